@@ -1,0 +1,38 @@
+"""Every exception that pbgeval raises on purpose.
+
+An `EvalError` is the user's fault: it becomes one line per fault on stderr and exit status 1.
+Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class EvalError(Exception):
+    """One or more faults of the user's: each line says where, what was expected, what was found."""
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("\n".join(faults))
+        self.faults: tuple[str, ...] = faults
+
+    def __reduce__(self) -> tuple[type[EvalError], tuple[str, ...]]:
+        return type(self), self.faults
+
+
+class ConfigError(EvalError):
+    """The configuration file, an override or a combination of settings is wrong."""
+
+
+class StorageError(EvalError):
+    """A data file is missing, unreadable, or does not hold what it should."""
+
+
+class DataError(EvalError):
+    """A data file is readable but what it holds cannot be ranked: ids out of range, NaN, zero vectors."""
+
+
+class OutputError(EvalError):
+    """The output directory belongs to another run, is unfinished, or cannot be written."""
+
+
+class LaunchError(EvalError):
+    """Workers could not be started, or one of them died."""
