@@ -1,0 +1,129 @@
+"""Rows of a work unit -> relation groups -> blocks of chunks: who shares a list of sampled candidates.
+
+A chunk holds consecutive edges of a group; its candidates are the chunk's own entities of the hidden side (batch
+negatives), then uniform draws. Two layouts:
+
+    ours            a group is a relation within a window of WINDOW_ROWS rows (the whole window when relations are
+                    dynamic); a short chunk is topped up with draws, so every list has the same length
+    pbg_semantics   a group is a relation within one of the protocol's slices of a bucket; batches of `batch_size`,
+                    chunks within a batch, short chunks stay short
+
+Draws are addressed (see `draws`): the words of a window begin at first row x longest list, so windows never overlap,
+and within a window the chunks' words follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
+CELLS_PER_BLOCK = 1 << 19  # of scores: blocks of chunks that stay in cache; changes no number
+
+
+@frozen
+class SampledLists:
+    """How lists of sampled candidates are made."""
+
+    num_batch_negs: int
+    num_uniform_negs: int
+    pbg_semantics: bool = False
+    batch_size: int = 0  # under pbg_semantics only
+
+    @property
+    def chunk_size(self) -> int:
+        """Edges that share a list. Without batch negatives PBG takes the number of uniform ones."""
+        return self.num_batch_negs or self.num_uniform_negs
+
+    @property
+    def longest_list(self) -> int:
+        return self.num_batch_negs + self.num_uniform_negs
+
+    @property
+    def words_per_row(self) -> int:
+        """Upper bound of the draws that the chunks of a row range need, per row."""
+        return self.chunk_size + self.num_uniform_negs
+
+    def window_rows(self) -> int:
+        """Rows of a window: a multiple of the chunk, so only the last chunk of a dynamic bucket is short."""
+        return -(-WINDOW_ROWS // self.chunk_size) * self.chunk_size
+
+
+@frozen(eq=False)
+class RelationGroup:
+    """Rows of a window that are scored by one relation schema, in the order in which chunks are cut."""
+
+    relation: int  # index in the config's relations; 0 when they are dynamic
+    rows_E: Tensor  # positions in the unit's edges
+
+
+@frozen(eq=False)
+class ChunkBlock:
+    """Chunks of one shape that are scored together."""
+
+    rows_BQ: Tensor  # position of each edge in the unit's edges
+    num_batch: int  # candidates that are the chunk's own entities: Q of them or none
+    num_draws: int  # candidates that are uniform draws, where entities can be drawn
+    num_topped_up: int  # how many of the draws stand in for missing edges of a short chunk
+    num_masked: int  # cells that PBG masks but counts in a list's length, as a short chunk's padding
+    first_word: int  # address of the first chunk's draws; the next chunk's follow at once
+
+
+def group_by_relation(rel_E: Tensor) -> list[RelationGroup]:
+    """Return a group per relation, rows in file order within each."""
+    order_E = torch.argsort(rel_E, stable=True)
+    relations, counts = torch.unique_consecutive(rel_E[order_E], return_counts=True)
+    parts = torch.split(order_E, counts.tolist())
+    return [RelationGroup(relation, rows_E) for relation, rows_E in zip(relations.tolist(), parts, strict=True)]
+
+
+def chunk_blocks(
+    groups: list[RelationGroup], lists: SampledLists, first_row: int
+) -> Iterator[tuple[RelationGroup, ChunkBlock]]:
+    """Cut the groups of one window (or slice) into blocks of chunks.
+
+    Args:
+        groups: all groups of the window whose candidates are sampled, in their order.
+        lists: how lists are made.
+        first_row: the window's first row in its file; it addresses the draws.
+    """
+    word = first_row * lists.words_per_row
+    for group in groups:
+        for start, stop, longest_chunk in _chunk_runs(group.rows_E.shape[0], lists):
+            block = _block(group.rows_E[start:stop], lists, word, longest_chunk)
+            yield group, block
+            word += block.rows_BQ.shape[0] * block.num_draws
+
+
+def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, stop, longest chunk of the batch) of runs of rows: several whole chunks, or one short chunk."""
+    chunk_size = lists.chunk_size
+    batch_rows = lists.batch_size if lists.pbg_semantics else max(num_rows, 1)
+    whole_chunks = max(1, CELLS_PER_BLOCK // (chunk_size * lists.longest_list))
+    for batch_start in range(0, num_rows, batch_rows):
+        batch_stop = min(batch_start + batch_rows, num_rows)
+        # PBG masks the padding of a last partial chunk but counts it among the N of the logistic loss.
+        longest_chunk = min(chunk_size, batch_stop - batch_start)
+        whole_stop = batch_start + (batch_stop - batch_start) // chunk_size * chunk_size
+        for start in range(batch_start, whole_stop, whole_chunks * chunk_size):
+            yield start, min(start + whole_chunks * chunk_size, whole_stop), longest_chunk
+        if whole_stop < batch_stop:
+            yield whole_stop, batch_stop, longest_chunk
+
+
+def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -> ChunkBlock:
+    rows_BQ = rows_E.view(-1, min(lists.chunk_size, rows_E.shape[0]))
+    chunk_size = rows_BQ.shape[1]
+    num_batch = chunk_size if lists.num_batch_negs else 0
+    num_topped_up = lists.chunk_size - chunk_size if num_batch and not lists.pbg_semantics else 0
+    return ChunkBlock(
+        rows_BQ=rows_BQ,
+        num_batch=num_batch,
+        num_draws=lists.num_uniform_negs + num_topped_up,
+        num_topped_up=num_topped_up,
+        num_masked=longest_chunk - chunk_size if num_batch and lists.pbg_semantics else 0,
+        first_word=word,
+    )

@@ -1,0 +1,263 @@
+"""`EvalConfig` -> what its values must satisfy, alone and together: PBG's checks and those that it forgot.
+
+The checks must stand a config in which a faulty value was replaced by a blank. A fault that depends on other keys
+than its own names them in `involved`: a fault that a blank has caused is not reported, and `-p` is blamed if it set
+one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
+from pbgeval.config.schema import EvalConfig, RelationSchema
+
+Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
+
+_MINIMA: Mapping[str, int] = {
+    "batch_size": 1,
+    "num_batch_negs": 0,
+    "num_uniform_negs": 0,
+    "workers": 1,
+    "dimension": 1,
+    "margin": 0,
+}
+_ENTITIES: KeyPath = ("entities",)
+
+
+def find_faults(config: EvalConfig) -> Iterator[Fault]:
+    """Run every check."""
+    for check in CHECKS:
+        yield from check(config)
+
+
+def _ranges(config: EvalConfig) -> Iterator[Fault]:
+    for key, minimum in _MINIMA.items():
+        value = getattr(config, key)
+        if value is not None and value < minimum:
+            kind = "a number" if key == "margin" else "an int"
+            yield Fault((key,), f"expected {kind} >= {minimum}, got {value}")
+    if config.max_norm is not None and config.max_norm <= 0:
+        yield Fault(("max_norm",), f"expected a number > 0 or None, got {config.max_norm}")
+    if not 0 <= config.seed < 2**63:
+        yield Fault(("seed",), f"expected an int >= 0 and < 2**63, got {config.seed}")
+    if not config.hits_at:
+        yield Fault(("hits_at",), "expected at least one k, got []")
+    for index, k in enumerate(config.hits_at):
+        if k < 1:
+            yield Fault(("hits_at", index), f"expected an int >= 1, got {k}")
+
+
+def _names(config: EvalConfig) -> Iterator[Fault]:
+    # Each list of names lies with the code that interprets them; imported here, as it brings torch.
+    from pbgeval.candidates.policy import CandidatePolicy
+    from pbgeval.ranking import RANK_TYPE_SYNONYMS
+    from pbgeval.scoring.comparators import COMPARATORS
+    from pbgeval.scoring.loss import LOSSES
+    from pbgeval.scoring.operators import OPERATORS
+
+    if config.comparator not in COMPARATORS:
+        yield Fault(("comparator",), not_one_of(COMPARATORS, config.comparator))
+    if config.loss_fn not in LOSSES:
+        yield Fault(("loss_fn",), not_one_of(LOSSES, config.loss_fn))
+    if config.rank_type is not None and config.rank_type not in RANK_TYPE_SYNONYMS:
+        yield Fault(("rank_type",), not_one_of(RANK_TYPE_SYNONYMS, config.rank_type))
+    policies = [policy.value for policy in CandidatePolicy]
+    if config.candidates is not None and config.candidates not in policies:
+        yield Fault(("candidates",), not_one_of(policies, config.candidates))
+    for index, relation in enumerate(config.relations):
+        if relation.operator not in OPERATORS:
+            yield Fault(("relations", index, "operator"), not_one_of(sorted(OPERATORS), relation.operator))
+
+
+def _entities(config: EvalConfig) -> Iterator[Fault]:
+    if not config.entities:
+        yield Fault(_ENTITIES, "expected at least one entity type, got none")
+    for name, entity in config.entities.items():
+        if not name or "/" in name:
+            yield Fault(("entities", name), "expected a name that can be part of a file name")
+        if entity.num_partitions < 1:
+            yield Fault(("entities", name, "num_partitions"), f"expected an int >= 1, got {entity.num_partitions}")
+        if entity.dimension is not None and entity.dimension < 1:
+            yield Fault(("entities", name, "dimension"), f"expected an int >= 1, got {entity.dimension}")
+
+
+def _edge_paths(config: EvalConfig) -> Iterator[Fault]:
+    if not config.edge_paths:
+        yield Fault(("edge_paths",), "expected at least one directory, got []")
+
+
+def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
+    partitioned = [
+        (name, entity.num_partitions) for name, entity in config.entities.items() if entity.num_partitions > 1
+    ]
+    for name, count in partitioned[1:]:
+        first, expected = partitioned[0]
+        if count != expected:
+            yield Fault(
+                ("entities", name, "num_partitions"),
+                f"must equal that of {first!r} ({expected}), got {count}",
+                (("entities", first, "num_partitions"),),
+            )
+
+
+def _relations(config: EvalConfig) -> Iterator[Fault]:
+    if not config.relations:
+        yield Fault(("relations",), "expected at least one relation, got none")
+    for index, relation in enumerate(config.relations):
+        if not relation.name:
+            yield Fault(("relations", index, "name"), "expected a name, got ''")
+        if relation.weight <= 0:
+            yield Fault(("relations", index, "weight"), f"expected a number > 0, got {relation.weight}")
+        for key, entity_type in (("lhs", relation.lhs), ("rhs", relation.rhs)):
+            if entity_type not in config.entities:
+                expected = f"expected an entity type ({', '.join(config.entities)}), got {show(entity_type)}"
+                yield Fault(("relations", index, key), expected, (_ENTITIES,))
+
+
+def _dynamic_relations(config: EvalConfig) -> Iterator[Fault]:
+    if not config.dynamic_relations:
+        return
+    dynamic: KeyPath = ("dynamic_relations",)
+    if len(config.relations) > 1:
+        found = f"expected exactly one with dynamic_relations = True, got {len(config.relations)}"
+        yield Fault(("relations",), found, (dynamic,))
+    if config.global_emb:
+        message = "expected False with dynamic_relations = True, got True (PBG's default); set global_emb = False"
+        yield Fault(("global_emb",), message, (dynamic,))
+
+
+def _sides(config: EvalConfig) -> Iterator[Fault]:
+    if config.disable_lhs_negs and config.disable_rhs_negs:
+        message = "expected False as disable_lhs_negs = True, got True; nothing would be ranked"
+        yield Fault(("disable_rhs_negs",), message, (("disable_lhs_negs",),))
+
+
+def _sampling(config: EvalConfig) -> Iterator[Fault]:
+    batch, uniform = config.num_batch_negs, config.num_uniform_negs
+    if batch > 0 and config.batch_size > 0 and config.batch_size % batch:
+        message = f"must be a multiple of num_batch_negs ({batch}), got {config.batch_size}"
+        yield Fault(("batch_size",), message, (("num_batch_negs",),))
+    if batch != 0 or uniform != 0:
+        return
+    for index, relation in enumerate(config.relations):
+        if config.candidates_of(relation) == "sampled":
+            message = (
+                f"expected an int >= 1, or num_uniform_negs >= 1, as relations[{index}] is ranked against sampled"
+                " candidates, got 0 for both; or set all_negs = True or candidates = 'partition'"
+            )
+            involved: tuple[KeyPath, ...] = (("num_uniform_negs",), ("relations", index, "all_negs"), ("candidates",))
+            yield Fault(("num_batch_negs",), message, involved)
+            return
+
+
+def _dimension(config: EvalConfig, entity_type: str) -> int | None:
+    entity = config.entities.get(entity_type)
+    return config.dimension if entity is None or entity.dimension is None else entity.dimension
+
+
+def _dimension_paths(config: EvalConfig, *entity_types: str) -> tuple[KeyPath, ...]:
+    """The keys that decide the dimensions of some entity types."""
+    paths: list[KeyPath] = []
+    for name in entity_types:
+        paths.append(("entities", name, "dimension"))
+        if name not in config.entities or config.entities[name].dimension is None:
+            paths.append(("dimension",))
+    return tuple(paths)
+
+
+def _dimensions(config: EvalConfig) -> Iterator[Fault]:
+    without = [name for name in config.entities if _dimension(config, name) is None]
+    if without:
+        types = ", ".join(map(repr, without))
+        yield Fault(("dimension",), f"required key missing; entities without a dimension of their own: {types}")
+    for name in config.entities:
+        dimension = _dimension(config, name)
+        if config.bias and dimension == 1:
+            paths = _dimension_paths(config, name)
+            message = f"expected False or dimensions >= 2, as one of them is the bias; entities[{name!r}] has 1"
+            yield Fault(("bias",), message, paths)
+
+
+def _dimensions_of_relations(config: EvalConfig) -> Iterator[Fault]:
+    for index, relation in enumerate(config.relations):
+        if relation.lhs not in config.entities or relation.rhs not in config.entities:
+            continue
+        lhs, rhs = _dimension(config, relation.lhs), _dimension(config, relation.rhs)
+        sides: tuple[KeyPath, ...] = (("relations", index, "lhs"), ("relations", index, "rhs"))
+        involved = (*sides, *_dimension_paths(config, relation.lhs, relation.rhs))
+        if lhs is None or rhs is None:
+            continue
+        if lhs != rhs:
+            found = f"{relation.lhs!r} has {lhs} and {relation.rhs!r} has {rhs}"
+            yield Fault(("relations", index), f"both sides must have the same dimension, but {found}", involved)
+        elif relation.operator == "complex_diagonal" and rhs % 2:
+            message = f"complex_diagonal needs an even dimension, but {relation.rhs!r} has {rhs}"
+            yield Fault(("relations", index, "operator"), message, involved)
+
+
+def _pbg_semantics(config: EvalConfig) -> Iterator[Fault]:
+    if config.pbg_semantics and config.workers is None:
+        message = (
+            "required with pbg_semantics = True: PBG cuts each bucket into that many slices before it draws chunks,"
+            " so the number is part of its protocol; set the one that PBG ran with (its default is the core count)"
+        )
+        yield Fault(("workers",), message, (("pbg_semantics",),))
+
+
+def _loss(config: EvalConfig) -> Iterator[Fault]:
+    if config.compute_loss and config.candidates == "all":
+        message = (
+            "expected False with candidates = 'all', got True; PBG's loss is defined on one partition's candidates"
+        )
+        yield Fault(("compute_loss",), message, (("candidates",),))
+
+
+def _featurized(config: EvalConfig) -> Iterator[Fault]:
+    """Featurized entities can only be candidates as entities of the other edges of a chunk."""
+    sampled: dict[str, tuple[KeyPath, ...]] = {}
+    for index, relation in enumerate(config.relations):
+        for name in _candidate_types(config, relation):
+            if name not in config.entities or not config.entities[name].featurized:
+                continue
+            involved: tuple[KeyPath, ...] = (("candidates",), ("entities", name, "featurized"))
+            if config.candidates_of(relation) == "sampled":
+                sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))
+            else:
+                key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
+                expected = "'sampled'" if config.candidates else "False"
+                found = show(config.candidates or True)
+                message = f"expected {expected}, as entity type {name!r} is featurized, got {found}"
+                yield Fault(key, message, involved)
+    for name, involved in sampled.items():
+        if config.num_batch_negs == 0:
+            message = f"expected an int >= 1, as entity type {name!r} is featurized and has no other candidates, got 0"
+            yield Fault(("num_batch_negs",), message, involved)
+        if config.num_uniform_negs > 0 and not config.pbg_semantics:
+            message = f"expected 0, as entity type {name!r} is featurized, got {config.num_uniform_negs}"
+            yield Fault(("num_uniform_negs",), message, (*involved, ("pbg_semantics",)))
+
+
+def _candidate_types(config: EvalConfig, relation: RelationSchema) -> list[str]:
+    """The entity types on the sides of a relation that are hidden in some query."""
+    sides = ((relation.lhs, config.disable_lhs_negs), (relation.rhs, config.disable_rhs_negs))
+    return list(dict.fromkeys(entity_type for entity_type, is_disabled in sides if not is_disabled))
+
+
+CHECKS: tuple[Check, ...] = (
+    _ranges,
+    _names,
+    _entities,
+    _edge_paths,
+    _partition_counts,
+    _relations,
+    _dynamic_relations,
+    _sides,
+    _sampling,
+    _dimensions,
+    _dimensions_of_relations,
+    _pbg_semantics,
+    _loss,
+    _featurized,
+)

@@ -1,0 +1,75 @@
+"""Faults of a configuration -> one line each: where, what was expected, what was found."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from attrs import frozen
+
+# A place in a config: names of keys, indices of lists, names of entity types.
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 120
+_repr.maxlist = 8
+
+
+@frozen
+class Fault:
+    """One thing that is wrong with a config."""
+
+    path: KeyPath  # the key that the user should look at
+    message: str  # expected, found, what to do
+    involved: tuple[KeyPath, ...] = ()  # other keys whose values make it a fault
+
+    def __str__(self) -> str:
+        """The place, then the message."""
+        return f"{render_path(self.path)}: {self.message}"
+
+
+def render_path(path: KeyPath) -> str:
+    """Write a place as in `entities['user'].num_partitions` or `relations[1].operator`."""
+    text = ""
+    for position, part in enumerate(path):
+        if isinstance(part, int) or (position == 1 and path[0] == "entities"):
+            text += f"[{part!r}]"
+        else:
+            text += f".{part}" if text else str(part)
+    return text
+
+
+def is_within(path: KeyPath, outer: KeyPath) -> bool:
+    """Tell whether `path` is `outer` or lies inside it."""
+    return path[: len(outer)] == outer
+
+
+def show(value: object) -> str:
+    """Write a value that was found, on one line and not too long."""
+    return " ".join(_repr.repr(value).split())
+
+
+def wrong_type(expected: str, value: object) -> str:
+    """Say that a value has the wrong type."""
+    found = show(value) if value is None else f"{show(value)} ({type(value).__name__})"
+    return f"expected {expected}, got {found}"
+
+
+def not_one_of(choices: Iterable[str], value: object) -> str:
+    """Say that a value is none of those allowed."""
+    return f"expected one of {', '.join(choices)}, got {show(value)}"
+
+
+def unknown_key(key: object, known: Iterable[str]) -> str:
+    """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
+    names = sorted(known)
+    snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
+    close = difflib.get_close_matches(snake_case, names, n=1)
+    if close:
+        return f"unknown key; did you mean {close[0]!r}?"
+    if len(names) <= 8:
+        return f"unknown key; expected one of {', '.join(names)}"
+    return "unknown key; `kgeval-dist --help-config` lists all keys"

@@ -1,0 +1,268 @@
+"""The keys of a configuration: types, defaults, groups and help texts.
+
+Every key of PyTorch-BigGraph is here beside ours, so that its config files and checkpoints load unchanged.
+Only types and defaults are fixed here; what values must satisfy is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import field, frozen
+
+from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key
+from pbgeval.errors import ConfigError
+
+# Keys that are accepted only with these values refused: () means everything but the default.
+# Building a feature means deleting its row.
+NOT_BUILT: Mapping[str, tuple[object, ...]] = {
+    "candidates": ("all",),
+    "filter_paths": (),
+    "train_paths": (),
+    "restrict_entities": (),
+    "restrict_relations": (),
+    "type_constraint": (),
+    "candidate_path": (),
+    "breakdowns": (),
+    "relation_groups": (),
+    "precision": (),
+    "sample_edges": (),
+    "target_error": (),
+    "target_metric": (),
+    "save_ranks": (),
+    "save_topk": (),
+    "max_memory": (),
+    "metrics": (),
+    "preset": (),
+    "model": (),
+    "trust_pickle": (),
+    "taxonomy_path": (),
+    "type_relations": (),
+    "dictionary_path": (),
+}
+
+
+@frozen(kw_only=True)
+class EntitySchema:
+    """One entity type."""
+
+    num_partitions: int = field(
+        metadata=about(
+            GRAPH, "Number of partitions of the type. All types with more than one must have the same number."
+        )
+    )
+    featurized: bool = key(False, MODEL, "Whether an entity is a set of features, embedded as their mean.")
+    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings; unset, the global `dimension`.")
+
+
+@frozen(kw_only=True)
+class RelationSchema:
+    """One relation type; the id in edge files is its index in `relations`."""
+
+    name: str = field(metadata=about(GRAPH, "Name of the relation, for people; it need not be unique."))
+    lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side: a key of `entities`."))
+    rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side: a key of `entities`."))
+    weight: float = key(1.0, EVALUATION, "Factor of the relation's edges in the loss.")
+    operator: str = key(
+        "none",
+        MODEL,
+        "Transformation of one side's embeddings: none, diagonal, translation, linear, affine or complex_diagonal.",
+    )
+    all_negs: bool = key(
+        False,
+        EVALUATION,
+        "Rank against every entity of the bucket's partition, unless `candidates` is set for all relations.",
+    )
+
+
+@frozen(kw_only=True)
+class EvalConfig:
+    """Every setting of an evaluation. `load_config` checks it; paths are absolute from then on."""
+
+    # graph
+    entities: dict[str, EntitySchema] = field(
+        metadata=about(GRAPH, "The entity types, by the name that relations and file names use.")
+    )
+    relations: list[RelationSchema] = field(
+        metadata=about(GRAPH, "The relation types, in the order of their ids; exactly one if relations are dynamic.")
+    )
+    entity_path: str = field(metadata=about(GRAPH, "Directory of the entity counts (entity_count_TYPE_PARTITION.txt)."))
+    edge_paths: list[str] = field(
+        metadata=about(GRAPH, "Directories of the edges to evaluate (edges_LHS_RHS.h5), each reported by itself too.")
+    )
+    dynamic_relations: bool = key(
+        False, GRAPH, "Whether relations come from the edge files and share the one entry of `relations`."
+    )
+    dictionary_path: str | None = key(
+        None, GRAPH, "Names of entities and relations, for edges given as text or Parquet."
+    )
+
+    # model
+    checkpoint_path: str = field(metadata=about(MODEL, "Directory of the trained embeddings and operator parameters."))
+    dimension: int | None = key(None, MODEL, "Dimension of the embeddings of every type that does not set its own.")
+    max_norm: float | None = key(None, MODEL, "Embeddings with a larger norm are scaled down to it.")
+    global_emb: bool = key(
+        True, MODEL, "Whether a vector per entity type is added to its embeddings; not with dynamic relations."
+    )
+    comparator: str = key("cos", MODEL, "How the two sides become a score: dot, cos, l2 or squared_l2.")
+    bias: bool = key(False, MODEL, "Whether the first dimension is kept from the comparator and added to the score.")
+    model: str | None = key(None, MODEL, "Another system's model, read by its adapter.")
+    trust_pickle: bool = key(False, MODEL, "Whether the model file may be unpickled, which can run any code in it.")
+
+    # evaluation
+    candidates: str | None = key(
+        None,
+        EVALUATION,
+        "Who competes with the true entity, for all relations: sampled, partition or all. "
+        "Unset: partition for relations with all_negs, else sampled.",
+    )
+    num_batch_negs: int = key(
+        50, EVALUATION, "Sampled candidates: edges of a chunk, whose entities are candidates of each other."
+    )
+    num_uniform_negs: int = key(
+        50, EVALUATION, "Sampled candidates: uniform draws from the bucket's partition, per chunk."
+    )
+    disable_lhs_negs: bool = key(False, EVALUATION, "Leave out the queries whose left-hand entity is hidden (head).")
+    disable_rhs_negs: bool = key(False, EVALUATION, "Leave out the queries whose right-hand entity is hidden (tail).")
+    seed: int = key(0, EVALUATION, "Seed of everything drawn; equal seeds give equal numbers.")
+    rank_type: str | None = key(
+        None,
+        EVALUATION,
+        "Rank type of the headline: optimistic (best), realistic (average) or pessimistic (worst). "
+        "Unset: realistic, or pessimistic under pbg_semantics. All of them are always written.",
+    )
+    hits_at: list[int] = field(
+        factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "The k of hits at k, as many as wanted.")
+    )
+    compute_loss: bool = key(False, EVALUATION, "Also compute PBG's loss.")
+    loss_fn: str = key("ranking", EVALUATION, "The loss for compute_loss: logistic, ranking or softmax.")
+    margin: float = key(0.1, EVALUATION, "Margin of the ranking loss.")
+    pbg_semantics: bool = key(
+        False,
+        EVALUATION,
+        "Reproduce torchbiggraph_eval: its slices, chunks and copies of the true entity. Needs `workers`.",
+    )
+    workers: int | None = key(
+        None,
+        EVALUATION,
+        "Upper bound of the cores to use; under pbg_semantics the number of slices of a bucket, as in PBG. "
+        "The number of processes is the flag --workers.",
+    )
+    batch_size: int = key(1000, EVALUATION, "Edges per batch under pbg_semantics; a multiple of num_batch_negs.")
+    filter_paths: list[str] = field(
+        factory=list,
+        metadata=about(EVALUATION, "Directories of known edges, which do not compete in filtered figures."),
+    )
+    train_paths: list[str] = field(
+        factory=list,
+        metadata=about(EVALUATION, "Directories of training edges: known, and the base of frequencies and leakage."),
+    )
+    restrict_entities: list[str] | None = field(
+        default=None,
+        metadata=about(EVALUATION, "Evaluate only edges among these entities: names or type:partition:row."),
+    )
+    restrict_relations: list[str] | None = field(
+        default=None, metadata=about(EVALUATION, "Evaluate only edges of these relations.")
+    )
+    type_constraint: str = key(
+        "schema",
+        EVALUATION,
+        "Candidates of a relation: schema (all of its entity type) or observed (those seen there in a known edge).",
+    )
+    candidate_path: str | None = key(
+        None, EVALUATION, "Directory of given candidates per edge (candidates_LHS_RHS.h5)."
+    )
+    precision: str = key("float32", EVALUATION, "Arithmetic of scores: float32, float64 or certified.")
+    sample_edges: int | None = key(None, EVALUATION, "Evaluate a random sample of this many edges, with error bars.")
+    target_error: float | None = key(
+        None, EVALUATION, "Sample edges until the standard error of target_metric is this small."
+    )
+    target_metric: str | None = key(
+        None, EVALUATION, "The metric of target_error. Unset: the headline mean reciprocal rank."
+    )
+    max_memory: str | None = key(
+        None, EVALUATION, "Memory per worker such as 1.5GB; changes block sizes, never numbers."
+    )
+    taxonomy_path: str | None = key(None, EVALUATION, "Hierarchy of entity types, for graded gains.")
+    type_relations: list[str] | None = field(
+        default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type in the taxonomy.")
+    )
+
+    # output
+    metrics: list[str] = field(
+        factory=lambda: ["rank", "auc"], metadata=about(OUTPUT, "Families of metrics, or single ones, to report.")
+    )
+    preset: str | None = key(None, OUTPUT, "Report exactly as a benchmark does: ogb.")
+    breakdowns: list[str] = field(
+        factory=list, metadata=about(OUTPUT, "Tables of metrics per group, such as relation or entity_types.")
+    )
+    relation_groups: str | None = key(
+        None, OUTPUT, "JSON file of named groups of relations, for the breakdown `groups`."
+    )
+    save_ranks: bool = key(False, OUTPUT, "Write the rank counts of every query.")
+    save_topk: int | None = key(None, OUTPUT, "Write this many best candidates of every query.")
+
+    # training only
+    init_path: str | None = key(None, TRAINING, "Directory of initial embeddings.")
+    init_scale: float = key(1e-3, TRAINING, "Standard deviation of random initial embeddings.")
+    checkpoint_preservation_interval: int | None = key(
+        None, TRAINING, "Keep a snapshot of the checkpoint every so many epochs."
+    )
+    regularization_coef: float = key(0.0, TRAINING, "Weight of the regularizer.")
+    regularizer: str = key("N3", TRAINING, "Name of the regularizer.")
+    num_epochs: int = key(1, TRAINING, "Number of epochs.")
+    num_edge_chunks: int | None = key(None, TRAINING, "Parts that a bucket is trained in.")
+    max_edges_per_chunk: int = key(1_000_000_000, TRAINING, "Largest part of a bucket if num_edge_chunks is unset.")
+    bucket_order: str = key("inside_out", TRAINING, "Order of buckets in training.")
+    lr: float = key(1e-2, TRAINING, "Learning rate.")
+    relation_lr: float | None = key(None, TRAINING, "Learning rate of operator parameters.")
+    eval_fraction: float = key(0.05, TRAINING, "Fraction of edges held out in training.")
+    eval_num_batch_negs: int | None = key(1000, TRAINING, "num_batch_negs of the evaluation within training.")
+    eval_num_uniform_negs: int | None = key(1000, TRAINING, "num_uniform_negs of the evaluation within training.")
+    background_io: bool = key(False, TRAINING, "Load and save in a background process.")
+    verbose: int = key(0, TRAINING, "Level of PBG's log.")
+    hogwild_delay: float = key(2.0, TRAINING, "Seconds by which training processes are delayed.")
+    num_machines: int = key(1, TRAINING, "Number of training machines.")
+    num_partition_servers: int = key(-1, TRAINING, "Number of partition servers.")
+    distributed_init_method: str | None = key(None, TRAINING, "Address where training processes meet.")
+    distributed_tree_init_order: bool = key(
+        True, TRAINING, "Whether a bucket needs a partition that was trained before."
+    )
+    num_gpus: int = key(0, TRAINING, "Number of GPUs to train on.")
+    num_groups_for_partition_server: int = key(16, TRAINING, "Process groups per partition server.")
+    num_groups_per_sharded_partition_server: int = key(1, TRAINING, "Process groups per sharded partition server.")
+    partition_shard_size: int = key(250, TRAINING, "Rows per shard of a partition server.")
+    half_precision: bool = key(False, TRAINING, "Train in half precision on a GPU.")
+
+    # where it came from: no keys, and no part of equality
+    name: str = field(default="config", eq=False, metadata=NOT_A_KEY)  # of the config file, or of its checkpoint
+    source: Path | None = field(default=None, eq=False, metadata=NOT_A_KEY)  # absolute path of the config file
+    ignored: tuple[str, ...] = field(default=(), eq=False, metadata=NOT_A_KEY)  # training-only keys that it sets
+
+    @property
+    def headline(self) -> str:
+        """The rank type that stands for the result: optimistic, realistic or pessimistic."""
+        if self.rank_type is None:
+            return "pessimistic" if self.pbg_semantics else "realistic"
+        from pbgeval.ranking import RANK_TYPE_SYNONYMS  # here: it imports torch, which --help-config need not wait for
+
+        return RANK_TYPE_SYNONYMS[self.rank_type].value
+
+    def candidates_of(self, relation: RelationSchema) -> str:
+        """Who competes with the true entity in queries of the relation: sampled, partition or all."""
+        if self.candidates is not None:
+            return self.candidates
+        return "partition" if relation.all_negs else "sampled"
+
+    def dimension_of(self, entity_type: str) -> int:
+        """The dimension of an entity type's embeddings.
+
+        Raises:
+            ConfigError: If neither the type nor the config sets one.
+        """
+        own = self.entities[entity_type].dimension
+        dimension = self.dimension if own is None else own
+        if dimension is None:
+            raise ConfigError(f"dimension: required, as entities[{entity_type!r}] does not set its own")
+        return dimension

@@ -1,0 +1,60 @@
+"""A block of scores -> how many competitors beat, tie with and lose to each true entity.
+
+The general path: any device, any block shape. Comparisons are written as floats into a reused buffer and summed:
+counts of a block are exact in float32 up to 2^24 candidates, and reducing booleans would cost six times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from attrs import define, field
+from torch import Tensor
+
+from pbgeval.ranking import RankCounts
+
+MOST_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
+
+
+@define
+class BlockCounter:
+    """Counts blocks of scores; keeps one comparison buffer for all of them."""
+
+    _buffer: Tensor | None = field(default=None, init=False)
+
+    def count(
+        self,
+        scores_QC: Tensor,
+        true_Q: Tensor,
+        excluded: tuple[Tensor, Tensor] | None = None,
+    ) -> RankCounts:
+        """Compare every candidate with its query's true entity.
+
+        Args:
+            scores_QC: scores of the block, no NaN among them.
+            true_Q: score of each query's true entity, from the same kernel.
+            excluded: (query, candidate) of the cells that do not compete, each named once; their scores are read
+                from this very block, so what was counted is what is taken back.
+        """
+        num_queries, num_candidates = scores_QC.shape
+        if num_candidates > MOST_CANDIDATES:
+            raise ValueError(f"a block of {num_candidates} candidates: float32 counts are exact up to 2^24")
+        better_Q = self._count(torch.gt, scores_QC, true_Q)
+        tied_Q = self._count(torch.ge, scores_QC, true_Q) - better_Q
+        competing_Q = torch.full((num_queries,), num_candidates, dtype=torch.int64, device=scores_QC.device)
+        if excluded is not None and excluded[0].numel():
+            query, candidate = (index.to(scores_QC.device) for index in excluded)
+            cell_scores, cell_true = scores_QC[query, candidate], true_Q[query]
+            better_Q.index_add_(0, query, (cell_scores > cell_true).long(), alpha=-1)
+            tied_Q.index_add_(0, query, (cell_scores == cell_true).long(), alpha=-1)
+            competing_Q.index_add_(0, query, torch.ones_like(query), alpha=-1)
+        return RankCounts(better_Q, tied_Q, competing_Q)
+
+    def _count(self, compare: Callable[..., Tensor], scores_QC: Tensor, true_Q: Tensor) -> Tensor:
+        needed = scores_QC.numel()
+        if self._buffer is None or self._buffer.numel() < needed or self._buffer.device != scores_QC.device:
+            self._buffer = torch.empty(needed, device=scores_QC.device)
+        buffer_QC = self._buffer[:needed].view(scores_QC.shape)
+        compare(scores_QC, true_Q.unsqueeze(1), out=buffer_QC)
+        return buffer_QC.sum(1).long()

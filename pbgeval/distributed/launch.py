@@ -1,0 +1,95 @@
+"""Start local workers with torch elastic, or see that somebody else already started us.
+
+torch 2.13's shared rendezvous store breaks restarts of gloo jobs, so it is switched off before an agent is made.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pbgeval.errors import LaunchError
+
+FAULTS_FILE_PREFIX = "pbgeval-workers-"
+
+
+def is_worker_of_a_group() -> bool:
+    """Whether a launcher (torchrun) has told this process its place in a group."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
+    """Run `function(*arguments)` in `num_workers` new processes on this host that form a group.
+
+    Returns:
+        What each worker returned, by its rank.
+
+    Raises:
+        LaunchError: a worker was ended by a signal (memory, the operator, the scheduler).
+        RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
+    """
+    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    with tempfile.TemporaryDirectory(prefix=FAULTS_FILE_PREFIX) as folder:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=num_workers,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="127.0.0.1",
+            max_restarts=0,
+            monitor_interval=0.1,
+            start_method="spawn",
+            logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
+        )
+        try:
+            results: dict[int, Any] = elastic_launch(config, _Traced(function, folder))(*arguments)
+        except ChildFailedError as error:
+            raise _explained(error, Path(folder)) from None
+    return results
+
+
+class _Traced:
+    """Calls a function and leaves the traceback of what it raises in a file: elastic itself keeps none of spawn's."""
+
+    def __init__(self, function: Callable[..., Any], folder: str) -> None:
+        self._function = function
+        self._folder = folder
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
+        try:
+            return self._function(*arguments)
+        except Exception:
+            import traceback
+
+            path = Path(self._folder) / f"worker-{os.environ.get('RANK', '0')}.txt"
+            path.write_text(traceback.format_exc(), encoding="utf-8")
+            sys.exit(1)
+
+
+def _explained(error: Any, folder: Path) -> Exception:  # noqa: ANN401 - elastic's class is imported late
+    tracebacks = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("worker-*.txt"))}
+    if tracebacks:
+        worker, text = min(tracebacks.items(), key=lambda item: "Connection closed" in item[1])
+        return RuntimeError(f"{worker} failed:\n{text}")
+    rank, failure = error.get_first_failure()
+    if failure.exitcode < 0:
+        name = signal.Signals(-failure.exitcode).name
+        return LaunchError(
+            f"worker {rank}: expected to finish, but was ended by {name}; nothing was written as a result "
+            "(SIGKILL usually means too little memory: try fewer --workers)"
+        )
+    return RuntimeError(f"worker {rank} ended with status {failure.exitcode} and left no traceback")

@@ -1,0 +1,56 @@
+"""What this process has of its host: cores, threads, device, memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from pathlib import Path
+
+import torch
+
+from pbgeval.errors import LaunchError
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def num_cores() -> int:
+    """Return the cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_threads(local_size: int) -> int:
+    """Set and return the threads of this worker: OMP_NUM_THREADS if set, else its share of the host's cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(given) if given.isdigit() and int(given) > 0 else max(1, num_cores() // local_size)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def choose_device(name: str, local_rank: int) -> torch.device:
+    """Return the device of this worker: `auto` takes a GPU if there is one; workers of a host take turns.
+
+    Raises:
+        LaunchError: `cuda` where there is none.
+    """
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise LaunchError("--device cuda: expected a CUDA device, found none that torch can use; use --device cpu")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def host_name() -> str:
+    """Return the name of this host."""
+    return socket.gethostname()
+
+
+def peak_memory_bytes() -> int:
+    """Return the largest resident size of this process so far, mapped files included."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not ru_maxrss: on Linux it survives exec, so a spawned worker would report its launcher's.
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,98 @@
+"""Workers that count together, or one alone: the same calls.
+
+Statistics are int64 tensors and always travel over gloo on the host; GPUs compute, they do not reduce.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from attrs import define, field
+from torch import Tensor
+
+T = TypeVar("T")
+
+# Workers wait for the slowest one inside a collective; a dead worker closes its connections and is noticed at once.
+COLLECTIVE_TIMEOUT = datetime.timedelta(days=7)
+
+
+@define
+class Team:
+    """This worker's place among the workers, and what they do together.
+
+    With one worker, no process group exists and every call returns at once.
+    """
+
+    rank_in_team: int = 0
+    size: int = 1
+    local_rank: int = 0  # among the workers of this host
+    local_size: int = 1
+    _store: Any = field(default=None, repr=False)
+
+    @classmethod
+    def join(cls) -> Team:
+        """Join the group that the environment describes (torchrun and torch elastic set it)."""
+        rank_in_team, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
+        return cls(
+            rank_in_team=rank_in_team,
+            size=size,
+            local_rank=int(os.environ.get("LOCAL_RANK", rank_in_team)),
+            local_size=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
+            store=dist.distributed_c10d.PrefixStore("pbgeval", dist.distributed_c10d._get_default_store()),
+        )
+
+    def leave(self) -> None:
+        """End the group; every worker calls it."""
+        if self.size > 1:
+            dist.barrier()
+            dist.destroy_process_group()
+
+    def sum_(self, table: Tensor) -> Tensor:
+        """Add an int64 tensor over all workers, in place; every worker gets the sum."""
+        if self.size > 1:
+            dist.all_reduce(table)
+        return table
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return every worker's int64 tensor (of one dimension, any length) on worker 0, an empty list elsewhere."""
+        if self.size == 1:
+            return [tensor]
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(lengths, torch.tensor([tensor.numel()]))
+        if self.rank_in_team != 0:
+            if tensor.numel():
+                dist.send(tensor.contiguous(), dst=0)
+            return []
+        parts = [tensor]
+        for worker in range(1, self.size):
+            part = torch.empty(int(lengths[worker]), dtype=torch.int64)
+            if part.numel():
+                dist.recv(part, src=worker)
+            parts.append(part)
+        return parts
+
+    def gather_objects(self, value: T) -> list[T]:
+        """Return every worker's small picklable value, on every worker."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast_object(self, value: T | None) -> T:
+        """Return worker 0's value on every worker."""
+        values: list[Any] = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]  # type: ignore[no-any-return]
+
+    def add(self, counter: str, amount: int) -> int:
+        """Add to a counter that all workers share and return its new value; needs no other worker to take part."""
+        if self._store is None:
+            return amount
+        return int(self._store.add(counter, amount))

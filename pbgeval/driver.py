@@ -1,0 +1,134 @@
+"""The whole run: config -> inputs -> units -> statistics -> report. Read this first.
+
+open_inputs      every file's header, checked: most faults end here, before anything starts
+make_protocol    lists of candidates, work units, their order
+claim            the output directory is ours, or already holds this very result
+do_work          on each worker: its units, one after the other; then one sum over all workers
+write            the report, once
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from pbgeval.config import EvalConfig
+from pbgeval.distributed.launch import is_worker_of_a_group, start_local_workers
+from pbgeval.distributed.resources import num_cores
+from pbgeval.distributed.team import Team
+from pbgeval.errors import EvalError, LaunchError
+from pbgeval.inputs.opening import open_inputs
+from pbgeval.inputs.protocol import make_protocol
+from pbgeval.inputs.provenance import provenance_of, things_to_know
+from pbgeval.progress import Observer, Silence
+from pbgeval.report.output import OutputDirectory, digest_of
+from pbgeval.report.report import Report
+from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
+
+
+@frozen
+class RunOptions:
+    """How this run is carried out; none of it changes a number."""
+
+    output: Path | None = None  # default: results/<config name>-<digest> in the working directory
+    workers: int | None = None  # local processes; default: as many as cores, the config's `workers` and units allow
+    device: str = "auto"  # auto, cpu or cuda
+    overwrite: bool = False  # replace another run's output
+
+
+def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Observer | None = None) -> Report:
+    """Evaluate a checkpoint and write the result.
+
+    Started by torchrun, this process is one worker of its group; otherwise it starts local workers itself.
+
+    Raises:
+        EvalError: faults of the user's, a line each; nothing is left in the output directory.
+    """
+    options, observer = options or RunOptions(), observer or Silence()
+    started = time.time()
+    inputs = open_inputs(config)
+    protocol = make_protocol(inputs)
+    provenance = provenance_of(inputs)
+    output = OutputDirectory(options.output or Path("results") / f"{config.name}-{digest_of(provenance)[:8]}")
+    work = Work(inputs, protocol, provenance, options.device, observer, started)
+    if is_worker_of_a_group():
+        return _evaluate_in_group(work, options, output)
+    for message in things_to_know(config):
+        observer.warn(message)
+    return _evaluate_here(work, options, output)
+
+
+def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
+    """Work alone, or start local workers and wait for them."""
+    finished = output.claim(work.provenance, overwrite=options.overwrite)
+    if finished is not None:
+        return finished
+    num_workers = options.workers or _default_workers(work)
+    try:
+        if num_workers == 1:
+            outcome = do_work(work, Team())
+        else:
+            outcome = start_local_workers(work_as_local_worker, (work,), num_workers)[0]
+        return _conclude(outcome, output)
+    except (EvalError, KeyboardInterrupt):
+        output.release()
+        raise
+
+
+def _default_workers(work: Work) -> int:
+    allowed = work.inputs.config.workers or num_cores()
+    return max(1, min(num_cores(), allowed, len(work.protocol.units)))
+
+
+def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
+    """Be one worker of a group that somebody else started; worker 0 owns the output directory."""
+    team = Team.join()
+    claimed = None
+    if team.rank_in_team == 0:
+        for message in things_to_know(work.inputs.config):
+            work.observer.warn(message)
+        claimed = _try_to_claim(work, options, output, team)
+    claimed = team.broadcast_object(claimed)
+    if claimed.faults or claimed.report is not None:
+        team.leave()
+        return _report_of(claimed)
+    outcome = do_work(work, team)
+    if team.rank_in_team == 0:
+        outcome = _try_to_conclude(outcome, output)
+    outcome = team.broadcast_object(outcome)
+    team.leave()
+    return _report_of(outcome)
+
+
+def _try_to_claim(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Outcome:
+    try:
+        if options.workers not in (None, team.size):
+            raise LaunchError(f"--workers {options.workers}: expected {team.size}, the size of the group, or no flag")
+        return Outcome(report=output.claim(work.provenance, overwrite=options.overwrite))
+    except EvalError as error:
+        return Outcome(error.faults)
+
+
+def _try_to_conclude(outcome: Outcome, output: OutputDirectory) -> Outcome:
+    try:
+        return Outcome(report=_conclude(outcome, output))
+    except EvalError as error:
+        output.release()
+        return Outcome(error.faults)
+
+
+def _conclude(outcome: Outcome, output: OutputDirectory) -> Report:
+    """Write the report, or raise the faults."""
+    report = _report_of(outcome)
+    output.write(report)
+    return evolve(report, path=output.path)
+
+
+def _report_of(outcome: Outcome) -> Report:
+    if outcome.faults:
+        raise EvalError(*outcome.faults)
+    if outcome.report is None:
+        raise RuntimeError("the evaluation ended without a report")
+    return outcome.report

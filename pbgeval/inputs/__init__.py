@@ -1,0 +1,1 @@
+"""`EvalConfig` -> opened data and plain arguments for passes: where configuration meets storage and scoring."""

@@ -1,0 +1,86 @@
+"""`EvalConfig` and model file -> scorers of the relations and the global embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pbgeval.candidates.policy import CandidatePolicy
+from pbgeval.config import EvalConfig, RelationSchema
+from pbgeval.errors import StorageError
+from pbgeval.notation import Side
+from pbgeval.passes.settings import Relation
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.operators import OPERATORS, Parameters
+from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.storage.checkpoint import model_path
+from pbgeval.storage.model import ModelParameters, global_embedding, operator_parameters, read_model_parameters
+
+
+def read_relations(
+    config: EvalConfig, version: int, num_relations: int, device: torch.device | str = "cpu"
+) -> tuple[tuple[Relation, ...], dict[str, Tensor]]:
+    """Read the model file.
+
+    Returns:
+        A relation per entry of the config, and the global embedding of each entity type that has one.
+
+    Raises:
+        StorageError: parameters are missing or have another shape than operator and dimension say.
+    """
+    model = read_model_parameters(Path(config.checkpoint_path), version)
+    path = model_path(Path(config.checkpoint_path), version)
+    faults: list[str] = []
+    relations = []
+    for index, schema in enumerate(config.relations):
+        parameters: dict[Side, Parameters] = {}
+        for side in Side if config.dynamic_relations else (Side.RHS,):
+            try:
+                read = _operator_of(config, model, index, side, num_relations, path)
+                parameters[side] = {name: value.to(device) for name, value in read.items()}
+            except StorageError as error:
+                faults.extend(error.faults)
+        relations.append(_relation(config, schema, parameters))
+    globals_ = {}
+    if config.global_emb:
+        used = {entity_type for relation in config.relations for entity_type in (relation.lhs, relation.rhs)}
+        for entity_type in sorted(used):
+            vector = global_embedding(model, entity_type, config.dimension_of(entity_type))
+            if vector is None:
+                faults.append(
+                    f"{path}: expected a global embedding of entity type '{entity_type}' (global_emb is True), "
+                    "found none; set global_emb to False if the model was trained without"
+                )
+            else:
+                globals_[entity_type] = vector.to(device)
+    if faults:
+        raise StorageError(*faults)
+    return tuple(relations), globals_
+
+
+def _operator_of(
+    config: EvalConfig, model: ModelParameters | None, index: int, side: Side, num_relations: int, path: Path
+) -> dict[str, Tensor]:
+    """Return the parameters of the operator that acts on a side, with a leading R when relations are dynamic."""
+    schema = config.relations[index]
+    dimension = config.dimension_of(side.pick(schema.lhs, schema.rhs))
+    shapes = OPERATORS[schema.operator].shapes(dimension)
+    if config.dynamic_relations:
+        shapes = {name: (num_relations, *shape) for name, shape in shapes.items()}
+    return operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
+
+
+def _relation(config: EvalConfig, schema: RelationSchema, parameters: dict[Side, Parameters]) -> Relation:
+    scorer = RelationScorer(
+        name=schema.name,
+        operator=schema.operator,
+        parameters=parameters,
+        comparator=Comparator(config.comparator, config.bias),
+        dynamic=config.dynamic_relations,
+        lhs_type=schema.lhs,
+        rhs_type=schema.rhs,
+        weight=schema.weight,
+    )
+    return Relation(scorer, CandidatePolicy(config.candidates_of(schema)))

@@ -1,0 +1,151 @@
+"""`EvalConfig` -> every file that the evaluation will read, its header checked before any worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from attrs import field, frozen
+
+from pbgeval.config import EvalConfig
+from pbgeval.errors import EvalError, StorageError
+from pbgeval.inputs.model import read_relations
+from pbgeval.notation import Bucket, Side, WorkUnit
+from pbgeval.storage.checkpoint import (
+    EmbeddingFile,
+    embedding_path,
+    model_path,
+    open_embeddings,
+    read_checkpoint_version,
+)
+from pbgeval.storage.edges import BucketFile, find_buckets
+from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
+from pbgeval.storage.fingerprint import fingerprint
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@frozen
+class Inputs:
+    """Checked headers; small and picklable, so that each worker gets a copy."""
+
+    config: EvalConfig
+    checkpoint_version: int
+    num_relations: int  # as the ids in edge files have them
+    buckets: tuple[dict[Bucket, BucketFile], ...]  # of each edge path; empty buckets are absent
+    embeddings: dict[tuple[str, int], EmbeddingFile] = field(repr=False)  # by entity type and partition
+
+    @property
+    def num_partitions(self) -> Bucket:
+        """The extent of the grid of buckets."""
+        return grid(self.config)
+
+    @property
+    def num_edges(self) -> int:
+        return sum(file.num_edges for files in self.buckets for file in files.values())
+
+    def all_buckets(self) -> list[Bucket]:
+        """Return every bucket of the grid, in PBG's order, empty ones too."""
+        extent = self.num_partitions
+        return [Bucket(lhs, rhs) for lhs in range(extent.lhs) for rhs in range(extent.rhs)]
+
+    def bucket_file(self, unit: WorkUnit) -> BucketFile:
+        return self.buckets[unit.path_index][unit.bucket]
+
+    def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
+        """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
+        return bucket.partition(side) if self.config.entities[entity_type].num_partitions > 1 else 0
+
+    def partitions_needed(self, bucket: Bucket) -> frozenset[tuple[str, int]]:
+        """Return (entity type, partition) of all that the bucket's edges may touch."""
+        return frozenset(
+            (entity_type, self.partition_of(entity_type, side, bucket))
+            for relation in self.config.relations
+            for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
+        )
+
+
+def grid(config: EvalConfig) -> Bucket:
+    """Return the number of partitions on either side of the grid of buckets."""
+    return Bucket(
+        max(config.entities[relation.lhs].num_partitions for relation in config.relations),
+        max(config.entities[relation.rhs].num_partitions for relation in config.relations),
+    )
+
+
+def open_inputs(config: EvalConfig) -> Inputs:
+    """Open every header.
+
+    Raises:
+        EvalError: all faults of all files, a line each.
+    """
+    faults: list[str] = []
+    checkpoint = Path(config.checkpoint_path)
+    extent = grid(config)
+    buckets: list[dict[Bucket, BucketFile]] = []
+    for path in config.edge_paths:
+        opened = _collect(faults, find_buckets, Path(path), extent.lhs, extent.rhs)
+        buckets.append(opened or {})
+    num_relations: int | None = len(config.relations)
+    if config.dynamic_relations:
+        num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+    embeddings: dict[tuple[str, int], EmbeddingFile] = {}
+    version = _collect(faults, read_checkpoint_version, checkpoint)
+    if version is not None:
+        for entity_type, partition in _partitions(config):
+            file = _collect(faults, _open_partition, config, entity_type, partition, version)
+            if file is not None:
+                embeddings[entity_type, partition] = file
+        if num_relations is not None:
+            _collect(faults, read_relations, config, version, num_relations)
+    if faults or version is None or num_relations is None:
+        raise StorageError(*faults)
+    return Inputs(config, version, num_relations, tuple(buckets), embeddings)
+
+
+def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    try:
+        return action(*arguments, **named)
+    except EvalError as error:
+        faults.extend(error.faults)
+        return None
+
+
+def _partitions(config: EvalConfig) -> Iterable[tuple[str, int]]:
+    used = {entity_type for relation in config.relations for entity_type in (relation.lhs, relation.rhs)}
+    for entity_type, schema in config.entities.items():
+        if entity_type in used:
+            for partition in range(schema.num_partitions):
+                yield entity_type, partition
+
+
+def _open_partition(config: EvalConfig, entity_type: str, partition: int, version: int) -> EmbeddingFile:
+    return open_embeddings(
+        Path(config.checkpoint_path),
+        entity_type,
+        partition,
+        version,
+        dimension=config.dimension_of(entity_type),
+        num_rows=read_entity_count(Path(config.entity_path), entity_type, partition),
+    )
+
+
+def data_digests(inputs: Inputs) -> dict[str, object]:
+    """Return a digest of the content of every file that can change a number, by role, without paths."""
+    checkpoint = Path(inputs.config.checkpoint_path)
+    model = model_path(checkpoint, inputs.checkpoint_version)
+    return {
+        "edges": [
+            {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
+            for files in inputs.buckets
+        ],
+        "embeddings": {
+            f"{entity_type}_{partition}": fingerprint(
+                embedding_path(checkpoint, entity_type, partition, inputs.checkpoint_version)
+            )
+            for entity_type, partition in sorted(inputs.embeddings)
+        },
+        "model": fingerprint(model) if model.exists() else None,
+    }

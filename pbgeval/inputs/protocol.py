@@ -1,0 +1,97 @@
+"""`EvalConfig` and headers -> the plan of work units and the settings of the passes."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from pbgeval.candidates.chunks import SampledLists
+from pbgeval.candidates.policy import CandidatePolicy
+from pbgeval.config import EvalConfig
+from pbgeval.inputs.opening import Inputs
+from pbgeval.notation import Side, WorkUnit
+from pbgeval.passes.auc_sampling import AucSampling
+from pbgeval.passes.settings import LossSettings, PassSettings, Relation
+from pbgeval.plan.order import best_order
+from pbgeval.plan.units import slice_units, window_units
+from pbgeval.stats.groups import GroupKey
+from pbgeval.stats.rank_stats import StatsLayout
+
+
+@frozen
+class Protocol:
+    """What is evaluated and how, before any model is read; the same on every worker."""
+
+    lists: SampledLists
+    sides: tuple[Side, ...]
+    layout: StatsLayout
+    auc: AucSampling
+    units: tuple[WorkUnit, ...]  # in the order that loads few partitions
+    groups: tuple[GroupKey, ...]
+
+    def settings(self, config: EvalConfig, num_relations: int, relations: tuple[Relation, ...]) -> PassSettings:
+        """Return the settings of the passes, once the model has been read."""
+        return PassSettings(
+            layout=self.layout,
+            relations=relations,
+            num_relations=num_relations,
+            lists=self.lists,
+            seed=config.seed,
+            sides=self.sides,
+            auc=self.auc,
+            loss=LossSettings(config.loss_fn, config.margin) if config.compute_loss else None,
+        )
+
+
+def make_protocol(inputs: Inputs) -> Protocol:
+    """Decide lists, units and their order from the config and the headers alone."""
+    config = inputs.config
+    lists = SampledLists(
+        num_batch_negs=config.num_batch_negs,
+        num_uniform_negs=config.num_uniform_negs,
+        pbg_semantics=config.pbg_semantics,
+        batch_size=config.batch_size,
+    )
+    sides = tuple(side for side in Side if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs))
+    return Protocol(
+        lists=lists,
+        sides=sides,
+        layout=StatsLayout(tuple(sorted(set(config.hits_at)))),
+        auc=_auc_sampling(inputs, lists, sides),
+        units=tuple(_units(inputs, lists)),
+        groups=tuple(
+            GroupKey(path_index, bucket, side)
+            for path_index, files in enumerate(inputs.buckets)
+            for bucket in sorted(files)
+            for side in sides
+        ),
+    )
+
+
+def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
+    units: list[WorkUnit] = []
+    buckets = {bucket for files in inputs.buckets for bucket in files}
+    for bucket in best_order(buckets, inputs.partitions_needed):
+        for path_index, files in enumerate(inputs.buckets):
+            if bucket in files:
+                num_edges = files[bucket].num_edges
+                if lists.pbg_semantics:
+                    units += slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
+                else:
+                    units += window_units(path_index, bucket, num_edges, lists.window_rows())
+    return units
+
+
+def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) -> AucSampling:
+    """Decide from upper bounds: which relation an edge has is not known before it is read."""
+    policies = {CandidatePolicy(inputs.config.candidates_of(relation)) for relation in inputs.config.relations}
+    longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED in policies else 0
+    num_cells = longest_list = 0
+    for files in inputs.buckets:
+        for bucket, file in files.items():
+            longest = longest_sampled
+            if CandidatePolicy.PARTITION in policies:
+                sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
+                longest = max(longest, *sizes)
+            num_cells += file.num_edges * longest * len(sides)
+            longest_list = max(longest_list, longest)
+    return AucSampling.of_size(num_cells, inputs.num_edges * len(sides), longest_list)

@@ -1,0 +1,30 @@
+"""Inputs -> what determines every number of the result, and what a user should know before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pbgeval.config import EvalConfig, numeric_settings
+from pbgeval.inputs.opening import Inputs, data_digests
+
+
+def provenance_of(inputs: Inputs) -> dict[str, Any]:
+    """Return the settings and data digests that determine the result; no path, nothing of how it is carried out."""
+    return {
+        "settings": numeric_settings(inputs.config),
+        "checkpoint_version": inputs.checkpoint_version,
+        "data": data_digests(inputs),
+    }
+
+
+def things_to_know(config: EvalConfig) -> Iterator[str]:
+    """Yield warnings: settings that have no effect."""
+    if config.ignored:
+        yield f"{config.name}: keys that only training uses are ignored: {', '.join(config.ignored)}"
+    featurized = sorted(name for name, entity in config.entities.items() if entity.featurized)
+    if featurized and config.num_uniform_negs and config.pbg_semantics:
+        yield (
+            f"uniform negatives are skipped for featurized entity types ({', '.join(featurized)}), as in PBG: "
+            "features cannot be drawn"
+        )

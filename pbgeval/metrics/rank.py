@@ -1,0 +1,46 @@
+"""Rank statistics -> mean rank, mean reciprocal rank, hits at K, count.
+
+Definitions are in docs/metrics.md. Sums are integers of any size and divided once, correctly rounded.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from pbgeval.ranking import RankType
+from pbgeval.stats.rank_stats import FRACTION_BITS, LOSS_FRACTION_BITS, RankStats
+
+
+def rank_metrics(stats: RankStats, rank_type: RankType) -> dict[str, float | int | None]:
+    """Return the metrics of a rank type by their report names; None where there are no queries.
+
+    mean_rank: [1, inf), lower is better. mean_reciprocal_rank, hits_at_K: [0, 1], higher is better.
+    """
+    num_queries = stats.count("num_queries")
+    name = rank_type.value
+    metrics: dict[str, float | int | None] = {"count": num_queries}
+    metrics["mean_rank"] = ratio(stats.total(f"{name}.doubled_rank"), 2 * num_queries)
+    metrics["mean_reciprocal_rank"] = ratio(stats.total(f"{name}.reciprocal_rank"), num_queries << FRACTION_BITS)
+    for cutoff in stats.layout.cutoffs:
+        metrics[f"hits_at_{cutoff}"] = ratio(stats.count(f"{name}.hits_at_{cutoff}"), num_queries)
+    return metrics
+
+
+def query_auc(stats: RankStats) -> float | None:
+    """Return the mean share of its competitors that a true entity beats, ties one half; [0, 1], chance 0.5.
+
+    Queries without competitors are left out.
+    """
+    return ratio(stats.total("query_auc"), stats.count("num_competing_queries") << FRACTION_BITS)
+
+
+def mean_loss(stats: RankStats, num_edges: int) -> float | None:
+    """Return PBG's loss: both sides' sum per edge. None if some query's loss is not a finite number below 2^28."""
+    if stats.count("num_undefined_losses"):
+        return None
+    return ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
+
+
+def ratio(numerator: int, denominator: int) -> float | None:
+    """Divide integers of any size with one rounding; None where nothing was counted."""
+    return float(Fraction(numerator, denominator)) if denominator else None

@@ -1,0 +1,99 @@
+"""Statistics of all groups -> the flat metrics of the report: `<side>.<rank type>.<metric>` and their intervals."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from operator import add
+
+from attrs import frozen
+
+from pbgeval.metrics.auc import pooled_auc
+from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics
+from pbgeval.notation import Bucket, Side
+from pbgeval.ranking import RankType
+from pbgeval.stats.groups import GroupStats
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.rank_stats import RankStats
+
+Metrics = dict[str, float | int | None]
+
+
+@frozen
+class AucSample:
+    """Which scores the pools hold."""
+
+    all_true: bool
+    all_competing: bool
+
+
+@frozen(eq=False)
+class Summary:
+    """Metrics of some groups, with the intervals of those that are estimated."""
+
+    num_edges: int
+    metrics: Metrics
+    intervals: dict[str, dict[str, float]]
+
+
+def summarise(
+    groups: GroupStats,
+    sides: tuple[Side, ...],
+    auc_sample: AucSample,
+    *,
+    with_loss: bool,
+    path_index: int | None = None,
+    bucket: Bucket | None = None,
+) -> Summary:
+    """Return the metrics of all groups, of one edge path, or of one bucket of it.
+
+    `both` pools the queries of the enabled sides; a disabled side has no keys.
+    """
+    of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
+    pool_of = {side.label: groups.pool(side, path_index, bucket) for side in sides}
+    labelled = {**of_side, "both": reduce(add, of_side.values())}
+    pools = {**pool_of, "both": reduce(add, pool_of.values())}
+    metrics: Metrics = {}
+    intervals: dict[str, dict[str, float]] = {}
+    for label, stats in labelled.items():
+        for rank_type in RankType:
+            for name, value in rank_metrics(stats, rank_type).items():
+                metrics[f"{label}.{rank_type.value}.{name}"] = value
+        metrics[f"{label}.query_auc"] = query_auc(stats)
+        auc = pooled_auc(pools[label], all_true=auc_sample.all_true, all_competing=auc_sample.all_competing)
+        metrics[f"{label}.auc"] = None if auc is None else auc.value
+        interval = None if auc is None else auc.interval()
+        if interval is not None and math.isfinite(interval["standard_error"]):
+            intervals[f"{label}.auc"] = interval
+    num_edges = of_side[sides[0].label].count("num_queries")
+    if with_loss:
+        metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
+    return Summary(num_edges, metrics, intervals)
+
+
+def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
+    """Return what a reader must know about the queries, by side and for both."""
+    of_side = {side.label: (groups.rank_stats(side), groups.side_histograms(side)) for side in sides}
+    both = (
+        reduce(add, (stats for stats, _ in of_side.values())),
+        reduce(add, (histograms for _, histograms in of_side.values())),
+    )
+    return {label: _diagnosis(*values) for label, values in {**of_side, "both": both}.items()}
+
+
+def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object]:
+    num_queries = stats.count("num_queries")
+    candidates = histograms.num_candidates.keys
+    return {
+        "num_queries": num_queries,
+        "num_candidates": {
+            "min": int(candidates.min()) if len(candidates) else None,
+            "mean": stats.total("candidates") / num_queries if num_queries else None,
+            "max": int(candidates.max()) if len(candidates) else None,
+        },
+        "num_tied_queries": stats.count("num_tied_queries"),
+        "num_queries_topped_up": stats.count("num_short_lists"),
+        "num_queries_without_competitors": num_queries - stats.count("num_competing_queries"),
+        "num_copies_excluded": stats.count("num_excluded"),
+        "num_undefined_losses": stats.count("num_undefined_losses"),
+    }

@@ -1,0 +1,152 @@
+"""A unit's edges of one relation -> identities and vectors of both ends, checked.
+
+A featurized entity has no row of its own: its identity is its list of features, and its vector their mean. Such
+lists are numbered as they occur in the group.
+"""
+
+from __future__ import annotations
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import DataError
+from pbgeval.notation import Side
+from pbgeval.passes.settings import EdgeOrigin, Edges, Features, Relation, Tables
+from pbgeval.scoring.comparators import ZeroVectorError
+from pbgeval.scoring.entities import EntityTable
+
+
+@frozen(eq=False)
+class GroupSide:
+    """The entities at one end of a group's edges, and of their type."""
+
+    ids_E: Tensor  # identity of each of the unit's edges' entity; only the group's rows are meaningful
+    table: EntityTable
+    vectors_UD: Tensor | None  # of featurized identities
+
+    @property
+    def featurized(self) -> bool:
+        return self.vectors_UD is not None
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the vectors of identities, (n, D)."""
+        return self.table.rows(ids) if self.vectors_UD is None else self.vectors_UD[ids.to(self.vectors_UD.device)]
+
+
+@frozen(eq=False)
+class Group:
+    """The edges of one relation schema within a unit."""
+
+    relation: Relation
+    edges: Edges
+    origin: EdgeOrigin
+    lhs: GroupSide
+    rhs: GroupSide
+
+    def side(self, side: Side) -> GroupSide:
+        return side.pick(self.lhs, self.rhs)
+
+    def rel(self, rows_E: Tensor) -> Tensor | None:
+        """Return the relation of each row when relations are dynamic."""
+        return self.edges.rel[rows_E] if self.relation.scorer.dynamic else None
+
+    def weights(self, rows_E: Tensor) -> Tensor | float:
+        """Return what each query's loss counts."""
+        relation_weight = self.relation.scorer.weight
+        return relation_weight if self.edges.weight is None else self.edges.weight[rows_E] * relation_weight
+
+    def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
+        """Return prepared queries; a row without a direction under cos is the user's fault."""
+        try:
+            return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
+        except ZeroVectorError as error:
+            row = int(rows_E.flatten()[error.rows[0]])
+            raise self._zero_vector(hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
+
+    def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
+        """Return prepared candidates; likewise."""
+        try:
+            return self.relation.scorer.candidates(hidden, x_CD)
+        except ZeroVectorError as error:
+            raise self._zero_vector(hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
+
+    def _zero_vector(self, side: Side, entity: int, row: int | None) -> DataError:
+        where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
+        return DataError(
+            f"{self.side(side).table.label}: expected vectors with a direction for comparator 'cos', got a zero "
+            f"vector for entity {entity} after operator '{self.relation.scorer.operator}' of relation "
+            f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
+        )
+
+    def nan_score(self, hidden: Side, row: int, entity: int) -> DataError:
+        """Return the error that names a query and a candidate whose score is not a number."""
+        edges = self.edges
+        edge = f"lhs {int(edges.lhs[row])}, rel {int(edges.rel[row])}, rhs {int(edges.rhs[row])}"
+        return DataError(
+            f"{self.origin.label}: row {edges.start + row} ({edge}): expected a number as the score of {hidden.label} "
+            f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
+            "this checkpoint cannot be ranked"
+        )
+
+
+def check_relations(edges: Edges, origin: EdgeOrigin, num_relations: int) -> None:
+    """Refuse relation ids out of range."""
+    _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
+
+
+def make_group(relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOrigin, tables: Tables) -> Group:
+    """Look up and check both ends of a group's edges.
+
+    Raises:
+        DataError: an entity or feature id is out of range; it names file, dataset and row.
+    """
+    sides = {}
+    for side in Side:
+        table = tables[relation.scorer.entity_type(side), side]
+        ids_E = side.pick(edges.lhs, edges.rhs)
+        name = side.pick("lhs", "rhs")
+        if table.featurized:
+            features = side.pick(edges.lhs_features, edges.rhs_features)
+            sides[side] = _featurized_side(table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges)
+        else:
+            where = f"{origin.label}: dataset {name}"
+            _check_range(ids_E[rows_E], 0, table.num_rows, where, edges.start, table.label, rows_E)
+            sides[side] = GroupSide(ids_E, table, None)
+    return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS])
+
+
+def _check_range(
+    ids_E: Tensor, low: int, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None
+) -> None:
+    if not ids_E.numel() or (int(ids_E.min()) >= low and int(ids_E.max()) < high):
+        return
+    at = int(((ids_E < low) | (ids_E >= high)).nonzero()[0])
+    row = start + (at if rows_E is None else int(rows_E[at]))
+    raise DataError(
+        f"{where}, row {row}: expected an id in {low}..{high - 1} ({of} has {high}), got {int(ids_E[at])}; "
+        "the edges and the entity counts do not belong together"
+    )
+
+
+def _featurized_side(
+    table: EntityTable, features: Features | None, rows_E: Tensor, where: str, edges: Edges
+) -> GroupSide:
+    if features is None:
+        raise DataError(f"{where}: expected lists of features ({table.label} is featurized), got none")
+    offsets, data = features.offsets.tolist(), features.data.tolist()
+    identities: dict[tuple[int, ...], int] = {}
+    ids_E = torch.zeros(len(offsets) - 1, dtype=torch.int64)
+    for row in rows_E.tolist():
+        listed = tuple(sorted(data[offsets[row] : offsets[row + 1]]))
+        if not listed or listed[0] < 0 or listed[-1] >= table.num_rows:
+            found = "an empty list" if not listed else f"feature {listed[0] if listed[0] < 0 else listed[-1]}"
+            raise DataError(
+                f"{where}, row {edges.start + row}: expected features in 0..{table.num_rows - 1} "
+                f"({table.label}), got {found}"
+            )
+        ids_E[row] = identities.setdefault(listed, len(identities))
+    lengths = [len(listed) for listed in identities]
+    offsets_U = torch.tensor([0, *lengths]).cumsum(0)
+    flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
+    return GroupSide(ids_E, table, table.rows_of_features(offsets_U, flat))

@@ -1,0 +1,26 @@
+"""Prepared rows and scores -> an error where a score is not a number.
+
+Finite rows can overflow: inf - inf is NaN, and NaN compares as false with everything, which would rank first.
+A bound on the rows spares looking at every score: no partial sum can overflow when D' * max|q| * max|c| is finite.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that rounding cannot reach it
+
+
+def first_nan(query_BQD: Tensor, candidate_BCD: Tensor, scores_BQC: Tensor) -> tuple[int, int, int] | None:
+    """Return (chunk, query, candidate) of a score that is not a number, None if all are numbers."""
+    if not scores_BQC.numel():
+        return None
+    bound = query_BQD.abs().amax() * candidate_BCD.abs().amax() * query_BQD.shape[-1]
+    if bool(bound < LARGEST_SAFE_SCORE):  # False for NaN and infinity
+        return None
+    nan_BQC = torch.isnan(scores_BQC)
+    if not bool(nan_BQC.any()):
+        return None
+    chunk, query, candidate = nan_BQC.nonzero()[0].tolist()
+    return chunk, query, candidate

@@ -1,0 +1,95 @@
+"""What a pass over edges needs to know, as plain values, and what it needs to be handed, as protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.candidates.chunks import SampledLists
+from pbgeval.candidates.policy import CandidatePolicy
+from pbgeval.notation import Bucket, Side
+from pbgeval.passes.auc_sampling import AucSampling
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.stats.rank_stats import StatsLayout
+
+
+class Features(Protocol):
+    """Lists of features, one per edge."""
+
+    @property
+    def offsets(self) -> Tensor: ...  # int64 (E + 1)
+    @property
+    def data(self) -> Tensor: ...  # int64
+
+
+class Edges(Protocol):
+    """Consecutive rows of a bucket."""
+
+    @property
+    def start(self) -> int: ...  # row of the first edge in its file
+    @property
+    def lhs(self) -> Tensor: ...  # int64 (E)
+    @property
+    def rel(self) -> Tensor: ...
+    @property
+    def rhs(self) -> Tensor: ...
+    @property
+    def weight(self) -> Tensor | None: ...  # float64 (E)
+    @property
+    def lhs_features(self) -> Features | None: ...
+    @property
+    def rhs_features(self) -> Features | None: ...
+
+
+@frozen(eq=False)
+class EdgeOrigin:
+    """Where edges come from: it addresses their draws and names them in errors."""
+
+    label: str  # the file
+    path_index: int
+    bucket: Bucket
+
+
+@frozen
+class LossSettings:
+    """Which of PBG's losses is computed."""
+
+    name: str
+    margin: float
+
+
+@frozen(eq=False)
+class Relation:
+    """A relation schema and who competes in its queries."""
+
+    scorer: RelationScorer
+    policy: CandidatePolicy
+
+
+@frozen(eq=False)
+class PassSettings:
+    """The protocol of a pass: everything but the data that can change a number."""
+
+    layout: StatsLayout
+    relations: tuple[Relation, ...]  # one, if relations are dynamic
+    num_relations: int  # of the dynamic relations, else len(relations)
+    lists: SampledLists
+    seed: int
+    sides: tuple[Side, ...]  # the hidden sides that are evaluated
+    auc: AucSampling
+    loss: LossSettings | None = None
+
+    @property
+    def dynamic(self) -> bool:
+        return self.relations[0].scorer.dynamic
+
+    @property
+    def pbg_semantics(self) -> bool:
+        return self.lists.pbg_semantics
+
+
+Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side

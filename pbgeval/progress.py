@@ -1,0 +1,55 @@
+"""What long work reports to: an observer that the command line draws and tests ignore."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from attrs import frozen
+
+from pbgeval.notation import Bucket
+
+
+@frozen
+class UnitReport:
+    """A work unit that has just been finished by this process."""
+
+    edge_path: str
+    bucket: Bucket
+    num_edges: int
+    seconds: float
+    mean_reciprocal_rank: float | None  # of the unit, headline rank type
+    edges_done: int  # by all workers, as far as known here
+    edges_total: int
+    bucket_is_finished: bool  # this process has no further units of the bucket
+
+
+class Observer(Protocol):
+    """Is told what happens; must not change it."""
+
+    def started(self, num_edges: int, rank_in_team: int) -> None:
+        """Work begins on all edges; this process is one of a team."""
+
+    def unit_finished(self, unit: UnitReport) -> None:
+        """One more unit is done."""
+
+    def warn(self, message: str) -> None:
+        """Something the user should know that is not an error."""
+
+    def finished(self) -> None:
+        """Nothing more will be reported."""
+
+
+class Silence:
+    """An observer that says nothing."""
+
+    def started(self, num_edges: int, rank_in_team: int) -> None:
+        pass
+
+    def unit_finished(self, unit: UnitReport) -> None:
+        pass
+
+    def warn(self, message: str) -> None:
+        pass
+
+    def finished(self) -> None:
+        pass

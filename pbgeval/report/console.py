@@ -1,0 +1,74 @@
+"""Progress on the screen: a bar on a terminal, else a line per bucket; on stderr, so that the result can be piped."""
+
+from __future__ import annotations
+
+import sys
+
+from attrs import define, field
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pbgeval.notation import Bucket
+from pbgeval.progress import UnitReport
+
+
+@define
+class ConsoleObserver:
+    """Tells the user how far the work is. Picklable: local workers get a copy each."""
+
+    quiet: bool = False
+    _bar: Progress | None = field(default=None, init=False)
+    _task: TaskID | None = field(default=None, init=False)
+    _begun: dict[tuple[str, Bucket], tuple[int, float, float]] = field(factory=dict, init=False)
+
+    def started(self, num_edges: int, rank_in_team: int) -> None:
+        """Begin; on a terminal, worker 0 draws the bar for all."""
+        if self.quiet or not sys.stderr.isatty() or rank_in_team != 0:
+            return
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._bar.add_task("edges", total=num_edges, speed="")
+        self._bar.start()
+
+    def unit_finished(self, unit: UnitReport) -> None:
+        if self.quiet:
+            return
+        if self._bar is not None and self._task is not None:
+            elapsed = self._bar.tasks[0].elapsed or unit.seconds
+            speed = f"{unit.edges_done / max(elapsed, 1e-9):,.0f} edges/s"
+            self._bar.update(self._task, completed=unit.edges_done, speed=speed)
+        elif not sys.stderr.isatty():
+            self._print_bucket(unit)
+
+    def _print_bucket(self, unit: UnitReport) -> None:
+        key = (unit.edge_path, unit.bucket)
+        edges, seconds, weighted = self._begun.pop(key, (0, 0.0, 0.0))
+        edges, seconds = edges + unit.num_edges, seconds + unit.seconds
+        weighted += (unit.mean_reciprocal_rank or 0.0) * unit.num_edges
+        if not unit.bucket_is_finished:
+            self._begun[key] = (edges, seconds, weighted)
+            return
+        self._line(
+            f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges:,} edges in {seconds:.1f} s, "
+            f"{edges / max(seconds, 1e-9):,.0f} edges/s, MRR {weighted / max(edges, 1):.4f}; "
+            f"{100 * unit.edges_done / max(unit.edges_total, 1):.0f} % done"
+        )
+
+    def warn(self, message: str) -> None:
+        if not self.quiet:
+            self._line(f"warning: {message}")
+
+    def finished(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @staticmethod
+    def _line(text: str) -> None:
+        sys.stderr.write(text + "\n")  # one write, so that lines of several workers do not mix
+        sys.stderr.flush()

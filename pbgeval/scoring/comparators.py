@@ -1,0 +1,173 @@
+"""Pairs of transformed vectors -> scores, higher is better (PyTorch-BigGraph's comparators).
+
+Every comparator is an inner product of *prepared* rows, so one kernel serves all: cos normalises the rows, and
+-|x-y|^2 = 2xy - |x|^2 - |y|^2 appends columns. PBG's bias (column 0 is withheld and added to the score) appends
+columns too. Queries and candidates are prepared differently.
+
+Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and rounding it would only add ties.
+`real_scores` gives the values that PBG's loss is defined on. Source: PBG.md section 2, torchbiggraph/model.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from pbgeval.scoring.product import paired_product, product
+
+SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root
+
+
+class ZeroVectorError(Exception):
+    """Rows without a direction under `cos`; the scorer's caller knows which entities they are."""
+
+    def __init__(self, rows: list[int]) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+def _norms(x_ND: Tensor) -> Tensor:
+    """Return the Euclidean norms (N,): accumulated in float64, so that equal rows have equal norms anywhere."""
+    norms_N: Tensor = torch.linalg.vector_norm(x_ND, dim=-1, dtype=torch.float64)
+    return norms_N
+
+
+class Base(ABC):
+    """The comparator without bias: how rows become factors of an inner product."""
+
+    @abstractmethod
+    def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
+        """Return the column blocks of the prepared query rows."""
+
+    @abstractmethod
+    def prepare_candidates(self, x_ND: Tensor) -> list[Tensor]:
+        """Return the column blocks of the prepared candidate rows."""
+
+    @abstractmethod
+    def real_scores(self, products: Tensor) -> Tensor:
+        """Return the comparator's own values for inner products of prepared rows."""
+
+
+class Dot(Base):
+    """x . y."""
+
+    def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
+        return [x_ND]
+
+    def prepare_candidates(self, x_ND: Tensor) -> list[Tensor]:
+        return [x_ND]
+
+    def real_scores(self, products: Tensor) -> Tensor:
+        return products
+
+
+class Cos(Base):
+    """x . y / (|x| |y|); rows of norm 0 are refused (PBG divides by zero and reports a perfect rank)."""
+
+    def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
+        return [self._normalised(x_ND)]
+
+    def prepare_candidates(self, x_ND: Tensor) -> list[Tensor]:
+        return [self._normalised(x_ND)]
+
+    def real_scores(self, products: Tensor) -> Tensor:
+        return products
+
+    def _normalised(self, x_ND: Tensor) -> Tensor:
+        norms_N = _norms(x_ND)
+        if bool((norms_N == 0).any()):
+            raise ZeroVectorError((norms_N == 0).flatten().nonzero().flatten().tolist())
+        return x_ND / norms_N.unsqueeze(-1).to(x_ND.dtype)
+
+
+def _squares(x_ND: Tensor) -> Tensor:
+    return _norms(x_ND).square_().to(x_ND.dtype).unsqueeze(-1)
+
+
+class SquaredL2(Base):
+    """-|x - y|^2."""
+
+    def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
+        squares_N1 = _squares(x_ND)
+        return [2 * x_ND, -squares_N1, torch.ones_like(squares_N1)]
+
+    def prepare_candidates(self, x_ND: Tensor) -> list[Tensor]:
+        squares_N1 = _squares(x_ND)
+        return [x_ND, torch.ones_like(squares_N1), -squares_N1]
+
+    def real_scores(self, products: Tensor) -> Tensor:
+        return products
+
+
+class L2(Base):
+    """-|x - y|, as -sqrt(max(|x - y|^2, 1e-30)); ranked by the square."""
+
+    def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
+        return SquaredL2().prepare_queries(x_ND)
+
+    def prepare_candidates(self, x_ND: Tensor) -> list[Tensor]:
+        return SquaredL2().prepare_candidates(x_ND)
+
+    def real_scores(self, products: Tensor) -> Tensor:
+        # clamp keeps NaN, and -inf becomes -inf: a square that overflowed stays the worst score.
+        return -torch.sqrt(torch.clamp(-products, min=SMALLEST_SQUARE))
+
+
+COMPARATORS: dict[str, Base] = {"dot": Dot(), "cos": Cos(), "l2": L2(), "squared_l2": SquaredL2()}
+
+
+@frozen
+class Comparator:
+    """A comparator by its PBG name, with or without bias."""
+
+    name: str
+    bias: bool = False
+    base: Base = field(init=False)
+
+    @base.default
+    def _of_name(self) -> Base:
+        return COMPARATORS[self.name]
+
+    @property
+    def _adds_bias_to_root(self) -> bool:
+        """Whether the bias is added to a square root, so that scores are no longer an inner product."""
+        return self.bias and self.name == "l2"
+
+    def prepare_queries(self, x_ND: Tensor) -> Tensor:
+        """Return the query rows as factors: (..., D) -> (..., D'), contiguous."""
+        if not self.bias:
+            return _joined(self.base.prepare_queries(x_ND))
+        bias_N1 = x_ND[..., :1]
+        return _joined([*self.base.prepare_queries(x_ND[..., 1:]), bias_N1, torch.ones_like(bias_N1)])
+
+    def prepare_candidates(self, x_ND: Tensor) -> Tensor:
+        """Return the candidate rows as factors: (..., D) -> (..., D'), contiguous."""
+        if not self.bias:
+            return _joined(self.base.prepare_candidates(x_ND))
+        bias_N1 = x_ND[..., :1]
+        return _joined([*self.base.prepare_candidates(x_ND[..., 1:]), torch.ones_like(bias_N1), bias_N1])
+
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        """Return what candidates are ranked by, (B, Q, C), from prepared rows; see `real_scores`."""
+        if not self._adds_bias_to_root:
+            return product(query_BQD, candidate_BCD)
+        roots_BQC = self.base.real_scores(product(query_BQD[..., :-2], candidate_BCD[..., :-2]))
+        return roots_BQC + query_BQD[..., -2].unsqueeze(2) + candidate_BCD[..., -1].unsqueeze(1)
+
+    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the score (Q,) of each query with its own candidate, with the bits that `scores` gives."""
+        if not self._adds_bias_to_root:
+            return paired_product(query_QD, candidate_QD)
+        roots_Q = self.base.real_scores(paired_product(query_QD[..., :-2], candidate_QD[..., :-2]))
+        return roots_Q + query_QD[..., -2] + candidate_QD[..., -1]
+
+    def real_scores(self, scores: Tensor) -> Tensor:
+        """Return the values that PBG defines, from those that candidates are ranked by (a monotone map)."""
+        return scores if self._adds_bias_to_root else self.base.real_scores(scores)
+
+
+def _joined(blocks: list[Tensor]) -> Tensor:
+    return blocks[0].contiguous() if len(blocks) == 1 else torch.cat(blocks, dim=-1)

@@ -1,0 +1,98 @@
+"""One partition of an entity type in memory -> the rows that operators see.
+
+A row is rescaled to `max_norm` if it is longer, then the type's global embedding is added (PBG.md section 2).
+A featurized entity is the mean of its feature rows. What cannot be ranked is refused here, when the partition is
+loaded, with its type, partition and first rows: NaN, infinity, and zero vectors where the comparator is `cos`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import DataError
+
+ROWS_AT_A_TIME = 1 << 15  # of a partition under inspection: a few MB at usual widths
+NORM_MARGIN = 1e-7  # torch's embedding renormalisation divides by the norm plus this
+NUM_ROWS_NAMED = 5  # in an error message
+
+
+@frozen(eq=False)
+class EntityTable:
+    """The embeddings of one partition of an entity type."""
+
+    entity_type: str
+    partition: int
+    embeddings_ND: Tensor  # float32; rows of features, not entities, when the type is featurized
+    global_embedding_D: Tensor | None = None
+    max_norm: float | None = None
+    featurized: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        return self.embeddings_ND.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.embeddings_ND.device
+
+    @property
+    def label(self) -> str:
+        return f"entity type '{self.entity_type}', partition {self.partition}"
+
+    def rows(self, ids_E: Tensor) -> Tensor:
+        """Return the vectors (E, D) of entities given by their offsets in the partition."""
+        return self._finished(self.embeddings_ND.index_select(0, ids_E.to(self.device)))
+
+    def range_of_rows(self, start: int, stop: int) -> Tensor:
+        """Return the vectors of consecutive entities."""
+        return self._finished(self.embeddings_ND[start:stop])
+
+    def rows_of_features(self, offsets_E: Tensor, features: Tensor) -> Tensor:
+        """Return the vectors of featurized entities: entity i has `features[offsets[i]:offsets[i + 1]]`."""
+        x_FD = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)))
+        offsets_E = offsets_E.to(self.device)
+        bags_ED = F.embedding_bag(
+            torch.arange(x_FD.shape[0], device=self.device), x_FD, offsets_E, mode="mean", include_last_offset=True
+        )
+        return self._with_global(bags_ED)
+
+    def _finished(self, x_ED: Tensor) -> Tensor:
+        return self._with_global(self._renormalised(x_ED))
+
+    def _renormalised(self, x_ED: Tensor) -> Tensor:
+        if self.max_norm is None:
+            return x_ED
+        norms_E1 = torch.linalg.vector_norm(x_ED, dim=1, keepdim=True, dtype=torch.float64)
+        scale_E1 = torch.where(norms_E1 > self.max_norm, self.max_norm / (norms_E1 + NORM_MARGIN), 1.0)
+        return x_ED * scale_E1.to(x_ED.dtype)
+
+    def _with_global(self, x_ED: Tensor) -> Tensor:
+        return x_ED if self.global_embedding_D is None else x_ED + self.global_embedding_D
+
+    def check(self, *, refuse_zero_vectors: bool, has_bias: bool) -> None:
+        """Look at every row once.
+
+        Raises:
+            DataError: some row holds NaN or infinity or, if `refuse_zero_vectors`, has no direction.
+        """
+        for start in range(0, self.num_rows, ROWS_AT_A_TIME):
+            x_ED = self.embeddings_ND[start : start + ROWS_AT_A_TIME]
+            low, high = torch.aminmax(x_ED) if x_ED.numel() else (torch.zeros(1), torch.zeros(1))
+            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                self._refuse(~torch.isfinite(x_ED).all(1), start, "NaN or infinite embeddings", "finite numbers")
+            if refuse_zero_vectors and not self.featurized:
+                x_ED = self._finished(x_ED)[:, int(has_bias) :]
+                zero_E = (x_ED == 0).all(1)
+                if bool(zero_E.any()):
+                    self._refuse(zero_E, start, "zero vectors", "a direction for comparator 'cos'")
+
+    def _refuse(self, bad_E: Tensor, start: int, found: str, expected: str) -> None:
+        rows = (bad_E.nonzero().flatten() + start).tolist()
+        named = ", ".join(str(row) for row in rows[:NUM_ROWS_NAMED]) + (", ..." if len(rows) > NUM_ROWS_NAMED else "")
+        raise DataError(
+            f"{self.label}: expected {expected}, got {found} in rows {named}; "
+            "this checkpoint cannot be ranked, choose an earlier one"
+        )

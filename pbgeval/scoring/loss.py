@@ -1,0 +1,73 @@
+"""True scores and competitors' scores -> PBG's loss of each query, in float64.
+
+Blocks of competitors are folded into a running state, so a query never needs all its scores at once. A query's
+list may be longer than its competitors: PBG counts masked cells among the N of the logistic loss.
+Source: PBG.md section 2.12 and torchbiggraph/losses.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Loss(ABC):
+    """A loss of one query that is a fold over its competitors."""
+
+    @abstractmethod
+    def start(self, true_Q: Tensor) -> Tensor:
+        """Return the state of each query before any competitor, float64 (Q,)."""
+
+    @abstractmethod
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
+        """Return the state with a block of competitors added; cells that do not compete count nothing."""
+
+    @abstractmethod
+    def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
+        """Return the loss of each query, float64 (Q,)."""
+
+
+class Logistic(Loss):
+    """BCE(true, 1) + the mean of BCE(competitor, 0) over the list."""
+
+    def start(self, true_Q: Tensor) -> Tensor:
+        return torch.zeros_like(true_Q)
+
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
+        return state_Q + F.softplus(scores_QC).masked_fill(~competes_QC, 0.0).sum(1)
+
+    def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
+        return F.softplus(-true_Q) + state_Q / list_length_Q.clamp(min=1)
+
+
+class Ranking(Loss):
+    """The sum of max(0, margin - true + competitor)."""
+
+    def start(self, true_Q: Tensor) -> Tensor:
+        return torch.zeros_like(true_Q)
+
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
+        violation_QC = (scores_QC + (margin - true_Q).unsqueeze(1)).clamp(min=0)
+        return state_Q + violation_QC.masked_fill(~competes_QC, 0.0).sum(1)
+
+    def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
+        return state_Q
+
+
+class Softmax(Loss):
+    """The cross-entropy of the true entity among itself and its competitors."""
+
+    def start(self, true_Q: Tensor) -> Tensor:
+        return torch.full_like(true_Q, -torch.inf)
+
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
+        return torch.logaddexp(state_Q, scores_QC.masked_fill(~competes_QC, -torch.inf).logsumexp(1))
+
+    def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
+        return F.softplus(state_Q - true_Q, threshold=50)
+
+
+LOSSES: dict[str, Loss] = {"logistic": Logistic(), "ranking": Ranking(), "softmax": Softmax()}

@@ -1,0 +1,126 @@
+"""Entity vectors and relation parameters -> transformed entity vectors (PyTorch-BigGraph's operators).
+
+Each operator maps rows x (E, D) to rows of the same width. Its parameters come either for one relation
+(PBG's relations list) or, with dynamic relations, for all of them with a leading dimension R; then `rel_E`
+says which one each row takes. Source: PBG.md section 2 and torchbiggraph/operators.py.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from pbgeval.scoring.product import transform
+
+Parameters = Mapping[str, Tensor]
+
+
+class Operator(ABC):
+    """A transformation of entity vectors that depends on the relation."""
+
+    @abstractmethod
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter of one relation."""
+
+    @abstractmethod
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        """Return the transformed rows (E, D); `rel_E` is None when the parameters are those of one relation."""
+
+
+def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
+    """Return the parameter of each row, or the one parameter that all rows share (it broadcasts)."""
+    return parameter if rel_E is None else parameter[rel_E]
+
+
+class Identity(Operator):
+    """x."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        return x_ED
+
+
+class Diagonal(Operator):
+    """d * x, elementwise (DistMult)."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"diagonal": (dimension,)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        return _of_rows(parameters["diagonal"], rel_E) * x_ED
+
+
+class Translation(Operator):
+    """x + t (TransE)."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"translation": (dimension,)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        return x_ED + _of_rows(parameters["translation"], rel_E)
+
+
+def _multiply_matrices(matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+    """Return M x for each row; with dynamic relations, relation by relation."""
+    if rel_E is None:
+        return transform(x_ED, matrices)
+    transformed_ED = torch.empty_like(x_ED)
+    for relation in torch.unique(rel_E).tolist():
+        rows = (rel_E == relation).nonzero().squeeze(1)
+        transformed_ED[rows] = transform(x_ED[rows], matrices[relation])
+    return transformed_ED
+
+
+class Linear(Operator):
+    """M x (RESCAL)."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"linear_transformation": (dimension, dimension)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        return _multiply_matrices(parameters["linear_transformation"], x_ED, rel_E)
+
+
+class Affine(Operator):
+    """M x + t."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"linear_transformation": (dimension, dimension), "translation": (dimension,)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        transformed_ED = _multiply_matrices(parameters["linear_transformation"], x_ED, rel_E)
+        return transformed_ED + _of_rows(parameters["translation"], rel_E)
+
+
+class ComplexDiagonal(Operator):
+    """(a + ib)(c + id), the first half of a row real, the second imaginary (ComplEx)."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"real": (dimension // 2,), "imag": (dimension // 2,)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        half = x_ED.shape[1] // 2
+        real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
+        x_real_EH, x_imag_EH = x_ED[:, :half], x_ED[:, half:]
+        product_ED = torch.empty_like(x_ED)
+        # Separate products and sums: a fused multiply-add rounds differently on different hardware.
+        torch.mul(x_real_EH, real_EH, out=product_ED[:, :half])
+        product_ED[:, :half] -= x_imag_EH * imag_EH
+        torch.mul(x_real_EH, imag_EH, out=product_ED[:, half:])
+        product_ED[:, half:] += x_imag_EH * real_EH
+        return product_ED
+
+
+OPERATORS: dict[str, Operator] = {
+    "none": Identity(),
+    "diagonal": Diagonal(),
+    "translation": Translation(),
+    "linear": Linear(),
+    "affine": Affine(),
+    "complex_diagonal": ComplexDiagonal(),
+}

@@ -1,0 +1,59 @@
+"""Entity rows and relations -> prepared queries and candidates of one relation schema.
+
+Which side an operator acts on (PBG.md section 2.5), for a query whose side S is hidden and whose other side is O:
+
+    not dynamic   the relation's one operator acts on rhs rows, whether they are the known side or the candidates
+    dynamic       side O's operators act on the known row, candidates stay as they are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.notation import Side
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.operators import OPERATORS, Parameters
+
+
+@frozen(eq=False)
+class RelationScorer:
+    """How the edges of one relation (of all relations, when they are dynamic) are scored."""
+
+    name: str
+    operator: str
+    parameters: Mapping[Side, Parameters]  # by the side that the operator acts on; dynamic: leading dimension R
+    comparator: Comparator
+    dynamic: bool
+    lhs_type: str
+    rhs_type: str
+    weight: float = 1.0  # of the relation, in the loss only
+
+    def entity_type(self, side: Side) -> str:
+        return side.pick(self.lhs_type, self.rhs_type)
+
+    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        """Return the prepared query rows (E, D') made of the known side's rows.
+
+        Args:
+            hidden: the side that is asked for.
+            known_ED: rows of the entities of the other side.
+            rel_E: the relation of each row, when relations are dynamic.
+        """
+        if self.dynamic or hidden is Side.LHS:
+            known_ED = self._transformed(hidden.other, known_ED, rel_E)
+        return self.comparator.prepare_queries(known_ED)
+
+    def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
+        """Return the prepared candidate rows (E, D') of the hidden side."""
+        if not self.dynamic and hidden is Side.RHS:
+            x_ED = self._transformed(hidden, x_ED, None)
+        return self.comparator.prepare_candidates(x_ED)
+
+    def _transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        parameters = self.parameters.get(side, {})
+        if rel_E is not None:
+            rel_E = rel_E.to(x_ED.device)
+        return OPERATORS[self.operator].apply(parameters, x_ED, rel_E)

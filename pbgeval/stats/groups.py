@@ -1,0 +1,154 @@
+"""Statistics of all groups of an evaluation: a side of a bucket of an edge path each.
+
+The sums of all groups are one int64 table, which workers add up; histograms and score pools are sparse and travel
+packed in one int64 tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from attrs import define, frozen
+from torch import Tensor
+
+from pbgeval.notation import Bucket, Side
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.pool import ScorePool
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.sparse import SparseCounts
+
+
+@frozen(eq=False)
+class SideStats:
+    """What the queries of one side of some edges add to the result."""
+
+    stats: RankStats
+    histograms: RankHistograms
+    pool: ScorePool
+
+    @classmethod
+    def zero(cls, layout: StatsLayout) -> SideStats:
+        return cls(RankStats.zero(layout), RankHistograms.zero(), ScorePool())
+
+    def __add__(self, other: SideStats) -> SideStats:
+        return SideStats(self.stats + other.stats, self.histograms + other.histograms, self.pool + other.pool)
+
+
+class GroupKey(NamedTuple):
+    """A group of queries."""
+
+    path_index: int
+    bucket: Bucket
+    side: Side
+
+
+@define
+class GroupStats:
+    """The statistics of every group; groups without queries are rows of zeros."""
+
+    layout: StatsLayout
+    keys: tuple[GroupKey, ...]
+    table_GF: Tensor  # int64: a row of sums per group
+    histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
+    pools: dict[GroupKey, ScorePool]
+
+    @classmethod
+    def zero(cls, layout: StatsLayout, keys: Iterable[GroupKey]) -> GroupStats:
+        keys = tuple(keys)
+        return cls(
+            layout=layout,
+            keys=keys,
+            table_GF=torch.zeros((len(keys), len(layout.columns)), dtype=torch.int64),
+            histograms={(key.path_index, key.side): RankHistograms.zero() for key in keys},
+            pools={key: ScorePool() for key in keys},
+        )
+
+    def add(self, key: GroupKey, stats: SideStats) -> None:
+        """Add the statistics of some of a group's queries."""
+        if stats.stats.layout != self.layout:
+            raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {stats.stats.layout}")
+        self.table_GF[self.keys.index(key)] += stats.stats.sums
+        self.histograms[key.path_index, key.side] += stats.histograms
+        self.pools[key] += stats.pool
+
+    def rank_stats(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> RankStats:
+        """Return the sums over the groups of a side, of one edge path, of one bucket."""
+        rows = [i for i, key in enumerate(self.keys) if self._selected(key, side, path_index, bucket)]
+        return RankStats(self.layout, self.table_GF[rows].sum(0))
+
+    def pool(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> ScorePool:
+        """Return the scores of the groups of a side, of one edge path, of one bucket."""
+        joined = ScorePool()
+        for key in self.keys:
+            if self._selected(key, side, path_index, bucket):
+                joined += self.pools[key]
+        return joined
+
+    def side_histograms(self, side: Side) -> RankHistograms:
+        """Return the histograms of a side over all edge paths."""
+        joined = RankHistograms.zero()
+        for (_, of_side), histograms in self.histograms.items():
+            if of_side is side:
+                joined += histograms
+        return joined
+
+    @staticmethod
+    def _selected(key: GroupKey, side: Side, path_index: int | None, bucket: Bucket | None) -> bool:
+        return (
+            key.side is side
+            and (path_index is None or key.path_index == path_index)
+            and (bucket is None or key.bucket == bucket)
+        )
+
+    def pack_sparse(self) -> Tensor:
+        """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
+        parts = []
+        for histograms in self.histograms.values():
+            for counts in histograms.parts():
+                parts += [np.array([len(counts.keys)]), counts.keys, counts.counts]
+        for key in self.keys:
+            for images in (self.pools[key].true, self.pools[key].competing):
+                parts += [np.array([sum(len(image) for image in images)]), _pack(images)]
+        return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *parts]))
+
+    def add_sparse(self, packed: Tensor) -> None:
+        """Add the histograms and pools of another worker."""
+        numbers = _Reader(packed.numpy())
+        for path_and_side in self.histograms:
+            parts = [numbers.sparse_counts() for _ in RankHistograms.zero().parts()]
+            self.histograms[path_and_side] += RankHistograms.from_parts(parts)
+        for key in self.keys:
+            true, competing = (_unpack(numbers) for _ in range(2))
+            self.pools[key] += ScorePool(true, competing)
+
+
+def _pack(images: list[np.ndarray]) -> np.ndarray:
+    """Put two int32 into each int64; an odd one out is padded."""
+    joined = np.concatenate([np.empty(0, np.int32), *images])
+    return np.concatenate([joined, np.zeros(len(joined) % 2, np.int32)]).view(np.int64)
+
+
+def _unpack(numbers: _Reader) -> list[np.ndarray]:
+    length = numbers.one()
+    images = numbers.many((length + 1) // 2).view(np.int32)[:length]
+    return [images] if length else []
+
+
+class _Reader:
+    def __init__(self, numbers: np.ndarray) -> None:
+        self._numbers = numbers
+        self._at = 0
+
+    def one(self) -> int:
+        return int(self.many(1)[0])
+
+    def sparse_counts(self) -> SparseCounts:
+        length = self.one()
+        return SparseCounts(self.many(length), self.many(length))
+
+    def many(self, length: int) -> np.ndarray:
+        self._at += length
+        return self._numbers[self._at - length : self._at]

@@ -1,0 +1,178 @@
+"""Checkpoint folder -> its version and its embeddings, mapped from the file where its layout allows.
+
+A mapped tensor shares the file's pages with every other worker of the host; writing to it changes a private copy only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import attrs
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.files_hdf5 import check_format_version, hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.text_files import listed, one_line, read_small_text
+
+# Where torch's own allocator would put it: kernels may round otherwise on data that starts elsewhere.
+_ALIGNMENT_BYTES = 64
+_EMBEDDINGS = "embeddings"
+
+
+def read_checkpoint_version(checkpoint_path: Path) -> int:
+    """Return the version that `checkpoint_version.txt` names; 0, as in PBG, where it is absent or empty.
+
+    Raises:
+        StorageError: the folder is missing, or the file does not hold a version.
+    """
+    if not checkpoint_path.is_dir():
+        raise StorageError(
+            f"{checkpoint_path}: expected the folder of a checkpoint, found no such folder; check checkpoint_path"
+        )
+    path = checkpoint_path / "checkpoint_version.txt"
+    text = (read_small_text(path) or "").strip()
+    if not text:
+        return 0
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise StorageError(f"{path}: expected a version such as 12, found {text[:40]!r}; write the version again")
+    return int(text)
+
+
+def embedding_path(checkpoint_path: Path, entity_type: str, partition: int, version: int) -> Path:
+    """Where PBG writes the embeddings of one partition."""
+    return checkpoint_path / f"embeddings_{entity_type}_{partition}.v{version}.h5"
+
+
+def model_path(checkpoint_path: Path, version: int) -> Path:
+    """Where PBG writes the parameters of operators and the global embeddings."""
+    return checkpoint_path / f"model.v{version}.h5"
+
+
+@attrs.frozen
+class EmbeddingFile:
+    """The embeddings of one partition, header checked; `open_embeddings` makes them."""
+
+    path: Path
+    num_rows: int
+    dimension: int
+    is_mapped: bool  # `load` maps the file; else it reads a copy
+
+    def load(self) -> Tensor:
+        """Return the embeddings, float32 (num_rows, dimension); not checked for NaN.
+
+        Raises:
+            StorageError: the file is gone, truncated, damaged, or no longer what its header was.
+        """
+        shape = (self.num_rows, self.dimension)
+        with open_hdf5(self.path) as file:
+            dataset = require_dataset(file, self.path, _EMBEDDINGS)
+            with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
+                is_unchanged = dataset.shape == shape and _is_mappable(dataset) == self.is_mapped
+            if not is_unchanged:
+                raise StorageError(
+                    f"{self.path}: dataset {_EMBEDDINGS}: expected shape {shape} and the layout seen at the start,"
+                    f" found shape {dataset.shape}; the file changed during the run: start it again"
+                )
+            if 0 in shape:
+                return torch.empty(shape)
+            if self.is_mapped:
+                return map_rows(self.path, dataset.id.get_offset(), shape)
+            block = torch.empty(shape)
+            with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
+                dataset.read_direct(block.numpy())
+            return block
+
+
+def open_embeddings(
+    checkpoint_path: Path,
+    entity_type: str,
+    partition: int,
+    version: int,
+    *,
+    dimension: int,
+    num_rows: int | None,
+) -> EmbeddingFile:
+    """Check the header of a partition's embeddings; reads no values.
+
+    Args:
+        checkpoint_path: the checkpoint's folder.
+        entity_type: name of the entity type.
+        partition: its partition.
+        version: as `read_checkpoint_version` returned it.
+        dimension: the width that the config says.
+        num_rows: the number of entities, None where it is not known.
+
+    Raises:
+        StorageError: the file is missing, unreadable, or holds another number of rows or columns.
+    """
+    path = embedding_path(checkpoint_path, entity_type, partition, version)
+    if not path.exists():
+        raise StorageError(_missing_fault(path, entity_type, partition, version))
+    with open_hdf5(path) as file:
+        check_format_version(file, path)
+        dataset = require_dataset(file, path, _EMBEDDINGS)
+        with hdf5_faults(path, f"dataset {_EMBEDDINGS}"):
+            shape, dtype, is_mapped = dataset.shape, dataset.dtype, _is_mappable(dataset)
+    where = f"{path}: dataset {_EMBEDDINGS}: expected"
+    if shape is None or len(shape) != 2:
+        raise StorageError(
+            f"{where} two dimensions (entities, {dimension}), found shape {shape}; is this the right file?"
+        )
+    if dtype.kind != "f":
+        raise StorageError(f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32")
+    if shape[1] != dimension:
+        raise StorageError(
+            f"{where} {dimension} columns, found {shape[1]}; is dimension in the config that of training?"
+        )
+    if num_rows is not None and shape[0] != num_rows:
+        raise StorageError(
+            f"{where} {num_rows} rows (the entity count of type {one_line(entity_type)}, partition {partition}),"
+            f" found {shape[0]}; do entity_path and checkpoint_path belong together?"
+        )
+    return EmbeddingFile(path=path, num_rows=int(shape[0]), dimension=dimension, is_mapped=is_mapped)
+
+
+def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
+    """Map float32 rows of a file from byte `offset` on, copy-on-write.
+
+    Raises:
+        StorageError: the file ends before the rows do (touching such a map would kill the process).
+    """
+    end = offset + 4 * shape[0] * shape[1]
+    size = os.stat(path).st_size
+    if size < end:
+        raise StorageError(
+            f"{path}: dataset {_EMBEDDINGS}: expected a file of at least {end} bytes, found a truncated one of"
+            f" {size} bytes; copy it or write it again"
+        )
+    return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="c", offset=offset, shape=shape))
+
+
+def _is_mappable(dataset: h5py.Dataset) -> bool:
+    """Whether the bytes lie in this file as torch wants them: one piece, float32 of this machine, aligned."""
+    if dataset.dtype != np.dtype(np.float32) or dataset.chunks is not None or dataset.is_virtual or dataset.external:
+        return False
+    offset = dataset.id.get_offset()  # None for data inside the header, or never written
+    return offset is not None and offset % _ALIGNMENT_BYTES == 0
+
+
+def _missing_fault(path: Path, entity_type: str, partition: int, version: int) -> str:
+    """Say what is missing and what is there instead: other versions, else other embeddings."""
+    try:
+        names = sorted(os.listdir(path.parent))
+    except OSError:
+        names = []
+    pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
+    versions = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)
+    if versions:
+        found = f"it in version {listed([str(other) for other in versions])}"
+        advice = "is checkpoint_version.txt right?"
+    else:
+        found = listed([name for name in names if name.startswith("embeddings_")])
+        advice = "are the names and num_partitions of entities those of training?"
+    return f"{path}: expected this file (checkpoint version {version}), found {found}; {advice}"

@@ -1,0 +1,270 @@
+"""Edge folder -> its bucket files; a bucket file and a range of rows -> edges.
+
+Only the rows asked for are read, whatever the layout of the file, so memory follows the range and not the bucket
+(a compressed file is unpacked chunk by chunk, so there it follows the range and one chunk).
+A bucket without a file is empty. A file outside the declared partitions is refused: its edges would silently not count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import attrs
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbgeval.errors import DataError, StorageError
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.files_hdf5 import (
+    check_format_version,
+    find_dataset,
+    hdf5_faults,
+    open_hdf5,
+    require_dataset,
+)
+from pbgeval.storage.text_files import listed, one_line
+
+_INTEGERS = "iu"  # numpy's kinds: signed, unsigned
+_NUMBERS = "iuf"
+_BUCKET_FILE = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
+
+
+@attrs.frozen(eq=False)
+class FeatureLists:
+    """The features of featurized entities, one list per edge."""
+
+    offsets: Tensor  # int64 (E + 1): where each edge's list starts in `data`; the first is 0
+    data: Tensor  # int64: rows of the feature table, list after list
+
+
+@attrs.frozen(eq=False)
+class EdgeBlock:
+    """Consecutive edges of a bucket file, ids as the file has them (not yet checked against entity counts)."""
+
+    start: int  # row of the first edge in its file
+    lhs: Tensor  # int64 (E): rows in the left partition, -1 where the entity is given by features
+    rel: Tensor  # int64 (E)
+    rhs: Tensor  # int64 (E)
+    weight: Tensor | None  # float64 (E)
+    lhs_features: FeatureLists | None
+    rhs_features: FeatureLists | None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of rows in this block."""
+        return len(self.rel)
+
+
+@attrs.frozen
+class BucketFile:
+    """A bucket's file whose header has been checked; `find_buckets` makes them."""
+
+    path: Path
+    bucket: Bucket
+    num_edges: int
+    has_weight: bool
+    lhs_featurized: bool
+    rhs_featurized: bool
+    rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
+
+    def read(self, start: int, stop: int) -> EdgeBlock:
+        """Read rows start to stop (exclusive).
+
+        Raises:
+            StorageError: the file is gone, damaged, or no longer what its header was.
+            DataError: an edge has both an entity and features on one side.
+        """
+        if not 0 <= start <= stop <= self.num_edges:
+            raise ValueError(f"rows {start} to {stop} of a bucket of {self.num_edges} edges")
+        with open_hdf5(self.path) as file:
+            rows = _Rows(file, self.path, start, stop)
+            block = EdgeBlock(
+                start=start,
+                lhs=rows.integers("lhs", self.num_edges),
+                rel=rows.integers("rel", self.num_edges),
+                rhs=rows.integers("rhs", self.num_edges),
+                weight=rows.reals("weight", self.num_edges) if self.has_weight else None,
+                lhs_features=rows.features("lhsd", self.num_edges) if self.lhs_featurized else None,
+                rhs_features=rows.features("rhsd", self.num_edges) if self.rhs_featurized else None,
+            )
+        for side in Side:
+            _check_one_identity(self.path, block, side)
+        return block
+
+
+def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
+    """Where PBG writes the edges of a bucket."""
+    return edge_path / f"edges_{bucket.lhs}_{bucket.rhs}.h5"
+
+
+def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, BucketFile]:
+    """Open the header of every bucket file of a folder; buckets without a file are empty and not in the answer.
+
+    Args:
+        edge_path: the folder.
+        num_lhs: the number of partitions on the left: the most that any type on the left of a relation has.
+        num_rhs: likewise on the right.
+
+    Returns:
+        The buckets in lexicographic order.
+
+    Raises:
+        StorageError: the folder is missing, holds no bucket file, or holds one beyond the partitions;
+            or a header is wrong (one fault per file).
+    """
+    names = _list_folder(edge_path)
+    found = sorted(Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET_FILE.fullmatch, names) if m)
+    beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
+    expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
+    if beyond:
+        files = listed([bucket_path(edge_path, bucket).name for bucket in beyond])
+        raise StorageError(
+            f"{edge_path}: expected only {expected}, found {files};"
+            " is num_partitions in entities what the edges were written with?"
+        )
+    if not found:
+        raise StorageError(
+            f"{edge_path}: expected bucket files {expected}, found {listed(names)}; is this the folder of the edges?"
+        )
+    buckets: dict[Bucket, BucketFile] = {}
+    faults: list[str] = []
+    for bucket in found:
+        try:
+            buckets[bucket] = _read_header(bucket_path(edge_path, bucket), bucket)
+        except StorageError as error:
+            faults.extend(error.faults)
+    if faults:
+        raise StorageError(*faults)
+    return buckets
+
+
+def _list_folder(edge_path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(edge_path))
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{edge_path}: expected a folder of edges, found nothing of that name; check edge_paths"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{edge_path}: expected a folder of edges, found: {one_line(error)}") from error
+
+
+def _read_header(path: Path, bucket: Bucket) -> BucketFile:
+    with open_hdf5(path) as file:
+        check_format_version(file, path)
+        num_edges = int(_column(file, path, "rel", _INTEGERS).shape[0])
+        columns = [_column(file, path, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
+        has_weight = find_dataset(file, path, "weight") is not None
+        if has_weight:
+            _column(file, path, "weight", _NUMBERS, num_edges)
+        return BucketFile(
+            path=path,
+            bucket=bucket,
+            num_edges=num_edges,
+            has_weight=has_weight,
+            lhs_featurized=_is_featurized(file, path, "lhsd", num_edges),
+            rhs_featurized=_is_featurized(file, path, "rhsd", num_edges),
+            rows_per_chunk=max(_rows_per_chunk(column, path) for column in columns),
+        )
+
+
+def _is_featurized(file: h5py.File, path: Path, prefix: str, num_edges: int) -> bool:
+    names = (f"{prefix}_offsets", f"{prefix}_data")
+    if all(find_dataset(file, path, name) is None for name in names):
+        return False
+    _column(file, path, names[0], _INTEGERS, num_edges + 1)
+    _column(file, path, names[1], _INTEGERS)
+    return True
+
+
+def _rows_per_chunk(column: h5py.Dataset, path: Path) -> int:
+    with hdf5_faults(path, f"dataset {column.name}"):
+        is_filtered = column.id.get_create_plist().get_nfilters() > 0
+        return int(column.chunks[0]) if is_filtered and column.chunks is not None else 1
+
+
+def _column(file: h5py.File, path: Path, name: str, kinds: str, length: int | None = None) -> h5py.Dataset:
+    """Return a dataset that is one-dimensional, of one of numpy's `kinds`, and of the length given."""
+    dataset = require_dataset(file, path, name)
+    with hdf5_faults(path, f"dataset {name}"):
+        shape, dtype = dataset.shape, dataset.dtype
+    where = f"{path}: dataset {name}: expected"
+    if shape is None or len(shape) != 1:
+        raise StorageError(f"{where} one dimension, found shape {shape}; write the file again")
+    if dtype.kind not in kinds:
+        kind = "integers" if kinds == _INTEGERS else "numbers"
+        raise StorageError(f"{where} {kind}, found {one_line(dtype)}; write the file again")
+    if length is not None and shape[0] != length:
+        reason = "one more than the edges" if name.endswith("_offsets") else "as many as rel"
+        raise StorageError(f"{where} {length} rows ({reason}), found {shape[0]}; write the file again")
+    return dataset
+
+
+@attrs.frozen
+class _Rows:
+    """A range of rows of an open bucket file."""
+
+    file: h5py.File
+    path: Path
+    start: int
+    stop: int
+
+    def integers(self, name: str, length: int) -> Tensor:
+        dataset = _column(self.file, self.path, name, _INTEGERS, length)
+        return _read_range(dataset, self.path, name, self.start, self.stop, torch.int64)
+
+    def reals(self, name: str, length: int) -> Tensor:
+        dataset = _column(self.file, self.path, name, _NUMBERS, length)
+        return _read_range(dataset, self.path, name, self.start, self.stop, torch.float64)
+
+    def features(self, prefix: str, length: int) -> FeatureLists:
+        offsets_name, data_name = f"{prefix}_offsets", f"{prefix}_data"
+        dataset = _column(self.file, self.path, offsets_name, _INTEGERS, length + 1)
+        data = _column(self.file, self.path, data_name, _INTEGERS)
+        offsets = _read_range(dataset, self.path, offsets_name, self.start, self.stop + 1, torch.int64)
+        first, last = int(offsets[0]), int(offsets[-1])
+        wrong = torch.nonzero(offsets[1:] < offsets[:-1])
+        if first < 0 or last > data.shape[0] or len(wrong):
+            row = self.start + (int(wrong[0]) if len(wrong) else 0)
+            raise StorageError(
+                f"{self.path}: dataset {offsets_name}: row {row}: expected offsets that do not decrease, from 0 to"
+                f" {data.shape[0]} (the length of {data_name}), found {first} to {last}; write the file again"
+            )
+        features = _read_range(data, self.path, data_name, first, last, torch.int64)
+        return FeatureLists(offsets=offsets - first, data=features)
+
+
+def _read_range(dataset: h5py.Dataset, path: Path, name: str, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+    """Read rows start to stop into a fresh tensor of `dtype`."""
+    block = torch.empty(stop - start, dtype=dtype)
+    if start == stop:  # HDF5 refuses empty selections of some layouts
+        return block
+    buffer = block.numpy()
+    with hdf5_faults(path, f"dataset {name}, rows {start} to {stop}"):
+        if dataset.dtype == buffer.dtype:
+            dataset.read_direct(buffer, np.s_[start:stop])
+            return block
+        # HDF5 converts types in small strips, at a third of the speed of reading as it is and converting here.
+        stored = np.empty(stop - start, dataset.dtype)
+        dataset.read_direct(stored, np.s_[start:stop])
+    buffer[:] = stored
+    return block
+
+
+def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
+    """Refuse edges that name an entity where they also have features: PBG reads one and drops the other."""
+    features = side.pick(block.lhs_features, block.rhs_features)
+    if features is None:
+        return
+    ids = side.pick(block.lhs, block.rhs)
+    wrong = torch.nonzero((ids != -1) & (features.offsets[1:] > features.offsets[:-1]))
+    if len(wrong):
+        row, name = int(wrong[0]), side.pick("lhs", "rhs")
+        raise DataError(
+            f"{path}: dataset {name}: row {block.start + row}: expected -1 (the edge has features in {name}d_data),"
+            f" found {int(ids[row])}; write the file again with one or the other"
+        )

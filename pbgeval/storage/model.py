@@ -1,0 +1,218 @@
+"""Model file of a checkpoint -> parameters of operators and global embeddings, by one set of names.
+
+PBG writes dynamic relations under plural names and has renamed one parameter over the years; here every parameter has
+its singular name of today, and dynamic ones keep their leading dimension (relations).
+PBG goes on with identity operators where parameters are missing, and its figures are then wrong without a word;
+`operator_parameters` refuses instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbgeval.errors import DataError, StorageError
+from pbgeval.notation import Side
+from pbgeval.storage.checkpoint import model_path
+from pbgeval.storage.files_hdf5 import check_format_version, hdf5_faults, open_hdf5
+from pbgeval.storage.text_files import listed, one_line
+
+# Name on disk -> name of today. Both `rotation`s are transposed (see `_Parameter.from_dataset`).
+_SINGULAR = {
+    "diagonal": "diagonal",
+    "diagonals": "diagonal",
+    "translation": "translation",
+    "translations": "translation",
+    "linear_transformation": "linear_transformation",
+    "linear_transformations": "linear_transformation",
+    "rotation": "linear_transformation",
+    "rotations": "linear_transformation",
+    "real": "real",
+    "imag": "imag",
+}
+_TRANSPOSED = ("rotation", "rotations")
+_SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
+_KEY_ATTRIBUTE = "state_dict_key"  # PBG reads it first; the path in the file only where it is absent
+_OPERATOR_KEY = re.compile(r"(?P<side>lhs|rhs)_operators\.(?P<index>[0-9]+)\.(?P<name>\w+)")
+_OPERATOR_PATH = re.compile(r"relations/(?P<index>[0-9]+)/operator/(?P<side>lhs|rhs)/(?P<name>\w+)")
+_GLOBAL_KEY = re.compile(r"global_embs\.emb_(?P<type>.+)", re.DOTALL)
+_GLOBAL_PATH = re.compile(r"entities/(?P<type>.+)/global_embedding", re.DOTALL)
+
+
+@attrs.frozen(eq=False)
+class ModelParameters:
+    """What a model file holds, float32, every value finite."""
+
+    path: Path
+    operators: dict[tuple[int, Side], dict[str, Tensor]]  # by relation and the side that the operator acts on
+    global_embeddings: dict[str, Tensor]  # (D) by entity type
+
+
+def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameters | None:
+    """Read the model file of a checkpoint, None if it is missing.
+
+    Raises:
+        StorageError: it cannot be read, or holds a dataset that is no known parameter.
+        DataError: a parameter is NaN or infinite.
+    """
+    path = model_path(checkpoint_path, version)
+    if not path.exists():
+        return None
+    with open_hdf5(path) as file:
+        check_format_version(file, path)
+        datasets = _datasets(file, path)
+        parameters = ModelParameters(path=path, operators={}, global_embeddings={})
+        not_finite: list[str] = []
+        for name, dataset in datasets:
+            value = _read_parameter(path, name, dataset)
+            _file_away(parameters, name, dataset, value)
+            not_finite.extend(_not_finite(path, name, value))
+    if not_finite:
+        raise DataError(*not_finite)
+    return parameters
+
+
+def operator_parameters(
+    model: ModelParameters | None,
+    relation_index: int,
+    side: Side,
+    operator_name: str,
+    expected: Mapping[str, tuple[int, ...]],
+    *,
+    expected_path: Path | None = None,
+) -> dict[str, Tensor]:
+    """Return the parameters of one operator: exactly those expected, in the shapes expected.
+
+    Args:
+        model: the model file's parameters, None if there is no such file.
+        relation_index: index of the relation, 0 for dynamic relations.
+        side: the side that the operator acts on.
+        operator_name: as in the config; for messages.
+        expected: shapes by name; empty for operators without parameters.
+        expected_path: where the model file should have been; for the message when there is none.
+
+    Raises:
+        StorageError: the file or a parameter is missing, a shape differs, or the file has parameters that such an
+            operator does not have (it was trained as another one).
+    """
+    found = {} if model is None else model.operators.get((relation_index, side), {})
+    group = f"model/relations/{relation_index}/operator/{side.pick('lhs', 'rhs')}"
+    operator = f"operator {operator_name} of relation {relation_index}"
+    if model is None and expected:
+        file = "model.v<version>.h5 of the checkpoint" if expected_path is None else str(expected_path)
+        raise StorageError(
+            f"{file}: expected this file with {listed([f'{group}/{name}' for name in expected])} ({operator}),"
+            " found no such file; copy it from where the checkpoint was trained"
+        )
+    where = "" if model is None else f"{model.path}: dataset {group}"
+    faults = [
+        f"{where}/{name}: expected shape {shape} ({operator}), found"
+        f" {f'shape {tuple(found[name].shape)}' if name in found else listed(sorted(found))};"
+        " are operator, dimension and dynamic_relations those of training?"
+        for name, shape in expected.items()
+        if name not in found or tuple(found[name].shape) != shape
+    ]
+    surplus = sorted(set(found) - set(expected))
+    if surplus and not faults:
+        faults = [
+            f"{where}: expected {listed(sorted(expected))} ({operator}), found {listed(surplus)} as well;"
+            " is the operator in the config that of training?"
+        ]
+    if faults:
+        raise StorageError(*faults)
+    return {name: found[name] for name in expected}
+
+
+def global_embedding(model: ModelParameters | None, entity_type: str, dimension: int) -> Tensor | None:
+    """Return the global embedding of an entity type, None where there is none.
+
+    Raises:
+        StorageError: its shape is not (dimension,).
+    """
+    found = None if model is None else model.global_embeddings.get(entity_type)
+    if model is None or found is None:
+        return None
+    if tuple(found.shape) != (dimension,):
+        raise StorageError(
+            f"{model.path}: global embedding of type {one_line(entity_type)}: expected shape {(dimension,)},"
+            f" found shape {tuple(found.shape)}; is dimension in the config that of training?"
+        )
+    return found
+
+
+def _datasets(file: h5py.File, path: Path) -> list[tuple[str, h5py.Dataset]]:
+    """Every dataset under `model/`, by its path from there."""
+    datasets: list[tuple[str, h5py.Dataset]] = []
+
+    def note(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            datasets.append((name, item))
+
+    with hdf5_faults(path, "group model"):
+        group = file.get("model")
+        if isinstance(group, h5py.Group):
+            group.visititems(note)
+    if not isinstance(group, h5py.Group):
+        raise StorageError(f"{path}: expected a group model, found {listed(sorted(file))}; is this the right file?")
+    return datasets
+
+
+def _read_parameter(path: Path, name: str, dataset: h5py.Dataset) -> Tensor:
+    with hdf5_faults(path, f"dataset model/{name}"):
+        if dataset.dtype.kind != "f":
+            raise StorageError(
+                f"{path}: dataset model/{name}: expected floating-point numbers, found {one_line(dataset.dtype)};"
+                " write the file again as float32"
+            )
+        values = dataset[()]
+    with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
+        return torch.from_numpy(np.array(values, dtype=np.float32))
+
+
+def _file_away(parameters: ModelParameters, name: str, dataset: h5py.Dataset, value: Tensor) -> None:
+    """Put a value where its key says."""
+    path = parameters.path
+    with hdf5_faults(path, f"dataset model/{name}"):
+        key = dataset.attrs.get(_KEY_ATTRIBUTE)
+    if isinstance(key, bytes):
+        key = key.decode("utf-8", "replace")
+    operator_pattern, global_pattern, text = (
+        (_OPERATOR_PATH, _GLOBAL_PATH, name) if key is None else (_OPERATOR_KEY, _GLOBAL_KEY, str(key))
+    )
+    where = f"{path}: dataset model/{one_line(name)}" + ("" if key is None else f" ({_KEY_ATTRIBUTE} {one_line(key)})")
+    operator, embedding = operator_pattern.fullmatch(text), global_pattern.fullmatch(text)
+    if embedding is not None:
+        place, parameter = parameters.global_embeddings, embedding["type"]
+    elif operator is not None and operator["name"] in _SINGULAR:
+        place = parameters.operators.setdefault((int(operator["index"]), _SIDES[operator["side"]]), {})
+        parameter = _SINGULAR[operator["name"]]
+        if operator["name"] in _TRANSPOSED and value.dim() >= 2:
+            value = value.transpose(-1, -2).contiguous()
+    else:
+        raise StorageError(
+            f"{where}: expected a parameter of an operator ({', '.join(sorted(set(_SINGULAR.values())))}) or a global"
+            " embedding, found none that is known; was the model trained with an operator of your own?"
+        )
+    if parameter in place:
+        raise StorageError(
+            f"{where}: expected {one_line(parameter)} once, found it a second time; keep one of the two datasets"
+        )
+    place[parameter] = value
+
+
+def _not_finite(path: Path, name: str, value: Tensor) -> list[str]:
+    wrong = torch.nonzero(~torch.isfinite(value))
+    if not len(wrong):
+        return []
+    indices = listed([str(tuple(index)) for index in wrong[:3].tolist()])
+    return [
+        f"{path}: dataset model/{one_line(name)}: expected finite numbers, found {len(wrong)} NaN or infinite, first at"
+        f" {indices}; did training diverge?"
+    ]

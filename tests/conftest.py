@@ -1,0 +1,147 @@
+"""What all tests share: reference data, peers, seeds, and the rule that CI does not skip what it could run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+REFERENCE = os.environ.get("PBGEVAL_REFERENCE", "../shared")  # relative to the repository
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if IN_CI else "local")
+
+Counts = dict[str, int]
+REFERENCE_COUNTS = pytest.StashKey[Counts]()
+
+
+def reference_folder() -> Path:
+    return (REPOSITORY / REFERENCE).resolve()
+
+
+def has_root_and_apt() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+@functools.cache
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@functools.cache
+def has_working_pip() -> bool:
+    """Whether pip finds a peer, without installing it."""
+    ask = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps", "torchbiggraph==1.0.0"]
+    return subprocess.run(ask, capture_output=True, check=False).returncode == 0
+
+
+# Marker -> whether its tests can run on this machine. With CI=true they may then not be skipped.
+COULD_RUN: dict[str, Callable[[], bool]] = {
+    "reference": lambda: reference_folder().is_dir(),
+    "slow": lambda: True,
+    "peers": has_working_pip,
+    "slurm": has_root_and_apt,
+    "netns": has_root_and_apt,
+    "gpu": has_gpu,
+}
+
+
+@pytest.fixture
+def reference_path(request: pytest.FixtureRequest) -> Path:
+    """The folder of reference data; skips where there is none. Tests that use it are marked `reference`."""
+    assert request.node.get_closest_marker("reference"), "a test that uses reference_path is marked reference"
+    folder = reference_folder()
+    if not folder.is_dir():
+        pytest.skip(f"no reference data: PBGEVAL_REFERENCE ({REFERENCE}) is not a folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def peer() -> Callable[[str], Path]:
+    """Installs a peer by scripts/peers and returns its bin folder. Tests that use it are marked `peers`."""
+
+    def install(name: str) -> Path:
+        done = subprocess.run([REPOSITORY / "scripts" / "peers", name], capture_output=True, text=True, check=False)
+        if done.returncode != 0 and not has_working_pip():
+            pytest.skip(f"cannot install {name}: pip reaches no package index")
+        assert done.returncode == 0, done.stderr
+        return Path(done.stdout.splitlines()[-1])
+
+    return install
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed of the test's own, the same in every run."""
+    return zlib.crc32(request.node.nodeid.encode())
+
+
+@pytest.fixture(autouse=True)
+def fixed_state() -> None:
+    """Every test starts with one thread and fixed global generators, whatever the test before it did."""
+    random.seed(0)
+    if "torch" in sys.modules:  # not imported here: tests of the start-up time and of messages do not need it
+        torch = sys.modules["torch"]
+        torch.manual_seed(0)
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name in ("slurm", "netns", "gpu"):
+        if item.get_closest_marker(name) and not COULD_RUN[name]():
+            pytest.skip(f"no {'CUDA device' if name == 'gpu' else 'root and apt-get'} here")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Notes the test's markers on the report; in CI, turns a skip of what could run here into a failure."""
+    report = yield
+    report.own_markers = [name for name in COULD_RUN if item.get_closest_marker(name)]
+    report.was_skipped = report.skipped
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        forbidden = [name for name in report.own_markers if COULD_RUN[name]()]
+        if forbidden:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            report.outcome = "failed"
+            report.longrepr = f"CI=true: a test marked {', '.join(forbidden)} can run here and was skipped: {reason}"
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[REFERENCE_COUNTS] = {"ran": 0, "skipped": 0}
+    config.pluginmanager.register(ReferenceCounter(config.stash[REFERENCE_COUNTS]))
+
+
+class ReferenceCounter:
+    """Counts reference tests from their reports, so that it sees those of other test processes too."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if "reference" in getattr(report, "own_markers", []):
+            self.counts["skipped"] += report.was_skipped
+            self.counts["ran"] += report.when == "call" and not report.was_skipped
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counts = config.stash[REFERENCE_COUNTS]
+    where = REFERENCE if reference_folder().is_dir() else f"{REFERENCE}, absent"
+    terminalreporter.write_line(
+        f"reference tests: {counts['ran']} ran, {counts['skipped']} skipped (reference data: {where})"
+    )

@@ -1,0 +1,175 @@
+"""The keys of a config file are what users depend on: a change of this list needs a line in CHANGELOG.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.fields import GROUPS, default_of, keys_of
+from pbgeval.config.schema import NOT_BUILT
+
+# Per group: key, type, default.
+KEYS = """
+[graph]
+entities: dict[str, EntitySchema]
+relations: list[RelationSchema]
+entity_path: str
+edge_paths: list[str]
+dynamic_relations: bool = False
+dictionary_path: str | None = None
+entities.NAME.num_partitions: int
+relations.INDEX.name: str
+relations.INDEX.lhs: str
+relations.INDEX.rhs: str
+[model]
+checkpoint_path: str
+dimension: int | None = None
+max_norm: float | None = None
+global_emb: bool = True
+comparator: str = 'cos'
+bias: bool = False
+model: str | None = None
+trust_pickle: bool = False
+entities.NAME.featurized: bool = False
+entities.NAME.dimension: int | None = None
+relations.INDEX.operator: str = 'none'
+[evaluation]
+candidates: str | None = None
+num_batch_negs: int = 50
+num_uniform_negs: int = 50
+disable_lhs_negs: bool = False
+disable_rhs_negs: bool = False
+seed: int = 0
+rank_type: str | None = None
+hits_at: list[int] = [1, 3, 5, 10, 50]
+compute_loss: bool = False
+loss_fn: str = 'ranking'
+margin: float = 0.1
+pbg_semantics: bool = False
+workers: int | None = None
+batch_size: int = 1000
+filter_paths: list[str] = []
+train_paths: list[str] = []
+restrict_entities: list[str] | None = None
+restrict_relations: list[str] | None = None
+type_constraint: str = 'schema'
+candidate_path: str | None = None
+precision: str = 'float32'
+sample_edges: int | None = None
+target_error: float | None = None
+target_metric: str | None = None
+max_memory: str | None = None
+taxonomy_path: str | None = None
+type_relations: list[str] | None = None
+relations.INDEX.weight: float = 1.0
+relations.INDEX.all_negs: bool = False
+[output]
+metrics: list[str] = ['rank', 'auc']
+preset: str | None = None
+breakdowns: list[str] = []
+relation_groups: str | None = None
+save_ranks: bool = False
+save_topk: int | None = None
+[training only (ignored)]
+init_path: str | None = None
+init_scale: float = 0.001
+checkpoint_preservation_interval: int | None = None
+regularization_coef: float = 0.0
+regularizer: str = 'N3'
+num_epochs: int = 1
+num_edge_chunks: int | None = None
+max_edges_per_chunk: int = 1000000000
+bucket_order: str = 'inside_out'
+lr: float = 0.01
+relation_lr: float | None = None
+eval_fraction: float = 0.05
+eval_num_batch_negs: int | None = 1000
+eval_num_uniform_negs: int | None = 1000
+background_io: bool = False
+verbose: int = 0
+hogwild_delay: float = 2.0
+num_machines: int = 1
+num_partition_servers: int = -1
+distributed_init_method: str | None = None
+distributed_tree_init_order: bool = True
+num_gpus: int = 0
+num_groups_for_partition_server: int = 16
+num_groups_per_sharded_partition_server: int = 1
+partition_shard_size: int = 250
+half_precision: bool = False
+"""
+
+# Accepted, but refused unless they have their default (`candidates`: refused if "all"). Rows only ever go.
+NOT_BUILT_KEYS = """
+candidates
+filter_paths
+train_paths
+restrict_entities
+restrict_relations
+type_constraint
+candidate_path
+breakdowns
+relation_groups
+precision
+sample_edges
+target_error
+target_metric
+save_ranks
+save_topk
+max_memory
+metrics
+preset
+model
+trust_pickle
+taxonomy_path
+type_relations
+dictionary_path
+"""
+
+
+def declared(schema: type[attrs.AttrsInstance], prefix: str, group: str) -> Iterator[str]:
+    for key, spec in keys_of(schema).items():
+        if spec.metadata["group"] == group:
+            default = default_of(spec)
+            yield f"{prefix}{key}: {schema.__annotations__[key]}" + (
+                "" if default is attrs.NOTHING else f" = {default!r}"
+            )
+
+
+def test_the_keys_of_a_config_their_types_and_defaults_are_as_listed() -> None:
+    lines = []
+    for group in GROUPS:
+        lines.append(f"[{group}]")
+        for schema, prefix in (
+            (EvalConfig, ""),
+            (EntitySchema, "entities.NAME."),
+            (RelationSchema, "relations.INDEX."),
+        ):
+            lines += declared(schema, prefix, group)
+
+    assert KEYS.split("\n")[1:-1] == lines
+
+
+def test_the_keys_that_are_not_built_are_as_listed() -> None:
+    assert NOT_BUILT_KEYS.split() == list(NOT_BUILT)
+
+
+def test_every_key_belongs_to_a_group_and_has_a_help_text() -> None:
+    for schema in (EvalConfig, EntitySchema, RelationSchema):
+        for key, spec in keys_of(schema).items():
+            assert spec.metadata["group"] in GROUPS, key
+            assert spec.metadata["help"].endswith("."), key
+
+
+@pytest.mark.reference
+def test_every_key_of_pbg_is_known(reference_path: Path) -> None:
+    raw = json.loads((reference_path / "golden" / "fb237_het" / "checkpoint" / "config.json").read_text())
+
+    assert set(raw) <= set(keys_of(EvalConfig))
+    assert set(raw["entities"]["ent"]) == set(keys_of(EntitySchema))
+    assert set(raw["relations"][0]) == set(keys_of(RelationSchema))

@@ -1,0 +1,187 @@
+"""What the help says of the keys, and which settings count as able to change a number."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config, numeric_settings
+from pbgeval.config.fields import GROUPS, keys_of
+from pbgeval.config.schema import NOT_BUILT
+from pbgeval.errors import ConfigError
+
+
+def config(**changes: Any) -> EvalConfig:
+    settings: dict[str, Any] = {
+        "entities": {"user": EntitySchema(num_partitions=2), "item": EntitySchema(num_partitions=1, dimension=4)},
+        "relations": [
+            RelationSchema(name="r", lhs="user", rhs="user"),
+            RelationSchema(name="s", lhs="item", rhs="item", all_negs=True, weight=2.0),
+        ],
+        "dimension": 8,
+        "entity_path": "/entity",
+        "edge_paths": ["/edges"],
+        "checkpoint_path": "/checkpoint",
+    }
+    return EvalConfig(**(settings | changes))
+
+
+def all_partition(**changes: Any) -> EvalConfig:
+    return config(candidates="partition", **changes)
+
+
+@pytest.mark.parametrize("key", keys_of(EvalConfig))
+def test_help_has_every_key_with_its_text(key: str) -> None:
+    spec = keys_of(EvalConfig)[key]
+    text = " ".join(help_config().split())
+
+    assert f" {key}: " in text
+    assert spec.metadata["help"] in text
+    assert spec.metadata["help"].endswith(".")
+
+
+def test_help_shows_groups_in_order_with_nested_keys_types_and_defaults() -> None:
+    lines = help_config().splitlines()
+
+    assert [f"{group}:" for group in GROUPS] == [line for line in lines if line.removesuffix(":") in GROUPS]
+    for line in (
+        "  entities.NAME.num_partitions: int, required",
+        "  relations.INDEX.operator: str, default 'none'",
+        "  edge_paths: list of str, required",
+        "  hits_at: list of int, default 1,3,5,10,50",
+        "  filter_paths: list of str, default empty",
+        "  max_norm: float or none, default none",
+        "  comparator: str, default 'cos'",
+    ):
+        assert line in lines
+    assert max(map(len, lines)) <= 100
+
+
+def test_help_says_what_is_not_built() -> None:
+    text = " ".join(help_config().split())
+
+    assert "else sampled. Not built yet in this version: all." in text
+    assert len(NOT_BUILT) == text.count("Not built yet in this version: ")
+
+
+@pytest.mark.parametrize(
+    ("rank_type", "pbg_semantics", "headline"),
+    [
+        (None, False, "realistic"),
+        (None, True, "pessimistic"),
+        ("optimistic", True, "optimistic"),
+        ("best", False, "optimistic"),
+        ("average", True, "realistic"),
+        ("avg", True, "realistic"),
+        ("worst", False, "pessimistic"),
+    ],
+)
+def test_the_headline_follows_from_rank_type_and_semantics(
+    rank_type: str | None, pbg_semantics: bool, headline: str
+) -> None:
+    assert headline == config(rank_type=rank_type, pbg_semantics=pbg_semantics).headline
+
+
+def test_candidates_are_decided_per_relation_unless_set() -> None:
+    for candidates, expected in ((None, ["sampled", "partition"]), ("sampled", ["sampled"] * 2), ("all", ["all"] * 2)):
+        evaluated = config(candidates=candidates)
+        assert expected == [evaluated.candidates_of(relation) for relation in evaluated.relations]
+
+
+def test_the_dimension_of_a_type_is_its_own_or_the_global_one() -> None:
+    assert (8, 4) == (config().dimension_of("user"), config().dimension_of("item"))
+    with pytest.raises(ConfigError, match="dimension: required, as entities\\['user'\\] does not set its own"):
+        config(dimension=None).dimension_of("user")
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        config().seed = 3  # type: ignore[misc]
+
+
+def test_each_config_has_lists_of_its_own() -> None:
+    assert config().hits_at is not config().hits_at
+
+
+@pytest.mark.parametrize("make", [config, all_partition])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entity_path": "/x"},
+        {"edge_paths": ["/x"]},
+        {"checkpoint_path": "/x"},
+        {"workers": 3},
+        {"batch_size": 10},
+        {"loss_fn": "softmax"},
+        {"margin": 1.0},
+        {"lr": 1.0},
+        {"num_epochs": 7},
+        {"name": "x"},
+        {"ignored": ("lr",)},
+        {"hits_at": [50, 10, 5, 3, 1, 1]},
+        {"rank_type": "average"},
+        {"max_memory": "1GB"},
+        {"save_ranks": True},
+    ],
+    ids=str,
+)
+def test_what_changes_no_number_is_not_in_the_numeric_settings(make: Any, change: dict[str, Any]) -> None:
+    assert numeric_settings(make()) == numeric_settings(make(**change))
+
+
+BASES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "pbg": {"pbg_semantics": True, "workers": 2},
+    "loss": {"compute_loss": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("base", "change"),
+    [
+        ("default", {"seed": 1}),
+        ("default", {"candidates": "partition"}),
+        ("default", {"num_batch_negs": 10}),
+        ("default", {"num_uniform_negs": 10}),
+        ("default", {"comparator": "dot"}),
+        ("default", {"max_norm": 1.0}),
+        ("default", {"bias": True}),
+        ("default", {"global_emb": False}),
+        ("default", {"dynamic_relations": True}),
+        ("default", {"disable_lhs_negs": True}),
+        ("default", {"hits_at": [1]}),
+        ("default", {"rank_type": "best"}),
+        ("default", {"pbg_semantics": True}),
+        ("default", {"compute_loss": True}),
+        ("default", {"dimension": 16}),
+        ("pbg", {"workers": 3}),
+        ("pbg", {"batch_size": 10}),
+        ("loss", {"margin": 1.0}),
+        ("loss", {"loss_fn": "softmax"}),
+        ("loss", {"relations": [RelationSchema(name="r", lhs="user", rhs="user", weight=3.0)]}),
+    ],
+    ids=str,
+)
+def test_what_changes_a_number_is_in_the_numeric_settings(base: str, change: dict[str, Any]) -> None:
+    assert numeric_settings(config(**BASES[base])) != numeric_settings(config(**(BASES[base] | change)))
+
+
+def test_settings_of_sampling_count_only_where_something_is_sampled() -> None:
+    assert numeric_settings(all_partition()) == numeric_settings(all_partition(num_batch_negs=10, num_uniform_negs=3))
+
+
+def test_numeric_settings_are_plain_json() -> None:
+    settings = numeric_settings(config(pbg_semantics=True, workers=2, compute_loss=True))
+
+    assert settings == json.loads(json.dumps(settings))
+    assert [{"candidates": "sampled"}, {"candidates": "partition"}] == [
+        {"candidates": relation["candidates"]}
+        for relation in settings["relations"]  # type: ignore[attr-defined]
+    ]
+    assert {"user": 8, "item": 4} == {
+        name: entity["dimension"]
+        for name, entity in settings["entities"].items()  # type: ignore[attr-defined]
+    }

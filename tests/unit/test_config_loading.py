@@ -1,0 +1,376 @@
+"""The three kinds of config file, what can be wrong with a file itself, and where its paths lead."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from pbgeval.config import EvalConfig, load_config
+from pbgeval.errors import ConfigError
+
+SETTINGS: dict[str, Any] = {
+    "entities": {"all": {"num_partitions": 1}},
+    "relations": [{"name": "r", "lhs": "all", "rhs": "all"}],
+    "dimension": 8,
+    "entity_path": "entity",
+    "edge_paths": ["edges"],
+    "checkpoint_path": "checkpoint",
+}
+THEIRS = f"def get_torchbiggraph_config():\n    return {SETTINGS!r}\n"
+OURS = f"""from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+
+def get_config():
+    return EvalConfig(**{SETTINGS!r})
+"""
+CASES = ("fb237_1p_complex", "fb237_4p_complex", "fb237_4p_transe", "fb237_het")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the directories that the settings name, which is not the working directory."""
+    place = tmp_path / "place"
+    for name in ("entity", "edges", "checkpoint"):
+        (place / name).mkdir(parents=True)
+    return place
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def faults_of(path: Path | str, *overrides: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    assert all(len(fault.splitlines()) == 1 for fault in caught.value.faults)
+    return caught.value.faults
+
+
+# what a file gives
+
+
+def test_all_kinds_of_file_give_equal_configs(folder: Path) -> None:
+    ours = load_config(write(folder / "ours.py", OURS))
+    theirs = load_config(write(folder / "theirs.py", THEIRS))
+    data = load_config(str(write(folder / "data.json", json.dumps(SETTINGS))))
+
+    assert ours == theirs == data
+    assert ["ours", "theirs", "data"] == [config.name for config in (ours, theirs, data)]
+    assert folder / "data.json" == data.source
+
+
+def test_get_config_wins_over_the_function_of_pbg(folder: Path) -> None:
+    text = OURS + "\ndef get_torchbiggraph_config():\n    raise RuntimeError\n"
+
+    assert 8 == load_config(write(folder / "eval.py", text)).dimension
+
+
+def test_a_config_made_of_classes_lists_and_tuples_of_paths_loads(folder: Path) -> None:
+    text = """
+from pathlib import Path
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+
+HERE = Path(__file__).parent
+
+def get_config():
+    return EvalConfig(
+        entities={"all": EntitySchema(num_partitions=1, dimension=4)},
+        relations=(RelationSchema(name="r", lhs="all", rhs="all"), {"name": "s", "lhs": "all", "rhs": "all"}),
+        entity_path=HERE / "entity",
+        edge_paths=(HERE / "edges", "edges"),
+        checkpoint_path="checkpoint",
+        hits_at=(1, 2),
+    )
+"""
+    config = load_config(write(folder / "eval.py", text))
+
+    assert [1, 2] == config.hits_at
+    assert [str(folder / "edges")] * 2 == config.edge_paths
+    assert 4 == config.dimension_of("all")
+    assert ["r", "s"] == [relation.name for relation in config.relations]
+
+
+def test_a_config_can_be_pickled_for_workers(folder: Path) -> None:
+    config = load_config(write(folder / "eval.py", OURS))
+    copy = pickle.loads(pickle.dumps(config))
+
+    assert (config, config.source, config.name) == (copy, copy.source, copy.name)
+
+
+def test_training_only_keys_that_the_file_sets_are_named(folder: Path) -> None:
+    data = json.dumps(SETTINGS | {"num_epochs": 1, "lr": 0.1, "workers": 2, "init_path": "not/there"})
+    ours = OURS.replace("EvalConfig(", "EvalConfig(lr=0.1, num_epochs=1, ")
+
+    assert ("init_path", "num_epochs", "lr") == load_config(write(folder / "data.json", data)).ignored
+    assert ("lr",) == load_config(write(folder / "ours.py", ours)).ignored  # only what is not the default
+    assert () == load_config(write(folder / "theirs.py", THEIRS)).ignored
+    assert ("verbose",) == load_config(folder / "theirs.py", ["verbose=1"]).ignored
+
+
+# Python files
+
+
+def test_a_python_file_runs_in_its_place_with_its_neighbours(folder: Path, tmp_path: Path) -> None:
+    text = "from neighbour import DIMENSION\n" + THEIRS.replace("'dimension': 8", "'dimension': DIMENSION")
+    other = tmp_path / "other"
+    other.mkdir()
+    for place, dimension in ((folder, 6), (other, 10)):
+        write(place / "neighbour.py", f"DIMENSION = {dimension}\n")
+        write(place / "eval.py", text)
+    paths = [f"{key}={folder / key.split('_')[0]}" for key in ("entity_path", "checkpoint_path")]
+    path_before, modules_before = list(sys.path), set(sys.modules)
+
+    assert 6 == load_config(folder / "eval.py").dimension
+    assert 10 == load_config(other / "eval.py", [*paths, f"edge_paths={folder / 'edges'}"]).dimension
+    assert path_before == sys.path
+    assert {"neighbour", "pbgeval_config_eval"}.isdisjoint(set(sys.modules) - modules_before)
+    assert {"entity", "edges", "checkpoint", "eval.py", "neighbour.py"} == set(os.listdir(folder))  # no bytecode
+
+
+def test_a_python_file_may_define_dataclasses_and_have_any_suffix(folder: Path) -> None:
+    text = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
+
+    assert 8 == load_config(write(folder / "eval.cfg", text + THEIRS)).dimension
+
+
+BROKEN = {
+    "syntax error": ("x = 1\n\ndef get_config(:\n", "eval.py:3: SyntaxError: invalid syntax"),
+    "unclosed bracket": ("x = 1\ny = (\n", "eval.py:2: SyntaxError: '(' was never closed"),
+    "exception at import": ("x = 1\ny = x / 0\n", "eval.py:2: ZeroDivisionError: division by zero"),
+    "exception in the function": (
+        "def get_config():\n    settings = {}\n    return settings['a']\n",
+        "eval.py:3: KeyError: 'a'",
+    ),
+    "exception below": ("import json\n\njson.loads('{')\n", "eval.py:3: JSONDecodeError: "),
+    "message of several lines": ("raise ValueError('a\\nb')\n", "eval.py:1: ValueError: a b"),
+    "no message": ("raise ValueError\n", "eval.py:1: ValueError"),
+    "exit": ("import sys\nsys.exit(3)\n", "eval.py:2: SystemExit: 3"),
+    "missing module": ("import absent_module\n", "eval.py:1: ModuleNotFoundError: No module named 'absent_module'"),
+    "neither function": ("x = 1\n", "eval.py: expected a function get_config() or get_torchbiggraph_config()"),
+    "empty": ("", "eval.py: expected a function get_config() or get_torchbiggraph_config(), found neither"),
+    "a dict from get_config": ("def get_config():\n    return {}\n", "eval.py: get_config(): expected an EvalConfig, "),
+    "nothing from PBG's": (
+        "def get_torchbiggraph_config():\n    pass\n",
+        "eval.py: get_torchbiggraph_config(): expected a dict, got None",
+    ),
+    "misspelt keyword": (
+        OURS.replace("EvalConfig(", "EvalConfig(num_batch_neg=3, "),
+        "eval.py:4: num_batch_neg: unknown key; did you mean 'num_batch_negs'?",
+    ),
+    "missing keyword": (
+        "from pbgeval.config import RelationSchema\n\nRelationSchema(lhs='all')\n",
+        "eval.py:3: name, rhs: required key missing",
+    ),
+    "null byte": ("x = 1\0", "eval.py: SyntaxError: source code string cannot contain null bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "start"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_python_file_gives_one_line_with_its_place(folder: Path, text: str, start: str) -> None:
+    (fault,) = faults_of(write(folder / "eval.py", text))
+
+    assert fault.startswith(start), fault
+
+
+def test_a_fault_in_a_neighbour_is_placed_there(folder: Path) -> None:
+    write(folder / "eval.py", "import broken\n")
+
+    write(folder / "broken.py", "\n\nx = (\n")
+    assert ("broken.py:3: SyntaxError: '(' was never closed",) == faults_of(folder / "eval.py")
+    write(folder / "broken.py", "\nraise OSError('no')\n")
+    assert ("broken.py:2: OSError: no",) == faults_of(folder / "eval.py")
+
+
+def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
+    path = write(folder / "eval.py", THEIRS)
+    assert 8 == load_config(path).dimension
+
+    write(path, THEIRS.replace("'dimension': 8", "'dimension': 6"))
+    assert 6 == load_config(path).dimension
+
+
+def test_types_of_an_evalconfig_are_checked_too(folder: Path) -> None:
+    text = OURS.replace("EvalConfig(", "EvalConfig(batch_size='1000', hits_at=3, ")
+
+    assert (
+        "eval.py: hits_at: expected a list, got 3 (int)",
+        "eval.py: batch_size: expected an int, got '1000' (str)",
+    ) == faults_of(write(folder / "eval.py", text))
+
+
+# JSON files and files that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ('{\n  "a": 1,\n  b\n}', "eval.json:3:3: not valid JSON: Expecting property name enclosed in double quotes"),
+        ("", "eval.json:1:1: not valid JSON: Expecting value"),
+        ("[1]", "eval.json: expected a JSON object, got [1]"),
+        ("null", "eval.json: expected a JSON object, got None"),
+    ],
+)
+def test_broken_json_gives_one_line_with_its_place(folder: Path, text: str, start: str) -> None:
+    (fault,) = faults_of(write(folder / "eval.json", text))
+
+    assert fault.startswith(start), fault
+
+
+def test_bytes_that_are_no_text_give_one_line(folder: Path) -> None:
+    for name in ("eval.json", "eval.py"):
+        (folder / name).write_bytes(b"\x89HDF\r\n\xff\xfe")
+        (fault,) = faults_of(folder / name)
+        assert fault.startswith(("eval.json: not valid JSON: ", "eval.py:1: SyntaxError: ")), fault
+
+
+def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:
+    assert (f"{folder}/absent.py: no such config file",) == faults_of(folder / "absent.py")
+    assert ("absent/eval.py: no such config file",) == faults_of("absent/eval.py")
+    assert (f"{folder}: expected a config file, found a directory",) == faults_of(folder)
+    write(folder / "checkpoint" / "config.json", "{}")
+    assert (
+        f"{folder}/checkpoint: expected a config file, found a directory; did you mean its config.json?",
+    ) == faults_of(folder / "checkpoint")
+
+
+def test_a_file_that_cannot_be_opened_gives_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(folder / "eval.py", THEIRS)
+
+    def refuse(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert (f"{path}: cannot read the config file: Permission denied",) == faults_of(path)
+
+
+# where paths lead
+
+
+def test_paths_from_get_config_start_in_its_folder_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = folder.parent
+    (elsewhere / "entity").mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    config = load_config(write(folder / "eval.py", OURS))
+    assert str(folder / "entity") == config.entity_path
+
+    (folder / "entity").rmdir()
+    assert (
+        f"eval.py: entity_path: expected a directory; {folder / 'entity'} (in the config's folder) does not exist",
+    ) == faults_of(folder / "eval.py")
+
+
+@pytest.mark.parametrize("name", ["eval.py", "eval.json"])
+def test_paths_of_pbg_start_in_the_working_directory_then_in_the_configs_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    elsewhere = folder.parent
+    (elsewhere / "entity").mkdir()
+    monkeypatch.chdir(elsewhere)
+    write(folder / name, json.dumps(SETTINGS) if name.endswith("json") else THEIRS)
+
+    config = load_config(os.path.join("place", name))
+    assert str(elsewhere / "entity") == config.entity_path
+    assert [str(folder / "edges")] == config.edge_paths
+    assert str(folder / "checkpoint") == config.checkpoint_path
+
+    (folder / "edges").rmdir()
+    assert (
+        f"{name}: edge_paths[0]: expected a directory; found none at {elsewhere / 'edges'} (in the working directory) "
+        f"nor at {folder / 'edges'} (in the config's folder)",
+    ) == faults_of(folder / name)
+
+
+def test_a_file_in_the_place_of_a_directory_and_an_absolute_path_are_said_to_be(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    write(folder / "file", "")
+    data = SETTINGS | {"entity_path": "file", "checkpoint_path": str(folder / "absent")}
+
+    assert (
+        f"eval.json: entity_path: expected a directory; {folder / 'file'} (in the working directory) is none",
+        f"eval.json: checkpoint_path: expected a directory; {folder / 'absent'} does not exist",
+    ) == faults_of(write(folder / "eval.json", json.dumps(data)))
+
+
+def test_the_working_directory_is_that_of_the_call_even_if_the_file_changes_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    write(folder / "eval.py", "import os\nos.chdir('/')\n" + THEIRS)
+
+    assert str(folder / "entity") == load_config(folder / "eval.py", ["entity_path=place/entity"]).entity_path
+
+
+def test_the_config_of_a_checkpoint_implies_its_folder(folder: Path) -> None:
+    checkpoint = folder / "checkpoint"
+    data = json.dumps(SETTINGS | {"checkpoint_path": "of/training", "entity_path": str(folder / "entity")})
+    write(checkpoint / "config.json", data)
+    overrides = [f"edge_paths={folder / 'edges'}"]
+
+    (fault,) = faults_of(checkpoint / "config.json", *overrides)
+    assert fault.startswith("config.json: checkpoint_path: expected a directory; found none at "), fault
+
+    write(checkpoint / "checkpoint_version.txt", "1\n")
+    config = load_config(checkpoint / "config.json", overrides)
+    assert (str(checkpoint), "checkpoint") == (config.checkpoint_path, config.name)
+    chosen = load_config(checkpoint / "config.json", [*overrides, f"checkpoint_path={folder / 'edges'}"])
+    assert str(folder / "edges") == chosen.checkpoint_path
+
+
+# reference data
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("file", ["eval.py", "eval_allnegs.py"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_reference_config_loads_from_anywhere(reference_path: Path, case: str, file: str) -> None:
+    folder = reference_path / "golden" / case
+    config = load_config(folder / file)
+
+    assert [str(folder / "edges_test")] == config.edge_paths
+    assert (str(folder / "entity"), str(folder / "checkpoint")) == (config.entity_path, config.checkpoint_path)
+    assert () == config.ignored
+    assert "sampled" == config.candidates_of(config.relations[0]) or file == "eval_allnegs.py"
+    assert "partition" == config.candidates_of(config.relations[0]) or file == "eval.py"
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", CASES)
+def test_every_reference_setting_loads_with_its_overrides(reference_path: Path, case: str) -> None:
+    folder = reference_path / "golden" / case
+    settings = json.loads((folder / "expected.json").read_text())["settings"]
+    for setting in settings.values():
+        params = [param.replace("edges_", f"{folder}/edges_") for param in setting["params"]]
+        config = load_config(folder / setting["config"], [*params, "pbg_semantics=True", "compute_loss=True"])
+        assert "pessimistic" == config.headline
+        for param in setting["params"]:
+            key, _, text = param.partition("=")
+            if key != "edge_paths":
+                assert text == str(getattr(config, key))
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", CASES)
+def test_the_config_of_every_reference_checkpoint_loads_with_paths_of_now(reference_path: Path, case: str) -> None:
+    folder = reference_path / "golden" / case
+    source = folder / "checkpoint" / "config.json"
+    config = load_config(source, [f"entity_path={folder / 'entity'}", f"edge_paths={folder / 'edges_test'}"])
+
+    assert str(folder / "checkpoint") == config.checkpoint_path
+    raw = json.loads(source.read_text())
+    loaded = {key: value for key, value in attrs.asdict(config).items() if key in raw and not key.endswith("paths")}
+    assert set(raw) - {"edge_paths"} == set(loaded)
+    assert {key: value for key, value in raw.items() if key in loaded and not key.endswith("_path")} == {
+        key: value for key, value in loaded.items() if not key.endswith("_path")
+    }
+    assert {"lr", "num_epochs", "half_precision"} <= set(config.ignored)
+    assert isinstance(config, EvalConfig)

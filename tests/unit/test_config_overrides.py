@@ -1,0 +1,204 @@
+"""`-p KEY=VALUE` changes any key of any kind of config file, and is blamed for the faults it makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pbgeval.config import EvalConfig, load_config
+from pbgeval.errors import ConfigError
+
+SETTINGS = {
+    "entities": {"all": {"num_partitions": 2}, "a.b": {"num_partitions": 1}},
+    "relations": [{"name": "r", "lhs": "all", "rhs": "all"}, {"name": "s", "lhs": "all", "rhs": "a.b"}],
+    "dimension": 8,
+    "entity_path": "entity",
+    "edge_paths": ["edges"],
+    "checkpoint_path": "checkpoint",
+    "bias": False,
+    "hits_at": [1, 10],
+}
+OURS = """
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+
+def get_config():
+    settings = {settings!r}
+    settings["entities"] = {{name: EntitySchema(**entity) for name, entity in settings["entities"].items()}}
+    settings["relations"] = [RelationSchema(**relation) for relation in settings["relations"]]
+    return EvalConfig(**settings)
+"""
+THEIRS = """
+SETTINGS = {settings!r}
+
+def get_torchbiggraph_config():
+    return SETTINGS
+"""
+
+Load = Callable[..., EvalConfig]
+
+
+@pytest.fixture(params=["ours.py", "theirs.py", "data.json"])
+def load(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Loads the same settings from each kind of file, in its folder, with the overrides given."""
+    texts = {
+        "ours.py": OURS.format(settings=SETTINGS),
+        "theirs.py": THEIRS.format(settings=SETTINGS),
+        "data.json": json.dumps(SETTINGS),
+    }
+    for name in ("entity", "edges", "checkpoint", "more"):
+        (tmp_path / name).mkdir()
+    (tmp_path / request.param).write_text(texts[request.param])
+    monkeypatch.chdir(tmp_path)
+    return lambda *overrides: load_config(request.param, overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "expected"),
+    [
+        ("batch_size=500", "batch_size", 500),
+        ("seed = 3", "seed", 3),
+        ("margin=2", "margin", 2.0),
+        ("max_norm=1e-1", "max_norm", 0.1),
+        ("max_norm=none", "max_norm", None),
+        ("max_norm=", "max_norm", None),
+        ("workers=null", "workers", None),
+        ("workers=4", "workers", 4),
+        ("rank_type=worst", "rank_type", "worst"),
+        ("rank_type=None", "rank_type", None),
+        ("comparator=dot", "comparator", "dot"),
+        ("hits_at=1,3", "hits_at", [1, 3]),
+        ("hits_at=7", "hits_at", [7]),
+        ("hits_at.1=20", "hits_at", [1, 20]),
+        ("breakdowns=", "breakdowns", []),
+        ("init_path=none", "init_path", None),
+        *((f"bias={text}", "bias", True) for text in ("true", "True", "TRUE", "1", "yes")),
+        *((f"global_emb={text}", "global_emb", False) for text in ("false", "False", "0", "No")),
+    ],
+)
+def test_a_value_is_read_by_the_type_of_its_key(load: Load, override: str, key: str, expected: object) -> None:
+    actual = getattr(load(override), key)
+
+    assert (type(expected), expected) == (type(actual), actual)
+
+
+def test_without_overrides_all_kinds_of_file_give_the_same_config(load: Load, tmp_path: Path) -> None:
+    config = load()
+
+    assert 2 == config.entities["all"].num_partitions
+    assert ["all", "a.b"] == [relation.rhs for relation in config.relations]
+    assert ([1, 10], 8, str(tmp_path / "entity")) == (config.hits_at, config.dimension, config.entity_path)
+
+
+def test_dots_lead_into_entities_and_relations(load: Load) -> None:
+    config = load(
+        "entities.all.num_partitions=4",
+        "entities.a.b.num_partitions=4",
+        "relations.0.operator=diagonal",
+        "relations.1.all_negs=yes",
+        "relations.0.weight=2",
+    )
+
+    assert [4, 4] == [entity.num_partitions for entity in config.entities.values()]
+    assert [("diagonal", False, 2.0), ("none", True, 1.0)] == [
+        (relation.operator, relation.all_negs, relation.weight) for relation in config.relations
+    ]
+
+
+def test_the_last_override_of_a_key_counts(load: Load) -> None:
+    assert 7 == load("seed=5", "seed=7").seed
+
+
+def test_an_override_may_contain_an_equals_sign(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "a=b").mkdir()
+
+    assert str(tmp_path / "a=b") == load("entity_path=a=b").entity_path
+
+
+def test_paths_of_overrides_start_in_the_working_directory(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "more"
+    (elsewhere / "edges").mkdir()
+    config = load("edge_paths=edges,more")
+    assert [str(tmp_path / "edges"), str(tmp_path / "more")] == config.edge_paths
+
+    monkeypatch.chdir(elsewhere)
+    config = load_config(config.source or "", ["edge_paths.0=edges"])
+    assert [str(elsewhere / "edges")] == config.edge_paths
+    assert str(tmp_path / "entity") == config.entity_path
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("num_batch_neg=3", "unknown key; did you mean 'num_batch_negs'?"),
+        ("nothing", "expected KEY=VALUE, found no '='"),
+        ("name=x", "unknown key; `kgeval-dist --help-config` lists all keys"),
+        ("batch_size=many", "expected an int, got 'many' (str)"),
+        ("batch_size=1.5", "expected an int, got '1.5' (str)"),
+        ("batch_size=none", "expected an int, got 'none' (str)"),
+        ("margin=wide", "expected a number, got 'wide' (str)"),
+        ("margin=inf", "expected a finite number, got inf"),
+        ("bias=maybe", "expected a bool (True or False), got 'maybe' (str)"),
+        ("hits_at=1,x", "hits_at[1]: expected an int, got 'x' (str)"),
+        ("hits_at.5=1", "index out of range; hits_at has 2 elements, numbered from 0"),
+        ("hits_at.x=1", "expected an index, a number from 0, got 'x'"),
+        ("seed.x=1", "seed has no key 'x'"),
+        ("relations=x", "set a nested key: relations.INDEX.KEY=VALUE"),
+        ("relations.0=x", "set a nested key: relations.INDEX.KEY=VALUE"),
+        ("relations.2.operator=none", "index out of range; relations has 2 elements, numbered from 0"),
+        ("relations.-1.operator=none", "expected an index, a number from 0, got '-1'"),
+        ("relations.0.operater=none", "unknown key; did you mean 'operator'?"),
+        ("entities=x", "set a nested key: entities.NAME.KEY=VALUE"),
+        ("entities.all=x", "set a nested key: entities.NAME.KEY=VALUE"),
+        ("entities.user.dimension=4", "unknown entity type; expected one of all, a.b"),
+        ("entities.all.rows=4", "unknown key; expected one of dimension, featurized, num_partitions"),
+        ("entities.all.num_partitions=x", "expected an int, got 'x' (str)"),
+        ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),
+        ("num_batch_negs=3", "batch_size: must be a multiple of num_batch_negs (3), got 1000"),
+        ("comparator=l1", "expected one of dot, cos, l2, squared_l2, got 'l1'"),
+        ("entity_path=", "expected a directory, got ''"),
+    ],
+)
+def test_a_fault_of_an_override_names_the_override(load: Load, override: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(override)
+
+    assert (f"-p {override}: {fault}",) == caught.value.faults
+
+
+def test_an_override_is_blamed_for_what_it_makes_of_other_keys(load: Load) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("entities.a.b.num_partitions=3", "relations.1.operator=complex_diagonal", "dimension=7")
+
+    assert (
+        "-p entities.a.b.num_partitions=3: must equal that of 'all' (2), got 3",
+        "-p dimension=7: relations[1].operator: complex_diagonal needs an even dimension, but 'a.b' has 7",
+    ) == caught.value.faults
+
+
+def test_a_path_of_an_override_is_looked_for_in_one_place_only(load: Load, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("edge_paths=edges,absent", "checkpoint_path=/absent")
+
+    assert (
+        f"-p edge_paths=edges,absent: edge_paths[1]: expected a directory; "
+        f"{tmp_path / 'absent'} (in the working directory) does not exist",
+        "-p checkpoint_path=/absent: expected a directory; /absent does not exist",
+    ) == caught.value.faults
+
+
+def test_an_override_does_not_change_what_the_config_file_returned(tmp_path: Path) -> None:
+    for name in ("entity", "edges", "checkpoint"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "eval.py").write_text(THEIRS.format(settings=SETTINGS) + "\nimport builtins\nbuiltins.seen = SETTINGS")
+    import builtins
+
+    try:
+        load_config(tmp_path / "eval.py", ["entities.all.num_partitions=4"])
+        assert SETTINGS == builtins.seen  # type: ignore[attr-defined]
+    finally:
+        del builtins.seen  # type: ignore[attr-defined]

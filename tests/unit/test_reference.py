@@ -1,0 +1,514 @@
+"""The reference itself: by hand, by brute force over orders of scores, and against PyTorch-BigGraph's own answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from fractions import Fraction
+from itertools import pairwise, permutations
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import reference
+from tests.reference import Query, Ranks
+from tests.strategies import Relation, TinyGraph, score_grids, score_values, tiny_graphs
+
+
+def same_row_draws(row):
+    """A stand-in for uniform draws: always the same row."""
+    return lambda _side, _rows, count: [row] * count
+
+
+# Ranks
+
+
+@given(score_values(), st.lists(score_values(), max_size=5))
+def test_ranks_are_the_extreme_and_mean_places_over_all_descending_orders(true_score, competitors):
+    scores = [true_score, *competitors]
+    places = [
+        order.index(0) + 1
+        for order in permutations(range(len(scores)))
+        if all(scores[a] >= scores[b] for a, b in pairwise(order))
+    ]
+
+    optimistic, pessimistic = reference.rank_by_sorting(true_score, competitors)
+
+    assert (min(places), max(places)) == (optimistic, pessimistic)
+    assert Fraction(sum(places), len(places)) == reference.realistic(optimistic, pessimistic)
+
+
+@given(score_grids())
+def test_counts_are_what_comparisons_give(grid):
+    for true_score, competitors in zip(*grid, strict=True):
+        better = sum(score > true_score for score in competitors)
+        tied = sum(score == true_score for score in competitors)
+
+        assert (better, tied) == reference.counts_by_sorting(true_score, competitors)
+
+
+def test_without_competitors_the_rank_is_one():
+    assert (1, 1) == reference.rank_by_sorting(-3.0, [])
+
+
+@pytest.mark.parametrize("scores", [(math.nan, [1.0]), (1.0, [2.0, math.nan])])
+def test_nan_is_refused(scores):
+    with pytest.raises(ValueError, match="NaN"):
+        reference.rank_by_sorting(*scores)
+
+
+# Scores
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "expected"),
+    [
+        ("none", {}, [1, 2, 3, 4]),
+        ("diagonal", {"diagonal": [2, 0, -1, 1]}, [2, 0, -3, 4]),
+        ("translation", {"translation": [1, 1, 0, -4]}, [2, 3, 3, 0]),
+        ("complex_diagonal", {"real": [1, 0], "imag": [0, 1]}, [1, -4, 3, 2]),  # (1+3i)·1 and (2+4i)·i
+    ],
+)
+def test_operators_by_hand(name, params, expected):
+    assert expected == reference.apply_operator(name, params, [1, 2, 3, 4])
+
+
+def test_a_matrix_multiplies_a_column_and_affine_then_translates():
+    params = {"linear_transformation": [[1, 10], [100, 1000]], "translation": [0.5, -0.5]}
+
+    assert [21, 2100] == reference.apply_operator("linear", params, [1, 2])
+    assert [21.5, 2099.5] == reference.apply_operator("affine", params, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("comparator", "expected", "with_bias"),
+    [("dot", 11.0, 12.0), ("squared_l2", -8.0, 0.0), ("l2", -math.sqrt(8), -2 + 4), ("cos", 11 / math.sqrt(125), 5.0)],
+)
+def test_comparators_by_hand(comparator, expected, with_bias):
+    """The bias withholds the first number from the comparator, then adds both first numbers."""
+    x, y = [1.0, 2.0], [3.0, 4.0]
+
+    assert expected == pytest.approx(reference.score(comparator, x, y), rel=1e-15)
+    assert with_bias == pytest.approx(reference.score(comparator, x, y, bias=True), rel=1e-15)
+
+
+def test_l2_of_equal_rows_is_just_below_zero():
+    assert pytest.approx(-1e-15) == reference.score("l2", [0.5, 2.0], [0.5, 2.0])
+
+
+def test_a_long_row_is_shortened_before_the_global_embedding_is_added():
+    assert [pytest.approx(1.6, rel=1e-7), pytest.approx(-0.2, rel=1e-6)] == reference.prepare_row([3, 4], 1.0, [1, -1])
+    assert [4.0, 3.0] == reference.prepare_row([3, 4], 5.0, [1, -1])
+
+
+@pytest.mark.parametrize("name", ["rotation", ""])
+def test_unknown_names_are_refused(name):
+    with pytest.raises(ValueError, match="unknown operator"):
+        reference.apply_operator(name, {}, [1.0])
+    with pytest.raises(ValueError, match="unknown comparator"):
+        reference.score(name, [1.0], [1.0])
+    with pytest.raises(ValueError, match="unknown loss"):
+        reference.loss(name, 0.0, [0.0], 1)
+
+
+def hand_graph(dynamic):
+    """Two partitions of users, one of items; the operators double: the rhs by 2, the lhs (if dynamic) by 3 and 5."""
+    lhs_params = {"diagonal": [3.0, 5.0]} if dynamic else {}
+    return TinyGraph(
+        relations=[Relation("likes", "user", "item", "diagonal", {"diagonal": [2.0, 2.0]}, lhs_params)],
+        embeddings={
+            "user": [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [4.0, 0.0], [1.0, 1.0]]],
+            "item": [[[1.0, 2.0], [2.0, 1.0], [0.0, 0.5]]],
+        },
+        global_embeddings={},
+        buckets={(0, 0): [], (1, 0): [(0, 0, 1), (2, 0, 0)]},
+        dynamic=dynamic,
+    )
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "side", "others", "expected"),
+    [
+        (False, "lhs", [(0, 0), (1, 1)], (6.0, [4.0, 16.0])),  # u'·2v, v = (2, 1)
+        (False, "rhs", [(0, 0), (0, 2)], (6.0, [6.0, 1.0])),  # u·2v', u = (1, 1)
+        (True, "lhs", [(0, 0), (1, 1)], (6.0, [4.0, 16.0])),
+        (True, "rhs", [(0, 0), (0, 2)], (11.0, [13.0, 2.5])),  # (3, 5)u·v'
+    ],
+)
+def test_edge_scores_by_hand(dynamic, side, others, expected):
+    assert expected == reference.edge_scores(hand_graph(dynamic), (1, 0), (0, 0, 1), side, others)
+
+
+# Queries
+
+
+def test_the_partition_competes_without_the_true_entity():
+    """Users of partition 1 score 6, 16, 6 against 2·(2, 1), and 6, 8, 6 against 2·(1, 2); a copied row ties."""
+    ranks = reference.partition_ranks(hand_graph(dynamic=False), (1, 0))
+
+    assert [Ranks(2, 3, 3), Ranks(1, 2, 3), Ranks(2, 3, 3), Ranks(1, 2, 3)] == ranks
+
+
+def test_all_partitions_compete_and_known_edges_do_not():
+    graph = hand_graph(dynamic=False)
+    known = reference.known_edges(graph, graph.buckets | {(1, 3): [(1, 0, 1)], (0, 0): [(0, 0, 1), (1, 0, 2)]})
+
+    ranks = [query.ranks for query in reference.full_queries(graph, (1, 0), "all", known)]
+
+    # lhs of the first edge: (0, 1), (1, 2) are left; the items of users (1, 0) and (1, 2) are one known each.
+    assert [Ranks(1, 2, 3), Ranks(1, 2, 3), Ranks(2, 3, 5), Ranks(1, 2, 3)] == ranks
+
+
+@given(tiny_graphs(max_edges=4))
+def test_more_partitions_never_improve_a_rank_and_filters_never_worsen_it(graph):
+    known = reference.known_edges(graph, graph.buckets)
+    for bucket in graph.buckets:
+        every = reference.full_queries(graph, bucket, "all")
+        within = reference.full_queries(graph, bucket, "partition")
+        filtered = reference.full_queries(graph, bucket, "all", known)
+        for a, b, c in zip(every, within, filtered, strict=True):
+            assert a.true_score == b.true_score == c.true_score
+            assert all(x >= y for x, y in zip(a.ranks, b.ranks, strict=True))
+            assert all(x >= y for x, y in zip(a.ranks, c.ranks, strict=True))
+
+
+# Chunks
+
+EDGES = [(0, 1, 5), (1, 0, 6), (2, 1, 7), (0, 1, 7), (4, 0, 9)]
+
+
+def test_short_chunks_are_topped_up():
+    batches = reference.default_batches(EDGES, dynamic=True, window=2)
+
+    chunks = reference.chunks(EDGES, batches, (3, 2), same_row_draws(8))
+
+    assert [[0, 1, 2], [3, 4]] == [chunk.rows for chunk in chunks]
+    assert [[0, 1, 2, 8, 8], [0, 4, 8, 8, 8]] == [chunk.lists["lhs"] for chunk in chunks]
+    assert [[5, 6, 7, 8, 8], [7, 9, 8, 8, 8]] == [chunk.lists["rhs"] for chunk in chunks]
+    assert [5, 5] == [chunk.list_length for chunk in chunks]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(9, [[1, 4], [0, 2], [3]]), (2, [[1], [0], [2, 3], [4]]), (3, [[1], [0, 2], [4], [3]])]
+)
+def test_relations_are_grouped_within_windows(window, expected):
+    batches = reference.default_batches(EDGES, dynamic=False, window=window)
+
+    assert expected == [chunk.rows for chunk in reference.chunks(EDGES, batches, (2, 0), same_row_draws(0))]
+
+
+def test_uniform_draws_alone_make_chunks_of_their_own_number():
+    batches = reference.default_batches(EDGES, dynamic=True, window=1)
+
+    chunks = reference.chunks(EDGES, batches, (0, 4), lambda side, rows, count: [len(side) + rows[0]] * count)
+
+    assert [([0, 1, 2, 3], [3] * 4), ([4], [7] * 4)] == [(chunk.rows, chunk.lists["lhs"]) for chunk in chunks]
+
+
+def test_pbg_cuts_slices_then_relations_then_batches_then_chunks():
+    batches = reference.pbg_batches(EDGES, dynamic=False, slices=2, batch_size=2)
+    chunks = reference.chunks(EDGES, batches, (2, 1), same_row_draws(8), pbg=True)
+
+    assert [[1], [0, 2], [4], [3]] == batches
+    assert [[1, 8], [0, 2, 8], [4, 8], [0, 8]] == [chunk.lists["lhs"] for chunk in chunks]
+    assert [2, 3, 2, 2] == [chunk.list_length for chunk in chunks]
+    assert [[0, 1, 2], [3, 4]] == reference.pbg_batches(EDGES, dynamic=True, slices=2, batch_size=3)
+    assert [[0, 1], [2], [3, 4]] == reference.pbg_batches(EDGES, dynamic=True, slices=2, batch_size=2)
+    assert [] == reference.pbg_batches([], dynamic=True, slices=4, batch_size=3)
+
+
+def test_pads_of_a_short_chunk_count_in_the_length_that_the_loss_sees():
+    batches = reference.pbg_batches(EDGES, dynamic=True, slices=1, batch_size=8)
+    chunks = reference.chunks(EDGES, batches, (3, 1), same_row_draws(0), pbg=True)
+
+    assert [(4, 4), (3, 4)] == [(len(chunk.lists["lhs"]), chunk.list_length) for chunk in chunks]
+
+
+def test_copies_of_the_true_entity_are_dropped_unless_pbg_lets_them_compete():
+    graph = dataclasses.replace(hand_graph(dynamic=False), buckets={(1, 0): [(0, 0, 1), (0, 0, 2), (2, 0, 1)]})
+    edges = graph.buckets[1, 0]
+    batches = reference.default_batches(edges, dynamic=False, window=9)
+
+    default = reference.chunks(edges, batches, (3, 1), same_row_draws(0))
+    pbg = reference.chunks(edges, batches, (3, 1), same_row_draws(0), pbg=True)
+
+    # lists of users 0 0 2 0 and of items 1 2 1 0; users 0 and 2 are equal rows
+    assert [2, 3, 2, 4, 4, 3] == [q.ranks.num_candidates for q in reference.sampled_queries(graph, (1, 0), default)]
+    assert [4] * 6 == [q.ranks.num_candidates for q in reference.sampled_queries(graph, (1, 0), pbg, pbg=True)]
+    first = reference.sampled_queries(graph, (1, 0), pbg, pbg=True)[0]
+    assert (6.0, [6.0, 6.0, 6.0]) == (first.true_score, first.competitors)
+    known = reference.known_edges(graph, graph.buckets)
+    filtered = reference.sampled_queries(graph, (1, 0), default, known)
+    assert [1, 2, 2, 2, 1, 3] == [query.ranks.num_candidates for query in filtered]
+
+
+@given(tiny_graphs(max_edges=12), st.integers(0, 4), st.integers(0, 4), st.integers(1, 6), st.booleans())
+def test_every_edge_is_in_one_chunk_and_its_two_queries_have_its_true_scores(graph, batch, uniform, window, pbg):
+    if batch + uniform == 0:
+        batch = 1
+    for bucket, edges in graph.buckets.items():
+        if pbg:
+            batches = reference.pbg_batches(edges, graph.dynamic, slices=window, batch_size=max(batch, 1) * 2)
+        else:
+            batches = reference.default_batches(edges, graph.dynamic, window)
+        chunks = reference.chunks(edges, batches, (batch, uniform), same_row_draws(0), pbg=pbg)
+
+        queries = reference.sampled_queries(graph, bucket, chunks, pbg=pbg)
+
+        expected = [(q.row, q.side, q.true_score) for q in reference.full_queries(graph, bucket, "partition")]
+        assert expected == sorted((q.row, q.side, q.true_score) for q in queries)
+        assert all(pbg or len(chunk.lists["lhs"]) == len(chunk.lists["rhs"]) == batch + uniform for chunk in chunks)
+        assert all(graph.dynamic or len({edges[row][1] for row in chunk.rows}) == 1 for chunk in chunks)
+
+
+# Metrics
+
+
+def test_metrics_by_hand():
+    ranks = [Ranks(1, 2, 5), Ranks(3, 3, 5), Ranks(1, 1, 1)]
+
+    metrics = reference.rank_metrics(ranks, [1, 3])
+
+    assert {
+        "optimistic": {
+            "count": 3, "mean_rank": 5 / 3, "mean_reciprocal_rank": 7 / 9, "hits_at_1": 2 / 3, "hits_at_3": 1,
+        },
+        "realistic": {
+            "count": 3, "mean_rank": 5.5 / 3, "mean_reciprocal_rank": 2 / 3, "hits_at_1": 1 / 3, "hits_at_3": 1,
+        },
+        "pessimistic": {
+            "count": 3, "mean_rank": 2, "mean_reciprocal_rank": 11 / 18, "hits_at_1": 1 / 3, "hits_at_3": 1,
+        },
+    } == metrics  # fmt: skip
+    assert (7 / 8 + 1 / 2) / 2 == reference.query_auc(ranks)
+    assert reference.query_auc([Ranks(1, 1, 1)]) is None
+
+
+@given(score_grids())
+def test_auc_is_the_share_of_pairs_that_are_in_order(grid):
+    queries = [Query(0, "lhs", true_score, competitors) for true_score, competitors in zip(*grid, strict=True)]
+    pairs = [(query.true_score, score) for query in queries for other in queries for score in other.competitors]
+    wins = sum(Fraction(true > score) + Fraction(true == score, 2) for true, score in pairs)
+
+    assert float(wins / len(pairs)) == reference.auc(queries)
+
+
+@given(score_grids())
+def test_per_query_auc_is_the_mean_of_the_auc_of_each_query(grid):
+    queries = [Query(0, "lhs", true_score, competitors) for true_score, competitors in zip(*grid, strict=True)]
+
+    mean = sum(reference.auc([query]) for query in queries) / len(queries)
+
+    assert pytest.approx(mean, abs=1e-15) == reference.query_auc([query.ranks for query in queries])
+
+
+def test_auc_of_queries_without_competitors_is_undefined():
+    assert reference.auc([Query(0, "lhs", 1.0, [])]) is None
+
+
+def test_losses_by_hand():
+    """Two competitors left of a list of four."""
+    a, b = math.log(1 + math.exp(-1)), math.log(1 + math.exp(0.5))
+
+    assert pytest.approx(a + (b + math.log(2)) / 4) == reference.loss("logistic", 1.0, [0.5, 0.0], 4)
+    assert pytest.approx(0.2 + 0.7) == reference.loss("ranking", 1.0, [0.5, 1.0, 0.0], 4, margin=0.7)
+    softmax = -math.log(math.e / (math.e + math.exp(0.5) + 1))
+    assert pytest.approx(softmax) == reference.loss("softmax", 1.0, [0.5, 0.0], 4)
+    assert [0.0, 0.0] == [reference.loss(name, 1.0, [], 4) for name in ("ranking", "softmax")]
+
+
+# The strategies keep their promises
+
+
+@given(tiny_graphs())
+def test_tiny_graphs_can_be_ranked(graph):
+    assert all(len({len(row) for table in tables for row in table}) == 1 for tables in graph.embeddings.values())
+    assert len({parts for parts in graph.num_partitions.values() if parts > 1}) <= 1
+    for bucket in graph.buckets:
+        for query in reference.full_queries(graph, bucket, "all"):
+            assert all(map(math.isfinite, [query.true_score, *query.competitors]))
+
+
+@given(tiny_graphs(exact=True, max_edges=4))
+def test_exact_graphs_have_the_same_scores_in_float32(graph):
+    assert graph.is_exact
+    for bucket in graph.buckets:
+        for query in reference.full_queries(graph, bucket, "partition"):
+            scores = [query.true_score, *query.competitors]
+            if graph.comparator != "l2":
+                assert scores == np.float32(scores).tolist()
+            assert len(set(scores)) == len(set(np.float32(scores).tolist()))
+
+
+# PyTorch-BigGraph's own answers
+
+
+def read_bucket(case, bucket):
+    with h5py.File(case / "edges_test" / "edges_{}_{}.h5".format(*bucket)) as file:
+        return list(zip(*(file[name][:].tolist() for name in ("lhs", "rel", "rhs")), strict=True))
+
+
+def read_graph(case, bucket, **settings):
+    """A reference case with the edges of one bucket, evaluated as its eval_allnegs.py says but for the settings."""
+    config = json.loads((case / "checkpoint" / "config.json").read_text())
+    version = (case / "checkpoint" / "checkpoint_version.txt").read_text().strip()
+    embeddings = {}
+    for name, entity in config["entities"].items():
+        files = [case / "checkpoint" / f"embeddings_{name}_{p}.v{version}.h5" for p in range(entity["num_partitions"])]
+        embeddings[name] = [h5py.File(file)["embeddings"][:].tolist() for file in files]
+    with h5py.File(case / "checkpoint" / f"model.v{version}.h5") as file:
+        params = {}  # (index, side) -> name -> numbers
+        for index, group in file["model/relations"].items():
+            for side, operator in group["operator"].items():
+                params[int(index), side] = {name: values[:].tolist() for name, values in operator.items()}
+        means = {name: group["global_embedding"][:].tolist() for name, group in file.get("model/entities", {}).items()}
+    relations = [
+        Relation(r["name"], r["lhs"], r["rhs"], r["operator"], params.get((i, "rhs"), {}), {}, r["weight"])
+        for i, r in enumerate(config["relations"])
+    ]
+    if config["dynamic_relations"]:
+        stacks = {side: params[0, side] for side in ("lhs", "rhs")}
+        rows = range(len(stacks["rhs"]["real"]))
+        by_row = {
+            side: [{name: of[row] for name, of in stack.items()} for row in rows] for side, stack in stacks.items()
+        }
+        relations = [
+            dataclasses.replace(relations[0], rhs_params=by_row["rhs"][row], lhs_params=by_row["lhs"][row])
+            for row in rows
+        ]
+    defaults = {"global_embeddings": means, "dynamic": config["dynamic_relations"], "comparator": config["comparator"]}
+    return TinyGraph(relations, embeddings, buckets={bucket: read_bucket(case, bucket)}, **defaults | settings)
+
+
+def expected_of(case, setting, bucket):
+    runs = json.loads((case / "expected.json").read_text())["settings"][setting]["first_run"]
+    return next(line for line in runs if line["bucket"] == list(bucket))
+
+
+def mean_loss(graph, bucket, queries):
+    """Of the softmax loss, in which a list's length does not matter."""
+    edges = graph.buckets[bucket]
+    terms = [
+        graph.relations[edges[query.row][1]].weight * reference.loss("softmax", query.true_score, query.competitors, 0)
+        for query in queries
+    ]
+    return math.fsum(terms) / len(edges)
+
+
+def auc_within_batches(queries, batches):
+    """PBG pairs a true score only with candidates of its own batch and side."""
+    total = 0.0
+    for rows in map(set, batches):
+        for side in ("lhs", "rhs"):
+            total += len(rows) * reference.auc([q for q in queries if q.side == side and q.row in rows]) / 2
+    return total / sum(map(len, batches))
+
+
+def assert_agrees(expected, queries, batches):
+    """Within the tolerances of the reference data: PBG's float32 may order one near-tie in another way."""
+    count, metrics = expected["count"], expected["metrics"]
+    got = reference.rank_metrics([query.ranks for query in queries], [1, 10, 50])["pessimistic"]
+
+    assert 2 * count == got["count"]
+    assert metrics["pos_rank"] == pytest.approx(got["mean_rank"], abs=2 / count)
+    assert metrics["mrr"] == pytest.approx(got["mean_reciprocal_rank"], abs=1e-7)
+    for k in (1, 10, 50):
+        assert metrics[f"r{k}"] == pytest.approx(got[f"hits_at_{k}"], abs=1 / (2 * count))
+    # PBG draws `count` pairs of each side: five standard deviations of their share.
+    share = auc_within_batches(queries, batches)
+    assert metrics["auc"] == pytest.approx(share, abs=5 * math.sqrt(share * (1 - share) / (2 * count)))
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    ("setting", "bucket", "changes"),
+    [
+        ("allnegs", (0, 1), {}),  # every operator but complex_diagonal; both types
+        pytest.param("allnegs_cos", (3, 2), {"comparator": "cos"}, marks=pytest.mark.slow),
+        pytest.param("allnegs_squared_l2", (3, 2), {"comparator": "squared_l2"}, marks=pytest.mark.slow),
+        pytest.param("allnegs_bias", (3, 2), {"bias": True}, marks=pytest.mark.slow),
+        pytest.param("allnegs_bias_cos", (3, 2), {"comparator": "cos", "bias": True}, marks=pytest.mark.slow),
+        pytest.param("allnegs_maxnorm", (3, 2), {"max_norm": 1.0}, marks=pytest.mark.slow),
+        pytest.param("allnegs_noglobal", (3, 2), {"global_embeddings": {}}, marks=pytest.mark.slow),
+    ],
+)
+def test_partition_ranks_of_relations_of_every_kind_are_those_of_pbg(reference_path, setting, bucket, changes):
+    case = reference_path / "golden" / "fb237_het"
+    graph = read_graph(case, bucket, **changes)
+
+    queries = reference.full_queries(graph, bucket, "partition")
+
+    expected = expected_of(case, setting, bucket)
+    batches = reference.pbg_batches(graph.buckets[bucket], dynamic=False, slices=2, batch_size=1000)
+    assert_agrees(expected, queries, batches)
+    assert expected["metrics"]["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)
+
+
+@pytest.mark.reference
+def test_partition_ranks_of_dynamic_relations_are_those_of_pbg(reference_path):
+    """Ten million scores: NumPy multiplies them, and the reference's own are compared for some edges."""
+    case, bucket = reference_path / "golden" / "fb237_4p_complex", (0, 1)
+    graph = read_graph(case, bucket)
+    edges = graph.buckets[bucket]
+    tables = [np.array(table) for table in graph.embeddings["all"]]
+
+    queries = []
+    for row, (lhs, rel, rhs) in enumerate(edges):
+        moved_rhs = reference.vector(graph, rel, "rhs", (1, rhs), True)
+        moved_lhs = reference.vector(graph, rel, "lhs", (0, lhs), True)
+        for side, table, true, fixed in (("lhs", tables[0], lhs, moved_rhs), ("rhs", tables[1], rhs, moved_lhs)):
+            scores = (table @ fixed).tolist()
+            queries.append(Query(row, side, scores.pop(true), scores))
+
+    some = dataclasses.replace(graph, buckets={bucket: edges[:5]})
+    for expected, got in zip(reference.full_queries(some, bucket, "partition"), queries[:10], strict=True):
+        assert expected.true_score == pytest.approx(got.true_score, rel=1e-12)
+        assert expected.competitors == pytest.approx(got.competitors, abs=1e-12)
+    expected = expected_of(case, "allnegs", bucket)
+    assert_agrees(expected, queries, reference.pbg_batches(edges, dynamic=True, slices=2, batch_size=1000))
+    assert expected["metrics"]["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    ("name", "setting", "bucket", "num_batch_negs", "slices", "batch_size"),
+    [
+        ("fb237_4p_complex", "batch100", (2, 0), 100, 2, 1000),
+        ("fb237_4p_complex", "batch100_workers1", (0, 1), 100, 1, 1000),
+        ("fb237_4p_complex", "batch64_bs640", (3, 3), 64, 2, 640),
+        ("fb237_het", "batch100", (0, 1), 100, 2, 1000),
+        ("fb237_het", "batch100", (3, 3), 100, 2, 1000),
+        ("fb237_het", "batch100_workers1", (3, 2), 100, 1, 1000),
+        ("fb237_het", "batch64_bs640", (3, 3), 64, 2, 640),
+    ],
+)
+def test_chunks_of_batch_negatives_are_those_of_pbg(
+    reference_path, name, setting, bucket, num_batch_negs, slices, batch_size
+):
+    """PBG counts a copy of the true entity by rounding luck, so its ranks lie between ours; its loss is the same.
+
+    Buckets where each relation of a slice fits one chunk, or relations are dynamic: PBG's sort by relation is
+    torch's unstable one, so elsewhere which edges share a chunk depends on the CPU.
+    """
+    case = reference_path / "golden" / name
+    graph = read_graph(case, bucket)
+    edges = graph.buckets[bucket]
+    batches = reference.pbg_batches(edges, graph.dynamic, slices, batch_size)
+    assert graph.dynamic or max(map(len, batches)) <= num_batch_negs
+    chunks = reference.chunks(edges, batches, (num_batch_negs, 0), same_row_draws(0), pbg=True)
+
+    queries = reference.sampled_queries(graph, bucket, chunks, pbg=True)
+
+    expected = expected_of(case, setting, bucket)["metrics"]
+    got = reference.rank_metrics([query.ranks for query in queries], [1, 10, 50])
+    best, worst = got["optimistic"], got["pessimistic"]
+    slack = 2 / len(edges)  # one near-tie
+    assert best["mean_rank"] - slack <= expected["pos_rank"] <= worst["mean_rank"] + slack
+    assert worst["mean_reciprocal_rank"] - slack <= expected["mrr"] <= best["mean_reciprocal_rank"] + slack
+    for k in (1, 10, 50):
+        assert worst[f"hits_at_{k}"] - slack <= expected[f"r{k}"] <= best[f"hits_at_{k}"] + slack
+    assert expected["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)

@@ -1,0 +1,332 @@
+import pickle
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.errors import DataError, StorageError
+from pbgeval.notation import Bucket
+from pbgeval.storage.edges import bucket_path, find_buckets
+from tests.pbg_files import LAYOUTS, write_edges
+
+DTYPES = ["<i8", "<i4", ">i8", ">i4", "<u2", "|u1", "<u8"]
+NUM_EDGES = 37
+
+
+def columns(num_edges, seed=0):
+    """Three different columns of ids that fit every integer type."""
+    draw = np.random.Generator(np.random.Philox(seed))
+    return [draw.integers(0, high, num_edges) for high in (100, 9, 120)]
+
+
+def only_bucket(folder):
+    (file,) = find_buckets(folder, 1, 1).values()
+    return file
+
+
+def fault(call, kind=StorageError):
+    with pytest.raises(kind) as info:
+        call()
+    (line,) = info.value.faults
+    assert "\n" not in line
+    return line
+
+
+def edit(path):
+    return h5py.File(path, "r+")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout, dtype):
+    lhs, rel, rhs = columns(NUM_EDGES)
+    path = write_edges(tmp_path, (0, 0), lhs, rel, rhs, dtype=dtype, layout=LAYOUTS[layout])
+    file = only_bucket(tmp_path)
+
+    assert (path, Bucket(0, 0), NUM_EDGES) == (file.path, file.bucket, file.num_edges)
+    assert not file.has_weight
+    assert not file.lhs_featurized
+    assert not file.rhs_featurized
+    for start, stop in [(0, NUM_EDGES), (0, 0), (NUM_EDGES, NUM_EDGES), (3, 4), (5, 21), (30, NUM_EDGES)]:
+        block = file.read(start, stop)
+        assert (start, stop - start) == (block.start, block.num_edges)
+        for expected, found in zip((lhs, rel, rhs), (block.lhs, block.rel, block.rhs), strict=True):
+            assert found.dtype == torch.int64
+            assert expected[start:stop].tolist() == found.tolist()
+        assert block.weight is None
+        assert block.lhs_features is None
+        assert block.rhs_features is None
+
+
+def split(features):
+    """Offsets and data -> a list of features per edge."""
+    return [features.data[first:last].tolist() for first, last in pairwise(features.offsets.tolist())]
+
+
+@pytest.mark.parametrize(
+    ("layout", "rows"), [("contiguous", 1), ("one_chunk", 1), ("gzip_shuffle", 5), ("lzf_fletcher", 16)]
+)
+def test_the_header_says_how_many_rows_are_unpacked_together(tmp_path, layout, rows):
+    write_edges(tmp_path, (0, 0), *columns(3), layout=LAYOUTS[layout])
+
+    assert rows == only_bucket(tmp_path).rows_per_chunk
+
+
+@given(
+    num_edges=st.integers(0, 60),
+    layout=st.sampled_from(["contiguous", "chunked", "gzip_shuffle"]),
+    dtype=st.sampled_from(["<i8", "<i4", ">i8"]),
+    cuts=st.lists(st.integers(0, 60), max_size=5),
+    seed=st.integers(0, 2**32),
+)
+def test_ranges_joined_are_the_whole_bucket(num_edges, layout, dtype, cuts, seed):
+    lhs, rel, lengths = columns(num_edges, seed)
+    rhs = np.full(num_edges, -1)
+    weight = np.linspace(-1, 1, num_edges)
+    lists = [list(range(length % 4)) for length in lengths.tolist()]
+    bounds = sorted({0, num_edges, *(min(cut, num_edges) for cut in cuts)})
+    with tempfile.TemporaryDirectory() as name:
+        folder, options = Path(name), {"dtype": dtype, "layout": LAYOUTS[layout]}
+        write_edges(folder, (0, 0), lhs, rel, rhs, weight=weight, rhs_features=lists, **options)
+        file = only_bucket(folder)
+        blocks = [file.read(start, stop) for start, stop in pairwise([0, *bounds])]  # an empty range first
+
+    for column, expected in (("lhs", lhs), ("rel", rel), ("rhs", rhs), ("weight", weight)):
+        assert expected.tolist() == torch.cat([getattr(block, column) for block in blocks]).tolist()
+    assert lists == [features for block in blocks for features in split(block.rhs_features)]
+
+
+def test_a_range_outside_the_bucket_is_our_own_mistake(tmp_path):
+    write_edges(tmp_path, (0, 0), *columns(3))
+    for start, stop in [(-1, 2), (2, 1), (0, 4)]:
+        with pytest.raises(ValueError, match="of a bucket of 3 edges"):
+            only_bucket(tmp_path).read(start, stop)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_bucket_of_no_edges_is_a_bucket(tmp_path, layout):
+    write_edges(tmp_path, (0, 0), [], [], [], layout=LAYOUTS[layout], weight=np.zeros(0), rhs_features=[])
+    file = only_bucket(tmp_path)
+
+    assert file.num_edges == 0
+    block = file.read(0, 0)
+    assert [0, 0, 0, 0] == [len(column) for column in (block.lhs, block.rel, block.rhs, block.weight)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (np.array([0.5, 1.9, 3.0], np.float32), [0.5, float(np.float32(1.9)), 3.0]),
+        (np.array([0.5, 1.9, 3.0], ">f8"), [0.5, 1.9, 3.0]),
+        (np.array([0, 1, 3]), [0.0, 1.0, 3.0]),
+        (np.array([0, 1, 3], np.uint8), [0.0, 1.0, 3.0]),
+    ],
+)
+def test_weights_keep_their_fractions(tmp_path, stored, expected):
+    write_edges(tmp_path, (0, 0), *columns(3), weight=stored)
+    file = only_bucket(tmp_path)
+
+    assert file.has_weight
+    assert file.read(0, 3).weight.dtype == torch.float64
+    assert expected == file.read(0, 3).weight.tolist()
+    assert expected[1:2] == file.read(1, 2).weight.tolist()
+
+
+def test_features_are_rebased_to_the_rows_read(tmp_path):
+    write_edges(tmp_path, (0, 0), [-1, -1, 7, -1], [0] * 4, [1] * 4, lhs_features=[[4, 5], [6], [], [7, 8, 9]])
+    file = only_bucket(tmp_path)
+    whole, part = file.read(0, 4), file.read(1, 4)
+
+    assert (True, False) == (file.lhs_featurized, file.rhs_featurized)
+    assert [0, 2, 3, 3, 6] == whole.lhs_features.offsets.tolist()
+    assert [4, 5, 6, 7, 8, 9] == whole.lhs_features.data.tolist()
+    assert [0, 1, 1, 4] == part.lhs_features.offsets.tolist()
+    assert [6, 7, 8, 9] == part.lhs_features.data.tolist()
+    assert [0] == file.read(2, 2).lhs_features.offsets.tolist()
+    assert whole.rhs_features is None
+
+
+def test_an_entity_beside_its_features_is_refused_with_its_row(tmp_path):
+    write_edges(tmp_path, (0, 0), [0] * 4, [0] * 4, [-1, -1, 3, 4], rhs_features=[[1], [1], [], [2]])
+    line = fault(lambda: only_bucket(tmp_path).read(1, 4), DataError)
+
+    assert "edges_0_0.h5: dataset rhs: row 3: expected -1" in line
+    assert "found 4" in line
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 1, 3], [0, 1, 2, 9], [-1, 0, 1, 3]])
+def test_offsets_that_point_nowhere_are_refused(tmp_path, offsets):
+    path = write_edges(tmp_path, (0, 0), [-1] * 3, [0] * 3, [0] * 3, lhs_features=[[1], [2], [3]])
+    with edit(path) as file:
+        file["lhsd_offsets"][...] = offsets
+
+    assert "edges_0_0.h5: dataset lhsd_offsets: row " in fault(lambda: only_bucket(tmp_path).read(0, 3))
+
+
+def test_buckets_come_in_order_and_those_without_a_file_are_absent(tmp_path):
+    for bucket in [(10, 0), (2, 1), (0, 0), (2, 0)]:
+        write_edges(tmp_path, bucket, *columns(sum(bucket)))
+    (tmp_path / "edges_0_1.h5.tmp").write_text("not an edge file")
+    (tmp_path / "notes.txt").write_text("hello")
+    buckets = find_buckets(tmp_path, 11, 2)
+
+    assert [(0, 0), (2, 0), (2, 1), (10, 0)] == list(buckets)
+    assert [0, 2, 3, 10] == [file.num_edges for file in buckets.values()]
+    assert all(file.path == bucket_path(tmp_path, bucket) for bucket, file in buckets.items())
+
+
+def test_a_bucket_file_can_be_sent_to_a_worker(tmp_path):
+    write_edges(tmp_path, (0, 0), *columns(3))
+
+    assert only_bucket(tmp_path) == pickle.loads(pickle.dumps(only_bucket(tmp_path)))
+
+
+def test_a_missing_folder_is_a_fault(tmp_path):
+    assert f"{tmp_path / 'none'}: expected a folder of edges" in fault(lambda: find_buckets(tmp_path / "none", 1, 1))
+    (tmp_path / "file").write_text("hello")
+    assert f"{tmp_path / 'file'}: expected a folder of edges" in fault(lambda: find_buckets(tmp_path / "file", 1, 1))
+
+
+def test_a_folder_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp_path):
+    assert fault(lambda: find_buckets(tmp_path, 4, 2)) == (
+        f"{tmp_path}: expected bucket files edges_<l>_<r>.h5 with l in 0..3 and r in 0..1, found nothing;"
+        " is this the folder of the edges?"
+    )
+    for name in ["train", "test", *(f"file_{n}" for n in range(9))]:
+        (tmp_path / name).mkdir()
+    assert "found file_0, file_1, file_2, file_3, file_4, file_5 and 5 more;" in fault(
+        lambda: find_buckets(tmp_path, 4, 2)
+    )
+
+
+@pytest.mark.parametrize("bucket", [(4, 0), (0, 2), (9, 9)])
+def test_edges_beyond_the_partitions_are_a_fault_that_names_them(tmp_path, bucket):
+    write_edges(tmp_path, bucket, *columns(3))
+    expected = f"found edges_{bucket[0]}_{bucket[1]}.h5; is num_partitions"
+    assert expected in fault(lambda: find_buckets(tmp_path, 4, 2))
+    write_edges(tmp_path, (0, 0), *columns(3))
+    assert expected in fault(lambda: find_buckets(tmp_path, 4, 2))
+
+
+def test_every_wrong_header_is_a_line_of_its_own(tmp_path):
+    for rhs in range(3):
+        write_edges(tmp_path, (0, rhs), *columns(3), format_version=1 if rhs == 1 else rhs + 2)
+    with pytest.raises(StorageError) as info:
+        find_buckets(tmp_path, 1, 3)
+
+    assert len(info.value.faults) == 2
+    assert "edges_0_0.h5: attribute format_version: expected 1, found 2" in info.value.faults[0]
+    assert "edges_0_2.h5: attribute format_version: expected 1, found 4" in info.value.faults[1]
+
+
+@pytest.mark.parametrize("name", ["lhs", "rel", "rhs"])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "expected a dataset {}, found "),
+        (np.zeros(3), "dataset {}: expected integers, found float64"),
+        (np.zeros(3, bool), "dataset {}: expected integers, found bool"),
+        (np.zeros((3, 1), int), "dataset {}: expected one dimension, found shape (3, 1)"),
+        (np.int64(3), "dataset {}: expected one dimension, found shape ()"),
+        (h5py.Empty("i8"), "dataset {}: expected one dimension, found shape None"),
+        (np.zeros(4, int), " rows (as many as rel), found "),
+    ],
+)
+def test_a_missing_or_malformed_column_is_named(tmp_path, name, value, expected):
+    path = write_edges(tmp_path, (0, 0), *columns(3))
+    with edit(path) as file:
+        del file[name]
+        if value is not None:
+            file[name] = value
+    line = fault(lambda: find_buckets(tmp_path, 1, 1))
+
+    assert line.startswith(f"{path}: ")
+    assert expected.format(name) in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"weight": np.zeros(2)}, "dataset weight: expected 3 rows (as many as rel), found 2"),
+        ({"weight": np.array(["a", "b", "c"], "S1")}, "dataset weight: expected numbers, found |S1"),
+        ({"lhsd_data": np.zeros(2, int)}, "expected a dataset lhsd_offsets, found lhs, lhsd_data, rel, rhs"),
+        ({"rhsd_offsets": np.zeros(4, int)}, "expected a dataset rhsd_data"),
+        (
+            {"rhsd_offsets": np.zeros(3, int), "rhsd_data": np.zeros(0, int)},
+            "dataset rhsd_offsets: expected 4 rows (one more than the edges), found 3",
+        ),
+    ],
+)
+def test_malformed_weights_and_features_are_named(tmp_path, changes, expected):
+    path = write_edges(tmp_path, (0, 0), *columns(3))
+    with edit(path) as file:
+        for name, value in changes.items():
+            file[name] = value
+
+    assert expected in fault(lambda: find_buckets(tmp_path, 1, 1))
+
+
+def test_a_truncated_file_is_one_line(tmp_path):
+    path = write_edges(tmp_path, (0, 0), *columns(3000))
+    file = only_bucket(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1000])
+
+    assert "edges_0_0.h5: expected a complete HDF5 file" in fault(lambda: find_buckets(tmp_path, 1, 1))
+    assert "truncated" in fault(lambda: file.read(0, 3000))
+
+
+@pytest.mark.parametrize("layout", ["gzip_shuffle", "lzf_fletcher"])
+def test_a_damaged_chunk_is_found_when_its_rows_are_read(tmp_path, layout):
+    path = write_edges(tmp_path, (0, 0), *columns(64), layout={**LAYOUTS[layout], "chunks": (16,)})
+    file = only_bucket(tmp_path)
+    with edit(path) as opened:
+        chunk = opened["rhs"].id.get_chunk_info(2)
+    with path.open("r+b") as raw:
+        raw.seek(chunk.byte_offset + 2)
+        raw.write(b"\xff" * (chunk.size - 4))
+
+    assert file.read(0, 32).num_edges == 32
+    line = fault(lambda: file.read(30, 40))
+    assert "edges_0_0.h5: dataset rhs, rows 30 to 40: expected data that can be read, found: " in line
+
+
+def test_a_file_that_shrank_since_its_header_was_read_is_a_fault(tmp_path):
+    write_edges(tmp_path, (0, 0), *columns(30))
+    file = only_bucket(tmp_path)
+    path = write_edges(tmp_path, (0, 0), *columns(20))
+
+    assert "dataset lhs: expected 30 rows" in fault(lambda: file.read(0, 10))
+    path.unlink()
+    assert "no such file" in fault(lambda: file.read(0, 10))
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    ("case", "folder", "num_partitions", "num_edges"),
+    [
+        ("fb237_1p_complex", "edges_test", 1, 20466),
+        ("fb237_4p_complex", "edges_test", 4, 20466),
+        ("fb237_4p_complex", "edges_valid", 4, 17535),
+        ("fb237_4p_complex", "edges_train", 4, 272115),
+        ("fb237_het", "edges_test", 4, 7292),
+    ],
+)
+def test_reference_edges_are_read_range_by_range(reference_path, case, folder, num_partitions, num_edges):
+    edge_path = reference_path / "golden" / case / folder
+    buckets = find_buckets(edge_path, num_partitions, num_partitions)
+
+    assert num_partitions**2 == len(buckets)
+    assert num_edges == sum(file.num_edges for file in buckets.values())
+    for bucket in [Bucket(0, 0), Bucket(num_partitions - 1, 0)]:
+        file = buckets[bucket]
+        with h5py.File(file.path, "r", locking=False) as opened:
+            expected = [opened[name][...].tolist() for name in ("lhs", "rel", "rhs")]
+        blocks = [file.read(row, min(row + 500, file.num_edges)) for row in range(0, file.num_edges, 500)]
+        found = [[getattr(block, name) for block in blocks] for name in ("lhs", "rel", "rhs")]
+        assert expected == [torch.cat(parts).tolist() for parts in found]

@@ -1,0 +1,284 @@
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from pbgeval.errors import DataError, StorageError
+from pbgeval.notation import Side
+from pbgeval.storage.checkpoint import model_path
+from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
+from tests.pbg_files import write_model
+
+D = 4
+VECTOR = np.arange(D, dtype=np.float32) - 1.5
+MATRIX = np.arange(D * D, dtype=np.float32).reshape(D, D)
+
+
+def faults(call, kind=StorageError):
+    with pytest.raises(kind) as info:
+        call()
+    assert not any("\n" in line for line in info.value.faults)
+    return info.value.faults
+
+
+def fault(call, kind=StorageError):
+    (line,) = faults(call, kind)
+    return line
+
+
+def as_lists(parameters):
+    return {name: value.tolist() for name, value in parameters.items()}
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_static_parameters_are_filed_by_relation_and_side(tmp_path, with_keys):
+    operators = {
+        (1, Side.RHS): {"diagonal": VECTOR},
+        (2, Side.RHS): {"translation": VECTOR + 1},
+        (10, Side.RHS): {"linear_transformation": MATRIX, "translation": VECTOR},
+        (3, Side.RHS): {"real": VECTOR[:2], "imag": VECTOR[2:]},
+    }
+    path = write_model(tmp_path, operators, {"user": VECTOR, "item": VECTOR * 2}, version=3, with_keys=with_keys)
+    model = read_model_parameters(tmp_path, 3)
+
+    assert path == model.path == model_path(tmp_path, 3)
+    assert set(operators) == set(model.operators)
+    for key, parameters in operators.items():
+        assert as_lists(parameters) == as_lists(model.operators[key])
+    assert {"user": VECTOR.tolist(), "item": (VECTOR * 2).tolist()} == as_lists(model.global_embeddings)
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_dynamic_names_become_singular_and_keep_the_relations(tmp_path, with_keys):
+    vectors, matrices = np.stack([VECTOR] * 3), np.stack([MATRIX, -MATRIX, MATRIX + 1])
+    parameters = {
+        "diagonal": vectors,
+        "translation": vectors,
+        "linear_transformation": matrices,
+        "real": vectors[:, :2],
+    }
+    write_model(tmp_path, {(0, side): parameters for side in Side}, version=0, dynamic=True, with_keys=with_keys)
+    with h5py.File(model_path(tmp_path, 0), "r") as file:
+        on_disk = set(file["model/relations/0/operator/lhs"])
+    model = read_model_parameters(tmp_path, 0)
+
+    assert {"diagonals", "translations", "linear_transformations", "real"} == on_disk
+    for side in Side:
+        assert as_lists(parameters) == as_lists(model.operators[0, side])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_old_rotation_is_a_transposed_linear_transformation(tmp_path, dynamic):
+    matrix = np.stack([MATRIX, -MATRIX]) if dynamic else MATRIX
+    write_model(tmp_path, {(0, Side.RHS): {"rotation": matrix}}, version=1, dynamic=dynamic)
+    found = read_model_parameters(tmp_path, 1).operators[0, Side.RHS]["linear_transformation"]
+
+    assert np.swapaxes(matrix, -1, -2).tolist() == found.tolist()
+    assert found.is_contiguous()
+
+
+def test_a_missing_model_file_is_none_and_an_empty_one_is_not(tmp_path):
+    assert read_model_parameters(tmp_path, 3) is None
+    write_model(tmp_path, {}, version=3)
+    model = read_model_parameters(tmp_path, 3)
+
+    assert ({}, {}) == (model.operators, model.global_embeddings)
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f4", "<f2"])
+def test_parameters_come_as_float32(tmp_path, dtype):
+    with h5py.File(model_path(tmp_path, 3), "w") as file:
+        file.attrs["format_version"] = 1
+        file["model/relations/0/operator/rhs/diagonal"] = VECTOR.astype(dtype)
+    found = read_model_parameters(tmp_path, 3).operators[0, Side.RHS]["diagonal"]
+
+    assert found.dtype == torch.float32
+    assert VECTOR.tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("with_keys", [True, False])
+@pytest.mark.parametrize("entity_type", ["a/b", "ü ö", "x.y", "emb_x", "entities", "a/global_embedding"])
+def test_entity_types_may_have_any_name(tmp_path, entity_type, with_keys):
+    write_model(tmp_path, {}, {entity_type: VECTOR}, version=3, with_keys=with_keys)
+
+    assert {entity_type: VECTOR.tolist()} == as_lists(read_model_parameters(tmp_path, 3).global_embeddings)
+
+
+def test_the_key_attribute_wins_over_the_path(tmp_path):
+    path = write_model(tmp_path, {(0, Side.RHS): {"diagonal": VECTOR}}, version=3)
+    with h5py.File(path, "r+") as file:
+        file["model/relations/0/operator/rhs/diagonal"].attrs["state_dict_key"] = np.bytes_("lhs_operators.7.diagonal")
+
+    assert {(7, Side.LHS)} == set(read_model_parameters(tmp_path, 3).operators)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model/bias",
+        "model/relations/0/operator/rhs/phase",
+        "model/relations/x/operator/rhs/real",
+        "model/entities/a/emb",
+    ],
+)
+def test_an_unknown_dataset_under_model_is_named(tmp_path, name):
+    path = write_model(tmp_path, {(0, Side.RHS): {"diagonal": VECTOR}}, version=3)
+    with h5py.File(path, "r+") as file:
+        file[name] = VECTOR
+
+    assert f"{path}: dataset {name}: expected a parameter" in fault(lambda: read_model_parameters(tmp_path, 3))
+
+
+def test_an_unknown_key_is_named_beside_its_dataset(tmp_path):
+    path = write_model(tmp_path, {(0, Side.RHS): {"diagonal": VECTOR}}, version=3)
+    with h5py.File(path, "r+") as file:
+        file["model/relations/0/operator/rhs/diagonal"].attrs["state_dict_key"] = "other.0.diagonal"
+
+    assert "diagonal (state_dict_key other.0.diagonal): expected" in fault(lambda: read_model_parameters(tmp_path, 3))
+
+
+def test_one_parameter_under_two_names_is_refused(tmp_path):
+    write_model(tmp_path, {(0, Side.RHS): {"rotation": MATRIX, "linear_transformation": MATRIX}}, version=3)
+
+    assert "expected linear_transformation once" in fault(lambda: read_model_parameters(tmp_path, 3))
+
+
+def test_parameters_that_are_not_finite_are_all_named_with_their_places(tmp_path):
+    matrix, vector = MATRIX.copy(), VECTOR.copy()
+    matrix[1, 2], matrix[3, 3], vector[0] = np.nan, -np.inf, np.inf
+    operators = {(2, Side.RHS): {"linear_transformation": matrix, "translation": VECTOR}}
+    path = write_model(tmp_path, operators, {"user": vector}, version=3)
+    lines = faults(lambda: read_model_parameters(tmp_path, 3), DataError)
+
+    assert sorted(lines) == [
+        f"{path}: dataset model/entities/user/global_embedding: expected finite numbers, found 1 NaN or infinite,"
+        " first at (0,); did training diverge?",
+        f"{path}: dataset model/relations/2/operator/rhs/linear_transformation: expected finite numbers,"
+        " found 2 NaN or infinite, first at (1, 2), (3, 3); did training diverge?",
+    ]
+
+
+def test_a_value_too_large_for_float32_is_not_finite(tmp_path):
+    with h5py.File(model_path(tmp_path, 3), "w") as file:
+        file.attrs["format_version"] = 1
+        file["model/relations/0/operator/rhs/diagonal"] = np.array([1e300, 1.0])
+
+    assert "first at (0,)" in fault(lambda: read_model_parameters(tmp_path, 3), DataError)
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    path = write_model(tmp_path, {}, version=3, format_version=2)
+    assert "expected 1, found 2" in fault(lambda: read_model_parameters(tmp_path, 3))
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = 1
+        file["embeddings"] = MATRIX
+    assert "expected a group model, found embeddings" in fault(lambda: read_model_parameters(tmp_path, 3))
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = 1
+        file["model/relations/0/operator/rhs/diagonal"] = np.arange(4)
+    assert "expected floating-point numbers, found int64" in fault(lambda: read_model_parameters(tmp_path, 3))
+    path.write_bytes(path.read_bytes()[:300])
+    assert "truncated" in fault(lambda: read_model_parameters(tmp_path, 3))
+
+
+def test_an_operator_gets_the_parameters_it_expects(tmp_path):
+    write_model(tmp_path, {(1, Side.RHS): {"real": VECTOR[:2], "imag": VECTOR[2:]}}, version=3)
+    model = read_model_parameters(tmp_path, 3)
+    found = operator_parameters(model, 1, Side.RHS, "complex_diagonal", {"real": (2,), "imag": (2,)})
+
+    assert {"real": VECTOR[:2].tolist(), "imag": VECTOR[2:].tolist()} == as_lists(found)
+    assert {} == operator_parameters(model, 0, Side.RHS, "none", {})
+    assert {} == operator_parameters(model, 1, Side.LHS, "none", {})
+    assert {} == operator_parameters(None, 1, Side.RHS, "none", {})
+
+
+def test_a_missing_model_file_is_refused_where_an_operator_has_parameters(tmp_path):
+    path = model_path(tmp_path, 3)
+    line = fault(lambda: operator_parameters(None, 1, Side.RHS, "diagonal", {"diagonal": (4,)}, expected_path=path))
+
+    assert line.startswith(
+        f"{path}: expected this file with model/relations/1/operator/rhs/diagonal (operator diagonal"
+    )
+    assert line.startswith("model.v<version>.h5 of the checkpoint: expected") is False
+    assert "model.v<version>.h5 of the checkpoint: expected this file" in fault(
+        lambda: operator_parameters(None, 1, Side.RHS, "diagonal", {"diagonal": (4,)})
+    )
+
+
+def test_a_missing_parameter_is_refused_with_what_is_there(tmp_path):
+    path = write_model(tmp_path, {(1, Side.RHS): {"translation": VECTOR}}, version=3)
+    model = read_model_parameters(tmp_path, 3)
+    lines = faults(lambda: operator_parameters(model, 1, Side.RHS, "complex_diagonal", {"real": (2,), "imag": (2,)}))
+
+    assert len(lines) == 2
+    assert lines[0].startswith(
+        f"{path}: dataset model/relations/1/operator/rhs/real: expected shape (2,)"
+        " (operator complex_diagonal of relation 1), found translation;"
+    )
+    assert "found nothing" in fault(
+        lambda: operator_parameters(model, 1, Side.LHS, "translation", {"translation": (4,)})
+    )
+
+
+def test_a_parameter_of_another_shape_is_refused(tmp_path):
+    write_model(tmp_path, {(1, Side.RHS): {"translation": VECTOR}}, version=3)
+    model = read_model_parameters(tmp_path, 3)
+    line = fault(lambda: operator_parameters(model, 1, Side.RHS, "translation", {"translation": (7, 4)}))
+
+    assert "rhs/translation: expected shape (7, 4) (operator translation of relation 1), found shape (4,);" in line
+
+
+@pytest.mark.parametrize(("operator", "expected"), [("none", {}), ("linear", {"linear_transformation": (4, 4)})])
+def test_parameters_that_the_operator_does_not_have_are_refused(tmp_path, operator, expected):
+    write_model(tmp_path, {(1, Side.RHS): {"linear_transformation": MATRIX, "translation": VECTOR}}, version=3)
+    model = read_model_parameters(tmp_path, 3)
+    line = fault(lambda: operator_parameters(model, 1, Side.RHS, operator, expected))
+
+    assert f"model/relations/1/operator/rhs: expected {', '.join(expected) or 'nothing'} (operator {operator}" in line
+    assert "translation as well" in line
+
+
+def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
+    write_model(tmp_path, {}, {"user": VECTOR}, version=3)
+    model = read_model_parameters(tmp_path, 3)
+
+    assert VECTOR.tolist() == global_embedding(model, "user", 4).tolist()
+    assert global_embedding(model, "item", 4) is None
+    assert global_embedding(None, "user", 4) is None
+    assert "global embedding of type user: expected shape (5,), found shape (4,);" in fault(
+        lambda: global_embedding(model, "user", 5)
+    )
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(
+    ("case", "version", "shapes"),
+    [
+        ("fb237_4p_complex", 10, {"real": (237, 25), "imag": (237, 25)}),
+        ("fb237_4p_transe", 8, {"translation": (237, 50)}),
+    ],
+)
+def test_reference_models_with_dynamic_relations_have_operators_on_both_sides(reference_path, case, version, shapes):
+    model = read_model_parameters(reference_path / "golden" / case / "checkpoint", version)
+
+    assert {(0, Side.LHS), (0, Side.RHS)} == set(model.operators)
+    for side in Side:
+        assert shapes == {name: tuple(t.shape) for name, t in operator_parameters(model, 0, side, "", shapes).items()}
+    assert {} == model.global_embeddings
+
+
+@pytest.mark.reference
+def test_the_reference_model_with_static_relations_has_every_operator_on_the_right(reference_path):
+    model = read_model_parameters(reference_path / "golden" / "fb237_het" / "checkpoint", 12)
+
+    assert {
+        (1, Side.RHS): {"diagonal"},
+        (2, Side.RHS): {"translation"},
+        (3, Side.RHS): {"linear_transformation"},
+        (4, Side.RHS): {"linear_transformation", "translation"},
+        (5, Side.RHS): {"real", "imag"},
+        (7, Side.RHS): {"diagonal"},
+        (8, Side.RHS): {"translation"},
+        (9, Side.RHS): {"real", "imag"},
+    } == {key: set(parameters) for key, parameters in model.operators.items()}
+    assert {"ent": (32,), "attr": (32,)} == {name: tuple(v.shape) for name, v in model.global_embeddings.items()}
