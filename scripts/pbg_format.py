@@ -19,6 +19,74 @@ Bucket = tuple[int, int]  # (lhs partition, rhs partition)
 Edges = npt.NDArray[np.int64]  # one row (lhs, rel, rhs) per edge; lhs and rhs count within their partition
 Operator = Mapping[str, npt.NDArray[np.float32]]  # parameter name -> values
 
+# Every key of a config as torchbiggraph 1.0.1.dev0 saves it; a trainer sets those that it departs from;
+# paths are relative to the checkpoint's folder.
+CONFIG_DEFAULTS: dict[str, Any] = {
+    "entities": {},
+    "relations": [],
+    "dimension": 0,
+    "init_scale": 0.001,
+    "max_norm": None,
+    "global_emb": True,
+    "comparator": "cos",
+    "bias": False,
+    "loss_fn": "ranking",
+    "margin": 0.1,
+    "regularization_coef": 0.0,
+    "regularizer": "N3",
+    "entity_path": "../entity",
+    "edge_paths": ["../edges_train"],
+    "checkpoint_path": ".",
+    "init_path": None,
+    "checkpoint_preservation_interval": None,
+    "num_epochs": 1,
+    "num_edge_chunks": None,
+    "max_edges_per_chunk": 1_000_000_000,
+    "bucket_order": "inside_out",
+    "workers": 1,
+    "batch_size": 1000,
+    "num_batch_negs": 50,
+    "num_uniform_negs": 50,
+    "disable_lhs_negs": False,
+    "disable_rhs_negs": False,
+    "lr": 0.01,
+    "relation_lr": None,
+    "eval_fraction": 0.05,
+    "eval_num_batch_negs": 1000,
+    "eval_num_uniform_negs": 1000,
+    "background_io": False,
+    "verbose": 0,
+    "hogwild_delay": 2.0,
+    "dynamic_relations": False,
+    "num_machines": 1,
+    "num_partition_servers": -1,
+    "distributed_init_method": None,
+    "distributed_tree_init_order": True,
+    "num_gpus": 0,
+    "num_groups_for_partition_server": 16,
+    "num_groups_per_sharded_partition_server": 1,
+    "partition_shard_size": 250,
+    "half_precision": False,
+}
+
+
+def complete_config(
+    num_partitions: Mapping[str, int],
+    relations: Sequence[tuple[str, str, str]],
+    operator: str,
+    settings: Mapping[str, object],
+) -> dict[str, Any]:
+    """A config with every key; `relations` are (name, lhs type, rhs type)."""
+    entities = {
+        name: {"num_partitions": count, "featurized": False, "dimension": None}
+        for name, count in num_partitions.items()
+    }
+    relation_list = [
+        {"name": name, "lhs": lhs, "rhs": rhs, "weight": 1.0, "operator": operator, "all_negs": False}
+        for name, lhs, rhs in relations
+    ]
+    return CONFIG_DEFAULTS | {"entities": entities, "relations": relation_list, **settings}
+
 
 def write_json(path: Path, value: object) -> None:
     """Write one JSON file, indented as PyTorch-BigGraph does."""

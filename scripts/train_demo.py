@@ -20,7 +20,8 @@ from torch import Tensor, nn
 CHUNK_SIZE = 100  # edges of one relation that share their negatives
 CHUNKS_PER_BATCH = 10
 NUM_UNIFORM_NEGS = 200
-LEARNING_RATE = 0.05
+LEARNING_RATE = 0.1
+REGULARIZATION = 0.01  # of the cubes of the query vectors (N3); without it, rare entities are learned by heart
 INIT_SCALE = 1e-3
 
 
@@ -85,8 +86,9 @@ class Model(nn.Module):
 
 
 def draw_batches(graph: Graph, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (edge indices, is_real), both (chunks, CHUNK_SIZE); a chunk is of one relation, and a short one
-    is filled up with edges of its relation that do not count.
+    """Yield (edge indices, is_real), both (chunks, CHUNK_SIZE), in random order.
+
+    A chunk is of one relation; a short one is filled up with edges of that relation that do not count.
     """
     order = torch.randperm(len(graph.edges_E3), generator=generator)
     relations = graph.edges_E3[order, 1]
@@ -134,41 +136,13 @@ def train_epoch(
             draws_BU = torch.rand(len(first_B), NUM_UNIFORM_NEGS, generator=generator, dtype=torch.float64)
             uniform_BU = first_B[:, None] + (draws_BU * size_B[:, None]).long()
             query_BCD = model.transform(model.look_up(known_BC), operator_BC, adjoint)
-            loss = loss + (side_loss(model, query_BCD, true_BC, uniform_BU) * is_real_BC).sum()
+            penalty_BC = REGULARIZATION * query_BCD.abs().pow(3).sum(dim=-1)
+            loss = loss + ((side_loss(model, query_BCD, true_BC, uniform_BU) + penalty_BC) * is_real_BC).sum()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         total += loss.item()
     return total / (2 * len(graph.edges_E3))
-
-
-def training_config(graph: Graph, dimension: int, num_epochs: int) -> dict[str, Any]:
-    """Every key of a PyTorch-BigGraph config; paths are relative to the checkpoint's folder."""
-    entities = {
-        name: {"num_partitions": len(sizes), "featurized": False, "dimension": None}
-        for name, sizes in graph.schema["entities"].items()
-    }
-    relations = [
-        {key: relation[key] for key in ("name", "lhs", "rhs")}
-        | {"weight": 1.0, "operator": "complex_diagonal", "all_negs": False}
-        for relation in graph.schema["relations"]
-    ]
-    return {
-        **{"entities": entities, "relations": relations, "dimension": dimension, "init_scale": INIT_SCALE},
-        **{"max_norm": None, "global_emb": False, "comparator": "dot", "bias": False, "loss_fn": "softmax"},
-        **{"margin": 0.1, "regularization_coef": 0.0, "regularizer": "N3", "entity_path": "../entity"},
-        **{"edge_paths": ["../edges_train"], "checkpoint_path": ".", "init_path": None},
-        **{"checkpoint_preservation_interval": None, "num_epochs": num_epochs, "num_edge_chunks": None},
-        **{"max_edges_per_chunk": 1_000_000_000, "bucket_order": "inside_out", "workers": 1},
-        **{"batch_size": CHUNK_SIZE * CHUNKS_PER_BATCH, "num_batch_negs": CHUNK_SIZE},
-        **{"num_uniform_negs": NUM_UNIFORM_NEGS, "disable_lhs_negs": False, "disable_rhs_negs": False},
-        **{"lr": LEARNING_RATE, "relation_lr": None, "eval_fraction": 0.0, "eval_num_batch_negs": 1000},
-        **{"eval_num_uniform_negs": 1000, "background_io": False, "verbose": 0, "hogwild_delay": 2.0},
-        **{"dynamic_relations": False, "num_machines": 1, "num_partition_servers": -1},
-        **{"distributed_init_method": None, "distributed_tree_init_order": True, "num_gpus": 0},
-        **{"num_groups_for_partition_server": 16, "num_groups_per_sharded_partition_server": 1},
-        **{"partition_shard_size": 250, "half_precision": False},
-    }
 
 
 def save(model: Model, graph: Graph, folder: Path, version: int) -> None:
@@ -179,7 +153,13 @@ def save(model: Model, graph: Graph, folder: Path, version: int) -> None:
         for (entity_type, partition), start in graph.first_row.items()
     }
     operators = [{"real": real[relation], "imag": imag[relation]} for relation in range(len(real))]
-    config = training_config(graph, table.shape[1], version)
+    num_partitions = {name: len(sizes) for name, sizes in graph.schema["entities"].items()}
+    relations = [(relation["name"], relation["lhs"], relation["rhs"]) for relation in graph.schema["relations"]]
+    model_settings = dict(dimension=table.shape[1], init_scale=INIT_SCALE, global_emb=False, comparator="dot")
+    negatives = dict(num_batch_negs=CHUNK_SIZE, num_uniform_negs=NUM_UNIFORM_NEGS)
+    training = dict(num_epochs=version, loss_fn="softmax", regularization_coef=REGULARIZATION, lr=LEARNING_RATE)
+    settings = {**model_settings, **negatives, **training}
+    config = pbg_format.complete_config(num_partitions, relations, "complex_diagonal", settings)
     pbg_format.write_checkpoint(folder, version, config, embeddings, operators)
     print(f"checkpoint written to {folder}")
 
@@ -194,7 +174,10 @@ def parse_arguments() -> argparse.Namespace:
     kind.add_argument("--untrained", action="store_true", help="write only the initial checkpoint")
     kind.add_argument("--shuffle-relations", action="store_true", help="the control: operators assigned at random")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if (arguments.dimension or 2) % 2:
+        parser.error("--dimension must be even: half of it are real parts, half imaginary ones")
+    return arguments
 
 
 def main() -> None:
@@ -206,6 +189,8 @@ def main() -> None:
     graph = load_graph(arguments.graph)
     generator = torch.Generator().manual_seed(arguments.seed)
     dimension = arguments.dimension or graph.schema["dimension"]
+    if dimension != graph.schema["dimension"]:
+        print(f"evaluate with -p dimension={dimension}: eval.py says {graph.schema['dimension']}")
     model = Model(graph.num_rows, len(graph.schema["relations"]), dimension, generator)
     if not arguments.shuffle_relations:
         save(model, graph, arguments.graph / "checkpoint_untrained", version=0)

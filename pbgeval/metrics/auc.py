@@ -6,11 +6,12 @@ AUC = P(true score > competitor's score) + P(equal) / 2 over all pairs of the po
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
 
-from pbgeval.stats.pool import ScorePool
+from pbgeval.stats.pool import SortedPool
 
 NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
@@ -34,35 +35,40 @@ class PooledAuc:
         }
 
 
-def pooled_auc(pool: ScorePool, *, all_true: bool, all_competing: bool) -> PooledAuc | None:
-    """Compare all pairs of a pool.
+def pooled_auc(pools: Sequence[SortedPool], *, all_true: bool, all_competing: bool) -> PooledAuc | None:
+    """Compare every true score with every competitor's score of the union of some pools.
 
     Args:
-        pool: scores of a side, or of both.
-        all_true: whether the pool has every true score, not a sample.
+        pools: scores of groups of queries.
+        all_true: whether the pools have every true score, not a sample.
         all_competing: likewise for competitors.
 
     Returns:
         None if there is nothing to compare.
     """
-    true_Q, competing_C = pool.sorted_true(), pool.sorted_competing()
-    num_true, num_competing = len(true_Q), len(competing_C)
+    num_true = sum(len(pool.true) for pool in pools)
+    num_competing = sum(len(pool.competing) for pool in pools)
     if not num_true or not num_competing:
         return None
-    below_Q = np.searchsorted(competing_C, true_Q, "left")
-    upto_Q = np.searchsorted(competing_C, true_Q, "right")
-    doubled_wins = int(below_Q.sum()) + int(upto_Q.sum())
-    value = doubled_wins / (2 * num_true * num_competing)
     if all_true and all_competing:
-        return PooledAuc(value, None)
+        if num_true * len(pools) > num_competing:
+            pools = [SortedPool.union(pools)]
+        doubled_wins = sum(int(_doubled_wins(pool.true, other.competing).sum()) for pool in pools for other in pools)
+        return PooledAuc(doubled_wins / (2 * num_true * num_competing), None)
+    union = SortedPool.union(pools)
+    wins_Q = _doubled_wins(union.true, union.competing)
     variance = 0.0
     if not all_true:
-        variance += _variance_of_mean((below_Q + upto_Q) / (2 * num_competing))
+        variance += _variance_of_mean(wins_Q / (2 * num_competing))
     if not all_competing:
-        above_C = num_true - np.searchsorted(true_Q, competing_C, "right")
-        not_below_C = num_true - np.searchsorted(true_Q, competing_C, "left")
-        variance += _variance_of_mean((above_C + not_below_C) / (2 * num_true))
-    return PooledAuc(value, math.sqrt(variance))
+        losses_C = 2 * num_true - _doubled_wins(union.competing, union.true)
+        variance += _variance_of_mean(losses_C / (2 * num_true))
+    return PooledAuc(int(wins_Q.sum()) / (2 * num_true * num_competing), math.sqrt(variance))
+
+
+def _doubled_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return for each score how many of the sorted others it beats, twice, and ties with, once."""
+    return np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
 
 
 def _variance_of_mean(shares: np.ndarray) -> float:

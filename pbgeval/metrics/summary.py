@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import reduce
 from operator import add
 
@@ -12,11 +13,13 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
-from pbgeval.stats.groups import GroupStats
+from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.pool import SortedPool
 from pbgeval.stats.rank_stats import RankStats
 
 Metrics = dict[str, float | int | None]
+SortedPools = Mapping[GroupKey, SortedPool]
 
 
 @frozen
@@ -38,6 +41,7 @@ class Summary:
 
 def summarise(
     groups: GroupStats,
+    pools: SortedPools,
     sides: tuple[Side, ...],
     auc_sample: AucSample,
     *,
@@ -50,9 +54,11 @@ def summarise(
     `both` pools the queries of the enabled sides; a disabled side has no keys.
     """
     of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
-    pool_of = {side.label: groups.pool(side, path_index, bucket) for side in sides}
+    pool_of = {
+        side.label: [pools[key] for key in groups.keys if key.belongs_to(side, path_index, bucket)] for side in sides
+    }
     labelled = {**of_side, "both": reduce(add, of_side.values())}
-    pools = {**pool_of, "both": reduce(add, pool_of.values())}
+    pools_of = {**pool_of, "both": reduce(add, pool_of.values())}
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
     for label, stats in labelled.items():
@@ -60,7 +66,7 @@ def summarise(
             for name, value in rank_metrics(stats, rank_type).items():
                 metrics[f"{label}.{rank_type.value}.{name}"] = value
         metrics[f"{label}.query_auc"] = query_auc(stats)
-        auc = pooled_auc(pools[label], all_true=auc_sample.all_true, all_competing=auc_sample.all_competing)
+        auc = pooled_auc(pools_of[label], all_true=auc_sample.all_true, all_competing=auc_sample.all_competing)
         metrics[f"{label}.auc"] = None if auc is None else auc.value
         interval = None if auc is None else auc.interval()
         if interval is not None and math.isfinite(interval["standard_error"]):

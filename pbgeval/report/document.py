@@ -34,10 +34,12 @@ def make_report(
     groups: GroupStats, evaluated: Evaluated, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. What `run` says may differ between equal runs; nothing else may."""
+    pools = {key: pool.sort() for key, pool in groups.pools.items()}
 
     def summary(path_index: int | None = None, bucket: Bucket | None = None) -> Any:  # noqa: ANN401
         return summarise(
             groups,
+            pools,
             evaluated.sides,
             evaluated.auc_sample,
             with_loss=evaluated.with_loss,

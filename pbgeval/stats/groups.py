@@ -44,6 +44,14 @@ class GroupKey(NamedTuple):
     bucket: Bucket
     side: Side
 
+    def belongs_to(self, side: Side, path_index: int | None, bucket: Bucket | None) -> bool:
+        """Whether it is a group of a side and, if they are given, of an edge path and a bucket."""
+        return (
+            self.side is side
+            and (path_index is None or self.path_index == path_index)
+            and (bucket is None or self.bucket == bucket)
+        )
+
 
 @define
 class GroupStats:
@@ -76,16 +84,8 @@ class GroupStats:
 
     def rank_stats(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> RankStats:
         """Return the sums over the groups of a side, of one edge path, of one bucket."""
-        rows = [i for i, key in enumerate(self.keys) if self._selected(key, side, path_index, bucket)]
+        rows = [i for i, key in enumerate(self.keys) if key.belongs_to(side, path_index, bucket)]
         return RankStats(self.layout, self.table_GF[rows].sum(0))
-
-    def pool(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> ScorePool:
-        """Return the scores of the groups of a side, of one edge path, of one bucket."""
-        joined = ScorePool()
-        for key in self.keys:
-            if self._selected(key, side, path_index, bucket):
-                joined += self.pools[key]
-        return joined
 
     def side_histograms(self, side: Side) -> RankHistograms:
         """Return the histograms of a side over all edge paths."""
@@ -95,13 +95,6 @@ class GroupStats:
                 joined += histograms
         return joined
 
-    @staticmethod
-    def _selected(key: GroupKey, side: Side, path_index: int | None, bucket: Bucket | None) -> bool:
-        return (
-            key.side is side
-            and (path_index is None or key.path_index == path_index)
-            and (bucket is None or key.bucket == bucket)
-        )
 
     def pack_sparse(self) -> Tensor:
         """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
 
@@ -24,11 +26,21 @@ class ScorePool:
     def __add__(self, other: ScorePool) -> ScorePool:
         return ScorePool(self.true + other.true, self.competing + other.competing)
 
-    def sorted_true(self) -> np.ndarray:
-        return _sorted(self.true)
+    def sort(self) -> SortedPool:
+        """Return the pool with its scores in order."""
+        return SortedPool(_sorted(self.true), _sorted(self.competing))
 
-    def sorted_competing(self) -> np.ndarray:
-        return _sorted(self.competing)
+
+@frozen(eq=False)
+class SortedPool:
+    """The scores of one group of queries, in increasing order."""
+
+    true: np.ndarray  # int32
+    competing: np.ndarray  # int32
+
+    @classmethod
+    def union(cls, pools: Sequence[SortedPool]) -> SortedPool:
+        return ScorePool([pool.true for pool in pools], [pool.competing for pool in pools]).sort()
 
 
 def _sorted(parts: list[np.ndarray]) -> np.ndarray:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -258,16 +257,14 @@ def test_a_bucket_without_edges_has_no_file_and_old_files_go(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["edges_0_0.h5"]
 
 
-def test_the_config_names_the_files_that_were_written(graph, monkeypatch):
-    stand_in = SimpleNamespace(EvalConfig=dict, EntitySchema=dict, RelationSchema=dict)
-    monkeypatch.setitem(sys.modules, "pbgeval", stand_in)
+def test_the_config_names_the_files_that_were_written(graph):
     namespace = {}
 
     exec(compile((graph / "eval.py").read_text(), "eval.py", "exec"), namespace)
     config = namespace["get_config"]()
 
-    assert config["entities"] == {"class": {"num_partitions": 1}, "function": {"num_partitions": 2}}
-    assert [relation["name"] for relation in config["relations"]] == json.loads(
-        (graph / "entity" / "dynamic_rel_names.json").read_text()
-    )
-    assert all((graph / folder).is_dir() for folder in (config["entity_path"], *config["edge_paths"]))
+    num_partitions = {name: entity.num_partitions for name, entity in config.entities.items()}
+    assert num_partitions == {"class": 1, "function": 2}
+    names = json.loads((graph / "entity" / "dynamic_rel_names.json").read_text())
+    assert names == [relation.name for relation in config.relations]
+    assert all((graph / folder).is_dir() for folder in (config.entity_path, *config.edge_paths))

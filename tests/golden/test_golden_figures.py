@@ -1,0 +1,106 @@
+"""PyTorch-BigGraph's own answers on four trained checkpoints: every all-negatives and batch-only setting, by bucket."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.progress import Silence
+
+CASES = ("fb237_1p_complex", "fb237_4p_complex", "fb237_4p_transe", "fb237_het")
+DYNAMIC_CASES = CASES[:3]
+NAMES = {
+    "pos_rank": "mean_rank",
+    "mrr": "mean_reciprocal_rank",
+    "r1": "hits_at_1",
+    "r10": "hits_at_10",
+    "r50": "hits_at_50",
+}
+REFERENCE = Path(__file__).resolve().parents[3] / "shared"
+"""Only to name the settings while tests are collected; the data come from the fixture."""
+
+
+@functools.cache
+def settings_of(folder: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads((folder / "expected.json").read_text())["settings"]
+    return settings
+
+
+def run(
+    case: Path, setting: Mapping[str, Any], output: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], dict[tuple[int, int, int], dict[str, float]]]:
+    """Evaluate a setting as PBG was run; return metrics.json and the rows of buckets.csv by path and bucket."""
+    monkeypatch.chdir(case)
+    overrides = [*setting["params"], "pbg_semantics=True", "compute_loss=True"]
+    config = load_config(case / setting["config"], overrides)
+    report = evaluate(config, RunOptions(output=output, workers=1), Silence())
+    with (output / "buckets.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    paths = list(dict.fromkeys(row["edge_path"] for row in rows))
+    buckets = {
+        (paths.index(row["edge_path"]), int(row["lhs_partition"]), int(row["rhs_partition"])): {
+            name: float(value) for name, value in row.items() if name != "edge_path" and value
+        }
+        for row in rows
+    }
+    shutil.rmtree(output)
+    return report.to_dict(), buckets
+
+
+def parts(
+    setting: Mapping[str, Any], metrics: dict[str, Any], buckets: dict[tuple[int, int, int], dict[str, float]]
+) -> Iterator[tuple[str, int, Mapping[str, float], Mapping[str, float]]]:
+    """Yield (what, count, PBG's figures, ours) of every bucket, every edge path, and the total."""
+    for part in setting["first_run"]:
+        path, bucket = part["edge_path"], part["bucket"]
+        if bucket is not None:
+            ours = buckets[path, bucket[0], bucket[1]]
+            assert part["count"] == ours["num_edges"]
+        else:
+            of_path = metrics if path is None else metrics["edge_paths"][path]
+            assert part["count"] == of_path["num_edges"]
+            ours = of_path["metrics"]
+        yield f"path {path} bucket {bucket}", part["count"], part["metrics"], ours
+
+
+def closeness(setting_name: str, params: list[str], metric: str, count: int) -> dict[str, float]:
+    """Return the tolerances of the reference data's README."""
+    if metric == "loss":
+        return {"rel": 1e-5}
+    if any("l2" in param for param in params):
+        return {"rel": 1e-5, "abs": 2 / count}
+    return {"abs": {"pos_rank": 2 / count, "mrr": 1e-7}.get(metric, 1 / (2 * count))}
+
+
+ALL_NEGATIVES = [
+    (case, name)
+    for case in CASES
+    if (REFERENCE / "golden" / case).is_dir()
+    for name in settings_of(REFERENCE / "golden" / case)
+    if name.startswith("allnegs") and name != "allnegs_filtered"
+]
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("case", "name"), ALL_NEGATIVES)
+def test_an_all_negatives_setting_equals_pbg_bucket_by_bucket(
+    case: str, name: str, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = reference_path / "golden" / case
+    setting = settings_of(folder)[name]
+
+    metrics, buckets = run(folder, setting, tmp_path / "output", monkeypatch)
+
+    for what, count, expected, ours in parts(setting, metrics, buckets):
+        for metric, key in NAMES.items():
+            tolerance = closeness(name, setting["params"], metric, count)
+            assert expected[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **tolerance), (what, metric)
+        assert expected["loss"] == pytest.approx(ours["both.loss"], rel=1e-5), what

@@ -1,0 +1,250 @@
+"""A tiny graph and a protocol -> the queries that the reference finds, and how far float32 may be from them.
+
+Who shares a list, what competes and how it ranks is the reference's own. Only the random words are the package's: they
+are an input. Their addresses are computed here, from the rule that `candidates/chunks.py` documents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+from unittest import mock
+
+from pbgeval.candidates.draws import DrawStream
+from pbgeval.notation import Bucket as PackageBucket
+from pbgeval.notation import Side
+from tests import reference
+from tests.reference import Query
+from tests.strategies import Bucket, Entity, Row, TinyGraph
+
+SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
+LABELS = {"lhs": "head", "rhs": "tail"}
+UNIT = 2.0**-24  # the relative error of one float32 rounding
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The settings that decide who competes."""
+
+    candidates: str | None = "sampled"
+    num_negs: tuple[int, int] = (3, 2)  # batch, uniform
+    pbg: bool = False
+    slices: int = 1  # under pbg
+    batches_of: int = 2  # chunks in a batch, under pbg
+    seed: int = 0
+    sides: tuple[str, ...] = ("lhs", "rhs")
+    window_rows: int = 1 << 17
+    loss: str | None = None
+    margin: float = 0.1
+
+    @property
+    def chunk_size(self) -> int:
+        return self.num_negs[0] or self.num_negs[1]
+
+    @property
+    def batch_size(self) -> int:
+        return self.batches_of * max(self.num_negs[0], 1)
+
+    @property
+    def window(self) -> int:
+        """Rows of a window: the least multiple of the chunk that is long enough."""
+        return math.ceil(self.window_rows / self.chunk_size) * self.chunk_size
+
+    def settings(self) -> dict[str, object]:
+        """The keys of the config."""
+        return {
+            "candidates": self.candidates,
+            "num_batch_negs": self.num_negs[0],
+            "num_uniform_negs": self.num_negs[1],
+            "pbg_semantics": self.pbg,
+            "workers": self.slices if self.pbg else None,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "disable_lhs_negs": "lhs" not in self.sides,
+            "disable_rhs_negs": "rhs" not in self.sides,
+            "compute_loss": self.loss is not None,
+            "loss_fn": self.loss or "ranking",
+            "margin": self.margin,
+            "hits_at": [1, 3, 5, 10],
+        }
+
+
+class Draws:
+    """Uniform draws by address: a window's words begin at its first row times a bound, its chunks' words follow."""
+
+    def __init__(self, graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int) -> None:
+        self.graph, self.bucket, self.protocol = graph, bucket, protocol
+        self.streams = {
+            side: DrawStream.of(protocol.seed, path_index, PackageBucket(*bucket), of) for side, of in SIDES.items()
+        }
+        self.used: Counter[tuple[str, int]] = Counter()
+
+    def __call__(self, side: str, rows: Sequence[int], count: int) -> list[int]:
+        edges = self.graph.buckets[self.bucket]
+        window = math.ceil(len(edges) / self.protocol.slices) if self.protocol.pbg else self.protocol.window
+        start = rows[0] // window * window
+        address = start * (self.protocol.chunk_size + self.protocol.num_negs[1]) + self.used[side, start]
+        self.used[side, start] += count
+        of, rel, _ = edges[rows[0]][0], edges[rows[0]][1], edges[rows[0]][2]
+        true = reference.true_entities(self.graph, self.bucket, (of, rel, edges[rows[0]][2]))[side]
+        relation = self.graph.relations[rel]
+        size = len(self.graph.embeddings[relation.lhs if side == "lhs" else relation.rhs][true[0]])
+        return self.streams[side].offsets(address, count, size).tolist() if count else []
+
+
+class Judged(NamedTuple):
+    """A query of the reference, and what is needed to say how well float32 can decide it."""
+
+    graph: TinyGraph
+    bucket: Bucket
+    query: Query
+    others: list[Entity]  # its competitors
+    list_length: int  # as PBG's logistic loss counts it
+
+    @property
+    def rel(self) -> int:
+        return self.graph.buckets[self.bucket][self.query.row][1]
+
+    def bounds(self) -> tuple[float, list[float]]:
+        """Bounds of the float32 errors of the true score and of the competitors' scores."""
+        edge = self.graph.buckets[self.bucket][self.query.row]
+        true = reference.true_entities(self.graph, self.bucket, edge)
+        scores = [self.query.true_score, *self.query.competitors]
+        entities = [true[self.query.side], *self.others]
+        bounds = []
+        for entity, score in zip(entities, scores, strict=True):
+            lhs, _, rhs = reference.corrupt(true, self.rel, self.query.side, entity)
+            bounds.append(rounding_bound(self.graph, self.rel, self.query.side, lhs, rhs, score))
+        return bounds[0], bounds[1:]
+
+    def is_copy(self) -> list[bool]:
+        """Whether a competitor's row is the true entity's, bit by bit: then it must tie, whatever the rounding."""
+        relation = self.graph.relations[self.rel]
+        table = self.graph.embeddings[relation.lhs if self.query.side == "lhs" else relation.rhs]
+        edge = self.graph.buckets[self.bucket][self.query.row]
+        part, row = reference.true_entities(self.graph, self.bucket, edge)[self.query.side]
+        return [table[other][at] == table[part][row] for other, at in self.others]
+
+    def rank_ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The lowest and highest optimistic, and pessimistic, rank that rounding leaves possible."""
+        bound, bounds = self.bounds()
+        sure = doubtful = copies = 0
+        for score, of, copied in zip(self.query.competitors, bounds, self.is_copy(), strict=True):
+            gap = score - self.query.true_score
+            copies += copied
+            sure += not copied and gap > bound + of
+            doubtful += not copied and abs(gap) <= bound + of
+        return (1 + sure, 1 + sure + doubtful), (1 + sure + copies, 1 + sure + doubtful + copies)
+
+    def loss(self, protocol: Protocol) -> float:
+        """The weighted loss of the query."""
+        length = self.list_length if protocol.pbg else max(1, len(self.others))
+        of = reference.loss(
+            protocol.loss or "", self.query.true_score, self.query.competitors, length, protocol.margin
+        )
+        return of * self.graph.relations[self.rel].weight
+
+    def loss_error(self) -> float:
+        """How far the loss may be off: every loss moves at most as much as all scores together."""
+        bound, bounds = self.bounds()
+        return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
+
+
+def expected_queries(graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int = 0) -> list[Judged]:
+    """All queries of a bucket on the enabled sides."""
+    edges = graph.buckets[bucket]
+
+    def is_full(row: int) -> bool:
+        all_negs = graph.relations[edges[row][1]].all_negs
+        return all_negs if protocol.candidates is None else protocol.candidates == "partition"
+
+    judged = []
+    if any(map(is_full, range(len(edges)))):
+        with recorded_competitors() as others:
+            queries = reference.full_queries(graph, bucket, "partition")
+        for query, of in zip(queries, others, strict=True):
+            judged.append(Judged(graph, bucket, query, of, len(of) + 1))
+    judged = [one for one in judged if is_full(one.query.row)]
+    if protocol.pbg:
+        batches = reference.pbg_batches(edges, graph.dynamic, protocol.slices, protocol.batch_size)
+    else:
+        batches = reference.default_batches(edges, graph.dynamic, protocol.window)
+    batches = [batch for batch in batches if batch and not is_full(batch[0])]
+    draws = Draws(graph, protocol, bucket, path_index)
+    chunks = reference.chunks(edges, batches, protocol.num_negs, draws, protocol.pbg)
+    length_of = {row: chunk.list_length for chunk in chunks for row in chunk.rows}
+    with recorded_competitors() as others:
+        queries = reference.sampled_queries(graph, bucket, chunks, pbg=protocol.pbg)
+    judged += [Judged(graph, bucket, q, of, length_of[q.row]) for q, of in zip(queries, others, strict=True)]
+    return [one for one in judged if one.query.side in protocol.sides]
+
+
+class recorded_competitors:  # noqa: N801 - a context manager
+    """Notes who the reference lets compete, query by query: it hands back scores only."""
+
+    def __enter__(self) -> list[list[Entity]]:
+        original, noted = reference.edge_scores, []
+
+        def note(graph: TinyGraph, bucket: Bucket, edge: object, side: str, others: Iterable[Entity]) -> object:
+            noted.append(list(others))
+            return original(graph, bucket, edge, side, noted[-1])
+
+        self.patch = mock.patch.object(reference, "edge_scores", note)
+        self.patch.start()
+        return noted
+
+    def __exit__(self, *_: object) -> None:
+        self.patch.stop()
+
+
+# How far float32 may be off. Norms stand for vectors, so the bounds are wide, and still far below the gaps of scores.
+
+
+def norm(x: Row) -> float:
+    return math.hypot(*x)
+
+
+@lru_cache(maxsize=200_000)  # graphs compare by identity
+def reach(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool) -> float:
+    """An upper bound of every intermediate result's norm on the way from a row to what the comparator sees."""
+    relation = graph.relations[rel]
+    entity_type, params = (relation.lhs, relation.lhs_params) if side == "lhs" else (relation.rhs, relation.rhs_params)
+    x = norm(graph.embeddings[entity_type][of[0]][of[1]]) + norm(graph.global_embeddings.get(entity_type, [0.0]))
+    if not transformed:
+        return x
+    if "linear_transformation" in params:
+        x *= max(1.0, math.sqrt(math.fsum(norm(row) ** 2 for row in params["linear_transformation"])))
+    if "diagonal" in params:
+        x *= max(1.0, norm(params["diagonal"]))
+    if "real" in params:
+        x *= max(1.0, 2 * norm([*params["real"], *params["imag"]]))
+    return x + norm(params.get("translation", [0.0]))
+
+
+def rounding_bound(graph: TinyGraph, rel: int, hidden: str, lhs: Entity, rhs: Entity, score: float) -> float:
+    """A bound of |float32 score - score|: so many roundings of the size of the largest intermediate result."""
+    moves_lhs = graph.dynamic and hidden == "rhs"
+    ends = (("lhs", lhs, moves_lhs), ("rhs", rhs, not moves_lhs))
+    x, y = (reach(graph, rel, side, of, moved) for side, of, moved in ends)
+    unit = UNIT * (8 * graph.dimension + 32)
+    of_bias = unit * (x + y) if graph.bias else 0.0
+    if graph.comparator == "dot":
+        return unit * x * y + of_bias
+    if graph.comparator == "squared_l2":
+        return unit * (x + y) ** 2 + of_bias
+    vectors = [reference.vector(graph, rel, side, of, moved)[int(graph.bias) :] for side, of, moved in ends]
+    if graph.comparator == "cos":
+        return unit * (1 + x / norm(vectors[0]) + y / norm(vectors[1])) + of_bias
+    distance = norm([a - b for a, b in zip(*vectors, strict=True)])
+    of_square = unit * (x + y) ** 2
+    of_root = min(math.sqrt(of_square), of_square / distance) if distance else math.sqrt(of_square)
+    return of_root + unit * distance + of_bias + 1e-15
+
+
+def each_bucket(graph: TinyGraph, protocol: Protocol, path_index: int = 0) -> Iterator[tuple[Bucket, list[Judged]]]:
+    for bucket in graph.buckets:
+        yield bucket, expected_queries(graph, protocol, bucket, path_index)
