@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbgeval.errors import EvalError
+from pbgeval.errors import EvalError, OutputError
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_FAULTS = 20  # lines on stderr
 FAULT_STATUS = 1
+INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -48,9 +49,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", help="Output directory [default: results/<config>-<digest>].")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes on this host; changes no number.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", help="Processes on this host; changes no number.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output of another run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
@@ -71,6 +70,8 @@ def run(
 
     if device not in DEVICES:
         raise ConfigError(f"--device {device}: expected one of {', '.join(DEVICES)}")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers {workers}: expected a number of processes >= 1; leave it out to use all cores")
     loaded = load_config(config, param or [])
     options = RunOptions(output=output, workers=workers, device=device, overwrite=overwrite)
     report = evaluate(loaded, options, ConsoleObserver(quiet=quiet))
@@ -85,21 +86,28 @@ def _print_result(report: Report) -> None:
 
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return
-    print_table(report, Console())
-    print(f"{report.path}: metrics.json, buckets.csv, rank_histogram.csv")
+    try:
+        print_table(report, Console())
+        print(f"{report.path}: metrics.json, buckets.csv, rank_histogram.csv", flush=True)
+    except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
+        return
+    except OSError as error:
+        raise OutputError(
+            f"standard output: expected to print the table, got: {error.strerror}; the result is in {report.path}"
+        ) from error
 
 
 def main() -> None:
     """Run the command and turn faults into lines and a status."""
     try:
         status = app(standalone_mode=False)
-    except typer.Abort:
-        status = _fail(["interrupted: nothing was written as a result"])
+        if status == INTERRUPTED_STATUS:
+            raise KeyboardInterrupt
     except EvalError as error:
         status = _fail(list(error.faults))
     except typer.TyperException as error:
         status = _fail([f"{error.format_message()}; see kgeval-dist --help"])
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         status = _fail(["interrupted: nothing was written as a result"])
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -93,13 +93,19 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     claimed = team.broadcast_object(claimed)
     if claimed.faults or claimed.report is not None:
         team.leave()
-        return _report_of(claimed)
+        return _report_for(team, claimed)
     outcome = do_work(work, team)
     if team.rank_in_team == 0:
         outcome = _try_to_conclude(outcome, output)
     outcome = team.broadcast_object(outcome)
     team.leave()
-    return _report_of(outcome)
+    return _report_for(team, outcome)
+
+
+def _report_for(team: Team, outcome: Outcome) -> Report:
+    """Return the report, or raise the faults; the output directory belongs to worker 0's report alone."""
+    report = _report_of(outcome)
+    return report if team.rank_in_team == 0 else evolve(report, path=None)
 
 
 def _try_to_claim(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Outcome:

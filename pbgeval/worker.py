@@ -77,6 +77,8 @@ def do_work(work: Work, team: Team) -> Outcome:
     except EvalError as error:
         faults = error.faults
         team.add("faults", 1)
+    finally:
+        work.observer.finished()
     all_faults = [fault for of_worker in team.gather_objects(faults) for fault in of_worker]
     if all_faults:
         return Outcome(tuple(dict.fromkeys(all_faults)))
@@ -111,7 +113,6 @@ def _do_units(work: Work, team: Team, device: torch.device, groups: GroupStats) 
         )
         if team.add("faults", 0):
             break  # another worker has met a fault: there will be no result
-    work.observer.finished()
     return partitions.num_loads
 
 

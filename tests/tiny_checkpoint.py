@@ -1,5 +1,6 @@
 """A small valid dataset in PyTorch-BigGraph's format with its checkpoint and config, and the command run on it.
 
+Use:
     case = TinyCase.write(tmp_path)                  # two entity types, four operators, global embeddings
     case = TinyCase.write(tmp_path, dynamic=True)    # one entity type, dynamic relations
     case.spoil_embeddings("user", 1, row=3, value=math.nan)
@@ -97,10 +98,8 @@ class TinyCase:
         }
         keys.update(settings)
         case = cls(root, keys)
-        num_relations = NUM_DYNAMIC_RELATIONS if dynamic else len(relations)
-        pbg_files.write_entity_counts(
-            root / "entity", sizes, num_dynamic_relations=num_relations if dynamic else None
-        )
+        num_relations = NUM_DYNAMIC_RELATIONS if dynamic else len(keys["relations"])
+        pbg_files.write_entity_counts(root / "entity", sizes, num_dynamic_relations=num_relations if dynamic else None)
         for number, (lhs, rhs) in enumerate(np.ndindex(len(partition_sizes), len(partition_sizes))):
             case._write_bucket(generator, (lhs, rhs), edges_per_bucket + number, sizes, num_relations)
         pbg_files.write_checkpoint_version(root / "checkpoint", VERSION)
@@ -167,7 +166,7 @@ class TinyCase:
     def model(self) -> Path:
         return self.root / "checkpoint" / f"model.v{VERSION}.h5"
 
-    def spoil_embeddings(self, entity_type: str, partition: int, row: object, value: object) -> None:
+    def spoil_embeddings(self, entity_type: str, partition: int, row: Any, value: object) -> None:
         """Set rows of a partition to a value."""
         with h5py.File(self.embeddings(entity_type, partition), "r+") as file:
             file["embeddings"][row] = value
@@ -208,6 +207,7 @@ def run_main(*arguments: str, cwd: Path) -> Done:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", ["kgeval-dist", *arguments]),
+        mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}),  # two test processes share the cores
     ):
         try:
             main()

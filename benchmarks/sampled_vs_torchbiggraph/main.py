@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -67,6 +67,7 @@ class Measured:
 def main() -> None:
     """Make the graph, measure, print."""
     options = _options()
+    options.load = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
         folder = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-")))
         folder = folder.resolve()
@@ -117,7 +118,6 @@ def _options() -> argparse.Namespace:
 def _programs(options: argparse.Namespace, config: Path) -> list[Program]:
     bins = Path(sys.executable).parent
     ours = (str(bins / "kgeval-dist"), "--config", str(config), "--workers", str(options.workers))
-    # Both get the same keys. One that only pbgeval has keeps torchbiggraph's own on its side.
     programs = [Program(OURS, (*ours, "--device", "cpu", "--output", "output"), _our_ranks)]
     if options.has_peer:
         programs.append(Program(THEIRS, (str(PEER / "torchbiggraph_eval"), str(config)), _their_ranks))
@@ -151,7 +151,7 @@ def _measure(programs: list[Program], graph: Path, options: argparse.Namespace) 
 
 
 @contextlib.contextmanager
-def _run(program: Program, edges: Path, *, sample_memory: bool) -> Iterable[tuple[Run, Path]]:
+def _run(program: Program, edges: Path, *, sample_memory: bool) -> Iterator[tuple[Run, Path]]:
     """Run a program in an empty folder, which is there until the end of the context."""
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-run-") as name:
         folder = Path(name)
@@ -237,8 +237,8 @@ def _print_report(options: argparse.Namespace, size: GraphSize, measured: dict[s
     negatives = options.batch_negs + options.uniform_negs
     flop = 2 * size.num_edges * 2 * negatives * size.dimension  # 2 sides, 2 flop per multiply-add
     print(
-        f"Machine: {_cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, load before the "
-        f"report {os.getloadavg()[0]:.1f}"
+        f"Machine: {_cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, load at the "
+        f"start {options.load:.1f}"
     )
     print(f"Versions: pbgeval at {_commit()}, torch {torch.__version__}; {_peer_versions(options)}")
     print(f"Command: {shlex.join(['python', 'benchmarks/sampled_vs_torchbiggraph/main.py', *sys.argv[1:]])}")
@@ -288,7 +288,7 @@ def _row(
 
 
 def _median(runs: Iterable[Run], field: str) -> float:
-    return statistics.median(getattr(run, field) for run in runs)
+    return float(statistics.median(getattr(run, field) for run in runs))
 
 
 def _spread(values: list[float]) -> str:
@@ -319,7 +319,8 @@ def _peer_versions(options: argparse.Namespace) -> str:
     if not options.has_peer:
         reason = "not asked for" if options.skip_peer else "not installed (scripts/peers torchbiggraph installs it)"
         return f"torchbiggraph: {reason}, so pbgeval alone was measured"
-    code = "from importlib.metadata import version as v; print('torchbiggraph', v('torchbiggraph'), 'on torch', v('torch'))"
+    code = "from importlib.metadata import version as v; "
+    code += "print('torchbiggraph', v('torchbiggraph'), 'on torch', v('torch'))"
     done = subprocess.run([PEER / "python", "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
-from pbgeval.config.schema import EvalConfig, RelationSchema
+from pbgeval.config.schema import PRECISIONS, EvalConfig, RelationSchema
 
 Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
 
@@ -66,6 +66,8 @@ def _names(config: EvalConfig) -> Iterator[Fault]:
     policies = [policy.value for policy in CandidatePolicy]
     if config.candidates is not None and config.candidates not in policies:
         yield Fault(("candidates",), not_one_of(policies, config.candidates))
+    if config.precision not in PRECISIONS:
+        yield Fault(("precision",), not_one_of(PRECISIONS, config.precision))
     for index, relation in enumerate(config.relations):
         if relation.operator not in OPERATORS:
             yield Fault(("relations", index, "operator"), not_one_of(sorted(OPERATORS), relation.operator))

@@ -14,6 +14,8 @@ from attrs import field, frozen
 from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key
 from pbgeval.errors import ConfigError
 
+PRECISIONS = ("float32", "float64", "certified")
+
 # Keys that are accepted only with these values refused: () means everything but the default.
 # Building a feature means deleting its row.
 NOT_BUILT: Mapping[str, tuple[object, ...]] = {
@@ -26,7 +28,7 @@ NOT_BUILT: Mapping[str, tuple[object, ...]] = {
     "candidate_path": (),
     "breakdowns": (),
     "relation_groups": (),
-    "precision": (),
+    "precision": ("certified",),
     "sample_edges": (),
     "target_error": (),
     "target_metric": (),

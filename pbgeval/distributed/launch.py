@@ -5,18 +5,29 @@ torch 2.13's shared rendezvous store breaks restarts of gloo jobs, so it is swit
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import tempfile
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pbgeval.errors import LaunchError
 
 FAULTS_FILE_PREFIX = "pbgeval-workers-"
+
+# What they say about workers that ended, we say in one line.
+_LOGGERS_OF_ELASTIC = (
+    "torch.distributed.elastic.agent.server.api",
+    "torch.distributed.elastic.multiprocessing.api",
+    "torch.multiprocessing.spawn",
+)
+_SIGNALS_OF_ELASTIC = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def is_worker_of_a_group() -> bool:
@@ -31,11 +42,12 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
         What each worker returned, by its rank.
 
     Raises:
-        LaunchError: a worker was ended by a signal (memory, the operator, the scheduler).
+        LaunchError: a worker or this process was ended by a signal (memory, the operator, the scheduler).
+        KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -54,10 +66,35 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
             logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
         )
         try:
-            results: dict[int, Any] = elastic_launch(config, _Traced(function, folder))(*arguments)
+            with _elastic_contained():
+                results: dict[int, Any] = elastic_launch(config, _Traced(function, folder))(*arguments)
         except ChildFailedError as error:
             raise _explained(error, Path(folder)) from None
+        except SignalException as error:
+            if error.sigval == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise LaunchError(
+                f"the launcher: expected to finish, but was ended by {error.sigval.name}; "
+                "nothing was written as a result"
+            ) from None
     return results
+
+
+@contextmanager
+def _elastic_contained() -> Iterator[None]:
+    """Silence elastic's log, and put back the signal handlers that it leaves behind."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS_OF_ELASTIC)}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS_OF_ELASTIC}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 class _Traced:
@@ -70,6 +107,8 @@ class _Traced:
         self.__qualname__ = function.__qualname__
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
+        # What Ctrl-C sends to all, and the system to us when the launcher dies: end at once, without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             return self._function(*arguments)
         except Exception:
@@ -80,12 +119,14 @@ class _Traced:
             sys.exit(1)
 
 
-def _explained(error: Any, folder: Path) -> Exception:  # noqa: ANN401 - elastic's class is imported late
+def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - elastic's class is imported late
     tracebacks = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("worker-*.txt"))}
     if tracebacks:
         worker, text = min(tracebacks.items(), key=lambda item: "Connection closed" in item[1])
         return RuntimeError(f"{worker} failed:\n{text}")
     rank, failure = error.get_first_failure()
+    if failure.exitcode == -signal.SIGINT:
+        return KeyboardInterrupt()
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
         return LaunchError(

@@ -32,6 +32,7 @@ class Team:
     local_rank: int = 0  # among the workers of this host
     local_size: int = 1
     _store: Any = field(default=None, repr=False)
+    _counters: dict[str, int] = field(factory=dict, init=False, repr=False)  # of one worker alone
 
     @classmethod
     def join(cls) -> Team:
@@ -94,5 +95,6 @@ class Team:
     def add(self, counter: str, amount: int) -> int:
         """Add to a counter that all workers share and return its new value; needs no other worker to take part."""
         if self._store is None:
-            return amount
+            self._counters[counter] = self._counters.get(counter, 0) + amount
+            return self._counters[counter]
         return int(self._store.add(counter, amount))

@@ -18,6 +18,8 @@ from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import ModelParameters, global_embedding, operator_parameters, read_model_parameters
 
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+
 
 def read_relations(
     config: EvalConfig, version: int, num_relations: int, device: torch.device | str = "cpu"
@@ -39,7 +41,8 @@ def read_relations(
         for side in Side if config.dynamic_relations else (Side.RHS,):
             try:
                 read = _operator_of(config, model, index, side, num_relations, path)
-                parameters[side] = {name: value.to(device) for name, value in read.items()}
+                dtype = PRECISIONS[config.precision]
+                parameters[side] = {name: value.to(device, dtype) for name, value in read.items()}
             except StorageError as error:
                 faults.extend(error.faults)
         relations.append(_relation(config, schema, parameters))
@@ -83,4 +86,4 @@ def _relation(config: EvalConfig, schema: RelationSchema, parameters: dict[Side,
         rhs_type=schema.rhs,
         weight=schema.weight,
     )
-    return Relation(scorer, CandidatePolicy(config.candidates_of(schema)))
+    return Relation(scorer, CandidatePolicy(config.candidates_of(schema)), PRECISIONS[config.precision])

@@ -23,7 +23,8 @@ class GroupSide:
 
     ids_E: Tensor  # identity of each of the unit's edges' entity; only the group's rows are meaningful
     table: EntityTable
-    vectors_UD: Tensor | None  # of featurized identities
+    dtype: torch.dtype
+    vectors_UD: Tensor | None = None  # of featurized identities
 
     @property
     def featurized(self) -> bool:
@@ -31,7 +32,9 @@ class GroupSide:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the vectors of identities, (n, D)."""
-        return self.table.rows(ids) if self.vectors_UD is None else self.vectors_UD[ids.to(self.vectors_UD.device)]
+        if self.vectors_UD is None:
+            return self.table.rows(ids, self.dtype)
+        return self.vectors_UD[ids.to(self.vectors_UD.device)]
 
 
 @frozen(eq=False)
@@ -108,11 +111,13 @@ def make_group(relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOri
         name = side.pick("lhs", "rhs")
         if table.featurized:
             features = side.pick(edges.lhs_features, edges.rhs_features)
-            sides[side] = _featurized_side(table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges)
+            sides[side] = _featurized_side(
+                table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges.start, relation.dtype
+            )
         else:
             where = f"{origin.label}: dataset {name}"
             _check_range(ids_E[rows_E], 0, table.num_rows, where, edges.start, table.label, rows_E)
-            sides[side] = GroupSide(ids_E, table, None)
+            sides[side] = GroupSide(ids_E, table, relation.dtype)
     return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS])
 
 
@@ -130,7 +135,7 @@ def _check_range(
 
 
 def _featurized_side(
-    table: EntityTable, features: Features | None, rows_E: Tensor, where: str, edges: Edges
+    table: EntityTable, features: Features | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
 ) -> GroupSide:
     if features is None:
         raise DataError(f"{where}: expected lists of features ({table.label} is featurized), got none")
@@ -142,11 +147,10 @@ def _featurized_side(
         if not listed or listed[0] < 0 or listed[-1] >= table.num_rows:
             found = "an empty list" if not listed else f"feature {listed[0] if listed[0] < 0 else listed[-1]}"
             raise DataError(
-                f"{where}, row {edges.start + row}: expected features in 0..{table.num_rows - 1} "
-                f"({table.label}), got {found}"
+                f"{where}, row {start + row}: expected features in 0..{table.num_rows - 1} ({table.label}), got {found}"
             )
         ids_E[row] = identities.setdefault(listed, len(identities))
     lengths = [len(listed) for listed in identities]
     offsets_U = torch.tensor([0, *lengths]).cumsum(0)
     flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
-    return GroupSide(ids_E, table, table.rows_of_features(offsets_U, flat))
+    return GroupSide(ids_E, table, dtype, table.rows_of_features(offsets_U, flat, dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import torch
 from attrs import frozen
 from torch import Tensor
 
@@ -66,8 +67,9 @@ class LossSettings:
 class Relation:
     """A relation schema and who competes in its queries."""
 
-    scorer: RelationScorer
+    scorer: RelationScorer  # its parameters are of type `dtype`
     policy: CandidatePolicy
+    dtype: torch.dtype = torch.float32  # of vectors, products and comparisons
 
 
 @frozen(eq=False)

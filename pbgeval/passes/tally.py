@@ -64,10 +64,10 @@ class LossFold:
 
     def fold(self, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
         """Add a block of candidates; the cells named in `excluded` do not compete."""
-        competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool, device=scores_QC.device)
-        competes_QC[excluded[0], excluded[1]] = False
-        real_QC = self._comparator.real_scores(scores_QC).double()
-        self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, competes_QC, self._margin)
+        real_QC = self._comparator.real_scores(scores_QC)
+        real_QC = real_QC.clone() if real_QC is scores_QC else real_QC
+        real_QC[excluded[0].to(real_QC.device), excluded[1].to(real_QC.device)] = -torch.inf
+        self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)
 
     def finish(self, list_length_Q: Tensor, weight_Q: Tensor | float) -> Tensor:
         """Return each query's loss times its weight, float64 (Q,)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from attrs import define, field
 from rich.console import Console
@@ -23,7 +24,7 @@ class ConsoleObserver:
 
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin; on a terminal, worker 0 draws the bar for all."""
-        if self.quiet or not sys.stderr.isatty() or rank_in_team != 0:
+        if self.quiet or not _is_terminal() or rank_in_team != 0:
             return
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -43,7 +44,7 @@ class ConsoleObserver:
             elapsed = self._bar.tasks[0].elapsed or unit.seconds
             speed = f"{unit.edges_done / max(elapsed, 1e-9):,.0f} edges/s"
             self._bar.update(self._task, completed=unit.edges_done, speed=speed)
-        elif not sys.stderr.isatty():
+        elif not _is_terminal():
             self._print_bucket(unit)
 
     def _print_bucket(self, unit: UnitReport) -> None:
@@ -70,5 +71,12 @@ class ConsoleObserver:
 
     @staticmethod
     def _line(text: str) -> None:
-        sys.stderr.write(text + "\n")  # one write, so that lines of several workers do not mix
-        sys.stderr.flush()
+        if sys.stderr is None:  # closed before we were started
+            return
+        with suppress(OSError):  # a full disk, a reader that has gone: no reason to give up the work
+            sys.stderr.write(text + "\n")  # one write, so that lines of several workers do not mix
+            sys.stderr.flush()
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

@@ -1,7 +1,8 @@
 """The output directory: who may write it, and what is in it.
 
 metrics.json is written at the start with `complete: false` and replaced at the end, so an interrupted run is seen
-as such. Only files that we name are ever replaced or removed.
+as such. With --overwrite a finished result stays until the new one replaces it: a run that fails loses nothing.
+Only files that we name are ever replaced or removed, and only folders that we made.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field
 
 from pbgeval.errors import OutputError
-from pbgeval.files import remove_files, write_atomically
+from pbgeval.files import write_atomically
 from pbgeval.report.report import SCHEMA_VERSION, Report
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
@@ -30,18 +31,29 @@ def digest_of(provenance: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
-@frozen
+@define
 class OutputDirectory:
     """Where one run's files go."""
 
     path: Path
+    _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
+    _keeps_earlier: bool = field(default=False, init=False)  # a finished result is there until ours replaces it
 
     def claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         """Make the directory ours, or return the finished result of the same run that it holds.
 
         Raises:
-            OutputError: it holds another run, an unfinished one, or files that are not ours.
+            OutputError: it holds another run, an unfinished one, or files that are not ours; or cannot be written.
         """
+        try:
+            return self._claim(provenance, overwrite=overwrite)
+        except OSError as error:
+            raise OutputError(
+                f"{self.path}: expected a directory that can be written, got: {error.strerror or error}; "
+                "choose another --output"
+            ) from error
+
+    def _claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         digest = digest_of(provenance)
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(
@@ -52,26 +64,35 @@ class OutputDirectory:
             if not overwrite and found is not None:
                 self._refuse_unless_same(found, digest)
                 return found
+            if found is not None and found.document.get("complete"):
+                self._keeps_earlier = True
+                return None
         elif self.path.is_dir() and any(self.path.iterdir()) and not overwrite:
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
                 "choose another --output, or --overwrite to put the result beside them"
             )
         marker = {"schema_version": SCHEMA_VERSION, "complete": False, "provenance": {**provenance, "digest": digest}}
-        remove_files(self.path, OUR_FILES) if self.path.is_dir() else None
-        write_atomically(self.path / METRICS, json.dumps(marker, sort_keys=True, indent=2) + "\n")
+        self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self._remove_our_files()
+        try:
+            write_atomically(self.path / METRICS, json.dumps(marker, sort_keys=True, indent=2) + "\n")
+        except OutputError as error:
+            self.release()
+            raise OutputError(f"{error}; choose another --output") from error
         return None
 
     def _found(self, overwrite: bool) -> Report | None:
         try:
             return Report.read(self.path)
-        except OutputError:
+        except OutputError as error:
             if overwrite:
                 return None
-            raise
+            raise OutputError(f"{error}; choose another --output, or --overwrite to replace it") from error
 
     def _refuse_unless_same(self, found: Report, digest: str) -> None:
-        its_digest = found.document.get("provenance", {}).get("digest", "unknown")
+        its_provenance = found.document.get("provenance")
+        its_digest = str(its_provenance.get("digest", "unknown") if isinstance(its_provenance, dict) else "unknown")
         if its_digest != digest:
             raise OutputError(
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
@@ -85,10 +106,21 @@ class OutputDirectory:
 
     def release(self) -> None:
         """Leave nothing of a run that could not be carried out."""
-        remove_files(self.path, OUR_FILES)
+        if self._keeps_earlier:
+            return
+        self._remove_our_files()
+        for folder in self._made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def _remove_our_files(self) -> None:
+        if self.path.is_dir():
+            for name in OUR_FILES:
+                (self.path / name).unlink(missing_ok=True)
 
     def write(self, report: Report) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest."""
+        (self.path / METRICS).unlink(missing_ok=True)  # never an earlier run's metrics beside our tables
         write_atomically(self.path / BUCKETS, _table(report.bucket_rows))
         write_atomically(self.path / HISTOGRAM, _table(report.histogram_rows))
         write_atomically(self.path / METRICS, report.to_json())

@@ -58,9 +58,13 @@ class Report:
         path = folder / "metrics.json"
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            version = document["schema_version"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise OutputError(f"{path}: expected a result of pbgeval, got: {error}") from error
+        except OSError as error:
+            raise OutputError(f"{path}: expected a result of pbgeval, got: {error.strerror or error}") from error
+        except ValueError as error:
+            raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {error}") from error
+        if not isinstance(document, dict) or "schema_version" not in document:
+            raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
+        version = document["schema_version"]
         if version != SCHEMA_VERSION:
             raise OutputError(f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}")
         return cls(document, path=folder)

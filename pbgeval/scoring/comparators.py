@@ -50,6 +50,10 @@ class Base(ABC):
     def real_scores(self, products: Tensor) -> Tensor:
         """Return the comparator's own values for inner products of prepared rows."""
 
+    @abstractmethod
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the inner product of each pair of prepared rows as PBG sums its positive scores."""
+
 
 class Dot(Base):
     """x . y."""
@@ -63,6 +67,9 @@ class Dot(Base):
     def real_scores(self, products: Tensor) -> Tensor:
         return products
 
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return (query_QD * candidate_QD).sum(-1)
+
 
 class Cos(Base):
     """x . y / (|x| |y|); rows of norm 0 are refused (PBG divides by zero and reports a perfect rank)."""
@@ -75,6 +82,9 @@ class Cos(Base):
 
     def real_scores(self, products: Tensor) -> Tensor:
         return products
+
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return (query_QD * candidate_QD).sum(-1)
 
     def _normalised(self, x_ND: Tensor) -> Tensor:
         norms_N = _norms(x_ND)
@@ -101,6 +111,14 @@ class SquaredL2(Base):
     def real_scores(self, products: Tensor) -> Tensor:
         return products
 
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return _elementwise_square(query_QD, candidate_QD)
+
+
+def _elementwise_square(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+    """Return -|x - y|^2 of each pair of rows that SquaredL2 prepared; halving is exact."""
+    return -(query_QD[..., :-2] / 2 - candidate_QD[..., :-2]).square().sum(-1)
+
 
 class L2(Base):
     """-|x - y|, as -sqrt(max(|x - y|^2, 1e-30)); ranked by the square."""
@@ -114,6 +132,9 @@ class L2(Base):
     def real_scores(self, products: Tensor) -> Tensor:
         # clamp keeps NaN, and -inf becomes -inf: a square that overflowed stays the worst score.
         return -torch.sqrt(torch.clamp(-products, min=SMALLEST_SQUARE))
+
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return _elementwise_square(query_QD, candidate_QD)
 
 
 COMPARATORS: dict[str, Base] = {"dot": Dot(), "cos": Cos(), "l2": L2(), "squared_l2": SquaredL2()}
@@ -156,6 +177,17 @@ class Comparator:
             return product(query_BQD, candidate_BCD)
         roots_BQC = self.base.real_scores(product(query_BQD[..., :-2], candidate_BCD[..., :-2]))
         return roots_BQC + query_BQD[..., -2].unsqueeze(2) + candidate_BCD[..., -1].unsqueeze(1)
+
+    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the scores (Q,) of true entities as PBG computes them: an elementwise product and a sum.
+
+        More exact than a matrix kernel, but with other last bits: an identical candidate need not tie.
+        """
+        if not self.bias:
+            return self.base.elementwise(query_QD, candidate_QD)
+        products_Q = self.base.elementwise(query_QD[..., :-2], candidate_QD[..., :-2])
+        unbiased_Q = self.base.real_scores(products_Q) if self._adds_bias_to_root else products_Q
+        return unbiased_Q + query_QD[..., -2] + candidate_QD[..., -1]
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the score (Q,) of each query with its own candidate, with the bits that `scores` gives."""

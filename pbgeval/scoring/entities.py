@@ -42,17 +42,17 @@ class EntityTable:
     def label(self) -> str:
         return f"entity type '{self.entity_type}', partition {self.partition}"
 
-    def rows(self, ids_E: Tensor) -> Tensor:
-        """Return the vectors (E, D) of entities given by their offsets in the partition."""
-        return self._finished(self.embeddings_ND.index_select(0, ids_E.to(self.device)))
+    def rows(self, ids_E: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return the vectors (E, D) of entities given by their offsets in the partition, computed in `dtype`."""
+        return self._finished(self.embeddings_ND.index_select(0, ids_E.to(self.device)).to(dtype))
 
-    def range_of_rows(self, start: int, stop: int) -> Tensor:
+    def range_of_rows(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors of consecutive entities."""
-        return self._finished(self.embeddings_ND[start:stop])
+        return self._finished(self.embeddings_ND[start:stop].to(dtype))
 
-    def rows_of_features(self, offsets_E: Tensor, features: Tensor) -> Tensor:
+    def rows_of_features(self, offsets_E: Tensor, features: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the vectors of featurized entities: entity i has `features[offsets[i]:offsets[i + 1]]`."""
-        x_FD = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)))
+        x_FD = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)).to(dtype))
         offsets_E = offsets_E.to(self.device)
         bags_ED = F.embedding_bag(
             torch.arange(x_FD.shape[0], device=self.device), x_FD, offsets_E, mode="mean", include_last_offset=True
@@ -70,7 +70,7 @@ class EntityTable:
         return x_ED * scale_E1.to(x_ED.dtype)
 
     def _with_global(self, x_ED: Tensor) -> Tensor:
-        return x_ED if self.global_embedding_D is None else x_ED + self.global_embedding_D
+        return x_ED if self.global_embedding_D is None else x_ED + self.global_embedding_D.to(x_ED.dtype)
 
     def check(self, *, refuse_zero_vectors: bool, has_bias: bool) -> None:
         """Look at every row once.

@@ -1,7 +1,8 @@
-"""True scores and competitors' scores -> PBG's loss of each query, in float64.
+"""True scores and competitors' scores -> PBG's loss of each query, summed in float64.
 
-Blocks of competitors are folded into a running state, so a query never needs all its scores at once. A query's
-list may be longer than its competitors: PBG counts masked cells among the N of the logistic loss.
+Blocks of competitors are folded into a running state, so a query never needs all its scores at once. A cell that does
+not compete has the score -inf, which adds nothing to any of the losses. A query's list may be longer than its
+competitors: PBG counts masked cells among the N of the logistic loss.
 Source: PBG.md section 2.12 and torchbiggraph/losses.py.
 """
 
@@ -22,8 +23,8 @@ class Loss(ABC):
         """Return the state of each query before any competitor, float64 (Q,)."""
 
     @abstractmethod
-    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
-        """Return the state with a block of competitors added; cells that do not compete count nothing."""
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
+        """Return the state with a block of competitors added."""
 
     @abstractmethod
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
@@ -36,8 +37,8 @@ class Logistic(Loss):
     def start(self, true_Q: Tensor) -> Tensor:
         return torch.zeros_like(true_Q)
 
-    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
-        return state_Q + F.softplus(scores_QC).masked_fill(~competes_QC, 0.0).sum(1)
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
+        return state_Q + F.softplus(scores_QC).sum(1, dtype=torch.float64)
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
         return F.softplus(-true_Q) + state_Q / list_length_Q.clamp(min=1)
@@ -49,9 +50,9 @@ class Ranking(Loss):
     def start(self, true_Q: Tensor) -> Tensor:
         return torch.zeros_like(true_Q)
 
-    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
-        violation_QC = (scores_QC + (margin - true_Q).unsqueeze(1)).clamp(min=0)
-        return state_Q + violation_QC.masked_fill(~competes_QC, 0.0).sum(1)
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
+        violation_QC = (scores_QC + (margin - true_Q).to(scores_QC.dtype).unsqueeze(1)).clamp_(min=0)
+        return state_Q + violation_QC.sum(1, dtype=torch.float64)
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
         return state_Q
@@ -63,8 +64,12 @@ class Softmax(Loss):
     def start(self, true_Q: Tensor) -> Tensor:
         return torch.full_like(true_Q, -torch.inf)
 
-    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, competes_QC: Tensor, margin: float) -> Tensor:
-        return torch.logaddexp(state_Q, scores_QC.masked_fill(~competes_QC, -torch.inf).logsumexp(1))
+    def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
+        if not scores_QC.shape[1]:
+            return state_Q
+        largest_Q1 = scores_QC.amax(1, keepdim=True).clamp_(min=torch.finfo(scores_QC.dtype).min)  # -inf - -inf is NaN
+        sums_Q = torch.exp(scores_QC - largest_Q1).sum(1, dtype=torch.float64)
+        return torch.logaddexp(state_Q, sums_Q.log() + largest_Q1.squeeze(1).double())
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
         return F.softplus(state_Q - true_Q, threshold=50)

@@ -95,7 +95,6 @@ class GroupStats:
                 joined += histograms
         return joined
 
-
     def pack_sparse(self) -> Tensor:
         """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
         parts = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,14 +25,25 @@ NAMES = {
     "r10": "hits_at_10",
     "r50": "hits_at_50",
 }
-REFERENCE = Path(__file__).resolve().parents[3] / "shared"
-"""Only to name the settings while tests are collected; the data come from the fixture."""
+OUR_DATA = Path(__file__).resolve().parents[1] / "reference_data"
+REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", Path(__file__).resolve().parents[3] / "shared"))
+
+# PBG's workers rescale shared rows to max_norm in place and without a lock: a row that two of them find too long at
+# once is rescaled twice. Its figures then differ from run to run (mean rank 236.43 to 236.51 in three runs of the
+# first); expected.json holds one outcome. With one worker there is no race: those figures are ours to compare with.
+RACES = {("fb237_4p_transe", "allnegs_maxnorm"), ("fb237_het", "allnegs_maxnorm")}
 
 
 @functools.cache
 def settings_of(folder: Path) -> dict[str, Any]:
     settings: dict[str, Any] = json.loads((folder / "expected.json").read_text())["settings"]
     return settings
+
+
+def names_of(case: str) -> list[str]:
+    """Name the settings while tests are collected; none where the reference data are absent."""
+    folder = REFERENCE / "golden" / case
+    return list(settings_of(folder)) if folder.is_dir() else ["allnegs", "batch100", "default"]
 
 
 def run(
@@ -83,9 +95,15 @@ def closeness(setting_name: str, params: list[str], metric: str, count: int) -> 
 ALL_NEGATIVES = [
     (case, name)
     for case in CASES
-    if (REFERENCE / "golden" / case).is_dir()
-    for name in settings_of(REFERENCE / "golden" / case)
-    if name.startswith("allnegs") and name != "allnegs_filtered"
+    for name in names_of(case)
+    if name.startswith("allnegs") and name != "allnegs_filtered" and (case, name) not in RACES
+]
+BATCH_ONLY = [(case, name) for case in DYNAMIC_CASES for name in names_of(case) if name.startswith("batch")]
+DRAWN = [
+    (case, name)
+    for case in CASES
+    for name in names_of(case)
+    if not name.startswith("allnegs") and (case == "fb237_het" or not name.startswith("batch"))
 ]
 
 
@@ -104,3 +122,65 @@ def test_an_all_negatives_setting_equals_pbg_bucket_by_bucket(
             tolerance = closeness(name, setting["params"], metric, count)
             assert expected[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **tolerance), (what, metric)
         assert expected["loss"] == pytest.approx(ours["both.loss"], rel=1e-5), what
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("case", ["fb237_4p_transe", "fb237_het"])
+def test_max_norm_equals_pbg_with_one_worker(
+    case: str, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = json.loads((OUR_DATA / "pbg_one_worker" / "maxnorm.json").read_text())[case]
+    setting = settings_of(reference_path / "golden" / case)["allnegs_maxnorm"]
+
+    metrics, buckets = run(reference_path / "golden" / case, setting, tmp_path / "output", monkeypatch)
+
+    assert 17 == len(recorded)
+    for part in recorded:
+        ours = metrics["metrics"] if part["bucket"] is None else buckets[(0, *part["bucket"])]
+        for metric, key in NAMES.items():
+            six_digits = {"rel": 6e-6, "abs": closeness("", [], metric, int(part["count"])).get("abs", 0)}
+            assert part[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **six_digits), (part, metric)
+
+
+def bounds(ours: Mapping[str, float], key: str) -> tuple[float, float]:
+    """Return our figures where copies never count and where they always do, the smaller first."""
+    low, high = sorted(ours[f"both.{rank_type}.{key}"] for rank_type in ("optimistic", "pessimistic"))
+    return low, high
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("case", "name"), BATCH_ONLY)
+def test_pbg_lies_between_our_optimistic_and_pessimistic_figures_with_batch_negatives(
+    case: str, name: str, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = reference_path / "golden" / case
+    setting = settings_of(folder)[name]
+
+    metrics, buckets = run(folder, setting, tmp_path / "output", monkeypatch)
+
+    for what, count, expected, ours in parts(setting, metrics, buckets):
+        one_query = {"mean_rank": 1 / (2 * count)}
+        for metric, key in NAMES.items():
+            low, high = bounds(ours, key)
+            slack = one_query.get(key, 1 / (2 * count))
+            assert low - slack <= expected[metric] <= high + slack, (what, metric)
+        assert expected["loss"] == pytest.approx(ours["both.loss"], rel=1e-5), what
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("case", "name"), DRAWN)
+def test_pbg_lies_between_our_figures_within_its_noise_where_draws_differ(
+    case: str, name: str, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = reference_path / "golden" / case
+    setting = settings_of(folder)[name]
+    deviations = setting["mean_std"][-1]["metrics"] if setting.get("mean_std") else {}
+
+    metrics, _ = run(folder, setting, tmp_path / "output", monkeypatch)
+
+    expected = setting["first_run"][-1]["metrics"]
+    for metric, key in NAMES.items():
+        low, high = bounds(metrics["metrics"], key)
+        deviation = deviations.get(metric, [0, 0])[1]
+        slack = 4 * deviation if deviation else 0.02 * expected[metric]
+        assert low - slack <= expected[metric] <= high + slack, metric

@@ -1,4 +1,4 @@
-"""A tiny graph and a protocol -> the queries that the reference finds, and how far float32 may be from them.
+"""A tiny graph and a protocol -> the queries that the reference finds, and how far rounded scores may be from them.
 
 Who shares a list, what competes and how it ranks is the reference's own. Only the random words are the package's: they
 are an input. Their addresses are computed here, from the rule that `candidates/chunks.py` documents.
@@ -23,7 +23,7 @@ from tests.strategies import Bucket, Entity, Row, TinyGraph
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
 LABELS = {"lhs": "head", "rhs": "tail"}
-UNIT = 2.0**-24  # the relative error of one float32 rounding
+UNITS = {"float32": 2.0**-24, "float64": 2.0**-50}  # relative error of a rounding; the reference's own is float64's too
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Protocol:
     window_rows: int = 1 << 17
     loss: str | None = None
     margin: float = 0.1
+    precision: str = "float32"
 
     @property
     def chunk_size(self) -> int:
@@ -70,6 +71,7 @@ class Protocol:
             "loss_fn": self.loss or "ranking",
             "margin": self.margin,
             "hits_at": [1, 3, 5, 10],
+            "precision": self.precision,
         }
 
 
@@ -89,28 +91,28 @@ class Draws:
         start = rows[0] // window * window
         address = start * (self.protocol.chunk_size + self.protocol.num_negs[1]) + self.used[side, start]
         self.used[side, start] += count
-        of, rel, _ = edges[rows[0]][0], edges[rows[0]][1], edges[rows[0]][2]
-        true = reference.true_entities(self.graph, self.bucket, (of, rel, edges[rows[0]][2]))[side]
-        relation = self.graph.relations[rel]
-        size = len(self.graph.embeddings[relation.lhs if side == "lhs" else relation.rhs][true[0]])
+        partition, _ = reference.true_entities(self.graph, self.bucket, edges[rows[0]])[side]
+        relation = self.graph.relations[edges[rows[0]][1]]
+        size = len(self.graph.embeddings[relation.lhs if side == "lhs" else relation.rhs][partition])
         return self.streams[side].offsets(address, count, size).tolist() if count else []
 
 
 class Judged(NamedTuple):
-    """A query of the reference, and what is needed to say how well float32 can decide it."""
+    """A query of the reference, and what is needed to say how well rounded scores can decide it."""
 
     graph: TinyGraph
     bucket: Bucket
     query: Query
     others: list[Entity]  # its competitors
     list_length: int  # as PBG's logistic loss counts it
+    precision: str
 
     @property
     def rel(self) -> int:
         return self.graph.buckets[self.bucket][self.query.row][1]
 
-    def bounds(self) -> tuple[float, list[float]]:
-        """Bounds of the float32 errors of the true score and of the competitors' scores."""
+    def bounds(self, precision: str) -> tuple[float, list[float]]:
+        """Bounds of the rounding errors of the true score and of the competitors' scores."""
         edge = self.graph.buckets[self.bucket][self.query.row]
         true = reference.true_entities(self.graph, self.bucket, edge)
         scores = [self.query.true_score, *self.query.competitors]
@@ -118,7 +120,7 @@ class Judged(NamedTuple):
         bounds = []
         for entity, score in zip(entities, scores, strict=True):
             lhs, _, rhs = reference.corrupt(true, self.rel, self.query.side, entity)
-            bounds.append(rounding_bound(self.graph, self.rel, self.query.side, lhs, rhs, score))
+            bounds.append(rounding_bound(self.graph, self.rel, self.query.side, lhs, rhs, score, UNITS[precision]))
         return bounds[0], bounds[1:]
 
     def is_copy(self) -> list[bool]:
@@ -131,7 +133,7 @@ class Judged(NamedTuple):
 
     def rank_ranges(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """The lowest and highest optimistic, and pessimistic, rank that rounding leaves possible."""
-        bound, bounds = self.bounds()
+        bound, bounds = self.bounds(self.precision)
         sure = doubtful = copies = 0
         for score, of, copied in zip(self.query.competitors, bounds, self.is_copy(), strict=True):
             gap = score - self.query.true_score
@@ -143,14 +145,12 @@ class Judged(NamedTuple):
     def loss(self, protocol: Protocol) -> float:
         """The weighted loss of the query."""
         length = self.list_length if protocol.pbg else max(1, len(self.others))
-        of = reference.loss(
-            protocol.loss or "", self.query.true_score, self.query.competitors, length, protocol.margin
-        )
+        of = reference.loss(protocol.loss or "", self.query.true_score, self.query.competitors, length, protocol.margin)
         return of * self.graph.relations[self.rel].weight
 
     def loss_error(self) -> float:
         """How far the loss may be off: every loss moves at most as much as all scores together."""
-        bound, bounds = self.bounds()
+        bound, bounds = self.bounds(self.precision)
         return (bound + math.fsum(bound + of for of in bounds)) * self.graph.relations[self.rel].weight + 2.0**-30
 
 
@@ -167,7 +167,7 @@ def expected_queries(graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_
         with recorded_competitors() as others:
             queries = reference.full_queries(graph, bucket, "partition")
         for query, of in zip(queries, others, strict=True):
-            judged.append(Judged(graph, bucket, query, of, len(of) + 1))
+            judged.append(Judged(graph, bucket, query, of, len(of) + 1, protocol.precision))
     judged = [one for one in judged if is_full(one.query.row)]
     if protocol.pbg:
         batches = reference.pbg_batches(edges, graph.dynamic, protocol.slices, protocol.batch_size)
@@ -179,7 +179,8 @@ def expected_queries(graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_
     length_of = {row: chunk.list_length for chunk in chunks for row in chunk.rows}
     with recorded_competitors() as others:
         queries = reference.sampled_queries(graph, bucket, chunks, pbg=protocol.pbg)
-    judged += [Judged(graph, bucket, q, of, length_of[q.row]) for q, of in zip(queries, others, strict=True)]
+    for query, of in zip(queries, others, strict=True):
+        judged.append(Judged(graph, bucket, query, of, length_of[query.row], protocol.precision))
     return [one for one in judged if one.query.side in protocol.sides]
 
 
@@ -201,7 +202,7 @@ class recorded_competitors:  # noqa: N801 - a context manager
         self.patch.stop()
 
 
-# How far float32 may be off. Norms stand for vectors, so the bounds are wide, and still far below the gaps of scores.
+# How far rounding may lead. Norms stand for vectors, so the bounds are wide, and still far below the gaps of scores.
 
 
 def norm(x: Row) -> float:
@@ -225,12 +226,14 @@ def reach(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool) 
     return x + norm(params.get("translation", [0.0]))
 
 
-def rounding_bound(graph: TinyGraph, rel: int, hidden: str, lhs: Entity, rhs: Entity, score: float) -> float:
-    """A bound of |float32 score - score|: so many roundings of the size of the largest intermediate result."""
+def rounding_bound(
+    graph: TinyGraph, rel: int, hidden: str, lhs: Entity, rhs: Entity, score: float, unit: float
+) -> float:
+    """A bound of |rounded score - score|: so many roundings of the size of the largest intermediate result."""
     moves_lhs = graph.dynamic and hidden == "rhs"
     ends = (("lhs", lhs, moves_lhs), ("rhs", rhs, not moves_lhs))
     x, y = (reach(graph, rel, side, of, moved) for side, of, moved in ends)
-    unit = UNIT * (8 * graph.dimension + 32)
+    unit *= 8 * graph.dimension + 32
     of_bias = unit * (x + y) if graph.bias else 0.0
     if graph.comparator == "dot":
         return unit * x * y + of_bias

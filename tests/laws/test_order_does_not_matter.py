@@ -1,0 +1,395 @@
+"""Statistics add: any order, any split of the queries, any number of workers and any block size give the same bits."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from attrs import define
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbgeval.config import EvalConfig
+from pbgeval.inputs.opening import open_inputs
+from pbgeval.inputs.protocol import make_protocol
+from pbgeval.notation import Bucket, Side, WorkUnit
+from pbgeval.plan.assignment import share_of_worker
+from pbgeval.plan.order import best_order, num_loads
+from pbgeval.plan.units import slice_units, window_units
+from pbgeval.progress import Silence
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.report.report import Report
+from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.pool import ScorePool, order_image
+from pbgeval.stats.rank_stats import (
+    FRACTION_BITS,
+    LARGEST_LOSS,
+    LOSS_FRACTION_BITS,
+    MOST_QUERIES,
+    RankStats,
+    StatsLayout,
+)
+from pbgeval.stats.sparse import MOST_DENSE_VALUES, SparseCounts
+from pbgeval.worker import Work, do_work
+from tests.graph_on_disk import write_graph
+from tests.laws.expected import Protocol, each_bucket
+from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
+from tests.strategies import TinyGraph, tiny_graphs
+
+LAYOUT = StatsLayout((1, 3, 10))
+KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in Side)
+
+few = settings(max_examples=15, suppress_health_check=list(HealthCheck))
+
+# (better, tied, beaten) of a query, now and then of a size that only a huge graph has
+sizes = st.one_of(st.integers(0, 4), st.integers(0, 1 << 22), st.integers(0, 1 << 40))
+queries = st.tuples(sizes, sizes, sizes)
+losses = st.floats(0, 1e6)
+scores = st.lists(st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 0.25, np.inf]), max_size=5)
+
+
+def counts_of(of: Sequence[tuple[int, int, int]]) -> RankCounts:
+    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+
+
+def side_stats(of: Sequence[tuple[tuple[int, int, int], float, list[float]]]) -> SideStats:
+    counts = counts_of([query for query, _, _ in of])
+    stats = RankStats.of_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of))
+    stats = stats.with_losses(torch.tensor([loss for _, loss, _ in of], dtype=torch.float64))
+    images = [order_image(torch.tensor(values)) for _, _, values in of]
+    return SideStats(stats, RankHistograms.of_queries(counts), ScorePool(images[:1], images[1:]) if of else ScorePool())
+
+
+def pooled(parts: Sequence[SideStats]) -> list[int]:
+    """Every bit of the statistics; the pools' scores are unordered."""
+    total = SideStats.zero(LAYOUT)
+    for part in parts:
+        total += part
+    return bits(total)
+
+
+def bits(of: SideStats) -> list[Any]:
+    pool = of.pool.sort()
+    histograms = [array.tolist() for part in of.histograms.parts() for array in (part.keys, part.counts)]
+    return [of.stats.sums.tolist(), histograms, len(pool.true) + len(pool.competing)]
+
+
+@given(st.lists(st.tuples(queries, losses, scores), max_size=12), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_any_split_of_the_queries_in_any_order_gives_the_same_bits(of, num_parts, chance):
+    whole = side_stats(of)
+    parts = [[] for _ in range(num_parts)]
+    for query in chance.sample(of, len(of)):
+        chance.choice(parts).append(query)
+
+    assert bits(whole)[:2] == pooled([side_stats(part) for part in parts])[:2]
+
+
+@given(st.lists(st.lists(st.tuples(queries, losses, scores), max_size=4), max_size=6), st.randoms())
+def test_any_order_of_the_parts_gives_the_same_bits(parts, chance):
+    of_parts = [side_stats(part) for part in parts]
+    expected = pooled(of_parts)
+    chance.shuffle(of_parts)
+
+    assert expected == pooled(of_parts)
+
+
+@given(st.lists(st.tuples(queries, losses, scores), max_size=4))
+def test_zero_changes_nothing(of):
+    stats = side_stats(of)
+
+    assert bits(stats) == bits(stats + SideStats.zero(LAYOUT)) == bits(SideStats.zero(LAYOUT) + stats)
+
+
+def test_statistics_of_unlike_columns_do_not_add():
+    other = SideStats.zero(StatsLayout((1,)))
+
+    with pytest.raises(ValueError, match="unlike columns"):
+        RankStats.zero(LAYOUT) + other.stats
+    with pytest.raises(ValueError, match="unlike columns"):
+        GroupStats.zero(LAYOUT, KEYS).add(KEYS[0], other)
+
+
+@given(st.lists(st.integers(0, 2 * MOST_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
+def test_sparse_counts_are_counters(first, second):
+    def count(values: list[int]) -> SparseCounts:
+        return SparseCounts.of_values(torch.tensor(values, dtype=torch.int64))
+
+    added = count(first) + count(second)
+
+    expected = sorted(Counter(first + second).items())
+    assert expected == list(zip(added.keys.tolist(), added.counts.tolist(), strict=True))
+    assert expected == sorted(Counter(second + first).items())
+    back = SparseCounts.from_tensor(added.to_tensor())
+    assert (added.keys.tolist(), added.counts.tolist()) == (back.keys.tolist(), back.counts.tolist())
+
+
+def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
+    """Doubled 32 times, the largest values that a query can add still make Python's sums."""
+    largest, loss = (1 << 40) - 1, LARGEST_LOSS - 1
+    of = [(0, 0, 7), (largest, 0, 0), (largest, largest, 0), (0, 0, 0)]
+    stats = side_stats(
+        [(query, of_query, []) for query, of_query in zip(of, (loss, loss, 0.5, 0.0), strict=True)]
+    ).stats
+    for _ in range(32):
+        stats = stats + stats
+
+    times = 1 << 32
+    assert MOST_QUERIES == 4 * times > 10**10
+    assert 4 * times == stats.count("num_queries")
+    assert times * (8 + (largest + 1) + (2 * largest + 1) + 1) == stats.total("candidates")
+    doubled = [2, 2 + 2 * largest, 2 + 2 * largest, 2], [2, 2 + 2 * largest, 2 + 3 * largest, 2]
+    assert times * sum(doubled[0]) == stats.total("optimistic.doubled_rank")
+    assert times * sum(doubled[1]) == stats.total("realistic.doubled_rank")
+    reciprocals = [round(2.0 / value * 2.0**FRACTION_BITS) for value in doubled[1]]
+    assert times * sum(reciprocals) == stats.total("realistic.reciprocal_rank")
+    fixed = [round(value * 2**LOSS_FRACTION_BITS) for value in (loss, loss, 0.5, 0.0)]
+    assert times * sum(fixed) == stats.total("loss")
+
+
+@given(st.lists(st.lists(st.tuples(queries, losses, scores), max_size=3), min_size=len(KEYS), max_size=len(KEYS)))
+def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
+    sender, receiver = GroupStats.zero(LAYOUT, KEYS), GroupStats.zero(LAYOUT, KEYS)
+    for key, of in zip(KEYS, of_groups, strict=True):
+        sender.add(key, side_stats(of))
+        receiver.add(key, side_stats(of[:1]))
+    before = {key: receiver.pools[key].sort() for key in KEYS}
+
+    receiver.add_sparse(sender.pack_sparse())
+
+    for key in KEYS:
+        pool, sent = receiver.pools[key].sort(), sender.pools[key].sort()
+        assert sorted([*before[key].true, *sent.true]) == pool.true.tolist()
+        assert sorted([*before[key].competing, *sent.competing]) == pool.competing.tolist()
+    for side in Side:
+        mine = [query for key, of in zip(KEYS, of_groups, strict=True) if key.side is side for query in of + of[:1]]
+        expected = RankHistograms.of_queries(counts_of([query for query, _, _ in mine]))
+        for one, two in zip(expected.parts(), receiver.side_histograms(side).parts(), strict=True):
+            assert (one.keys.tolist(), one.counts.tolist()) == (two.keys.tolist(), two.counts.tolist())
+
+
+@pytest.mark.parametrize(("num_true", "num_competing"), [(0, 0), (0, 1), (1, 0), (3, 2), (2, 5)])
+def test_pools_of_any_length_survive_packing(num_true, num_competing):
+    groups, back = GroupStats.zero(LAYOUT, KEYS[:2]), GroupStats.zero(LAYOUT, KEYS[:2])
+    images = [order_image(torch.arange(count, dtype=torch.float32) - 1) for count in (num_true, num_competing)]
+    stats = SideStats(RankStats.zero(LAYOUT), RankHistograms.zero(), ScorePool(*([image] for image in images)))
+    groups.add(KEYS[1], stats)
+
+    back.add_sparse(groups.pack_sparse())
+
+    pool = back.pools[KEYS[1]].sort()
+    assert [image.tolist() for image in images] == [pool.true.tolist(), pool.competing.tolist()]
+    assert 0 == len(back.pools[KEYS[0]].sort().true)
+
+
+# Units
+
+
+def units_of(sizes: Sequence[int], window: int) -> list[WorkUnit]:
+    return [unit for at, size in enumerate(sizes) for unit in window_units(0, Bucket(0, at), size, window)]
+
+
+@given(st.lists(st.integers(0, 30), max_size=8), st.integers(1, 9), st.integers(1, 12))
+def test_workers_share_the_units_without_gap_or_overlap(sizes, window, team_size):
+    units = units_of(sizes, window)
+
+    shares = [share_of_worker(units, rank, team_size) for rank in range(team_size)]
+
+    assert units == [unit for share in shares for unit in share]
+    largest = max((unit.num_edges for unit in units), default=0)
+    for share in shares:
+        assert sum(unit.num_edges for unit in share) <= sum(sizes) / team_size + largest
+
+
+@given(st.integers(0, 60), st.integers(1, 20))
+def test_windows_cover_a_bucket_and_begin_at_multiples_of_their_size(num_edges, window):
+    units = list(window_units(3, Bucket(1, 2), num_edges, window))
+
+    assert list(range(num_edges)) == [row for unit in units for row in range(unit.start, unit.stop)]
+    assert all(unit.start % window == 0 and 0 < unit.num_edges <= window for unit in units)
+    assert all((3, Bucket(1, 2)) == unit[:2] for unit in units)
+
+
+@given(st.integers(0, 60), st.integers(1, 20))
+def test_slices_cover_a_bucket_as_pbg_cuts_it(num_edges, num_slices):
+    units = list(slice_units(0, Bucket(0, 0), num_edges, num_slices))
+
+    assert list(range(num_edges)) == [row for unit in units for row in range(unit.start, unit.stop)]
+    assert len(units) <= num_slices
+    assert all(-(-num_edges // num_slices) == unit.num_edges for unit in units[:-1])
+
+
+def needs_one_type(bucket: Bucket) -> frozenset[Any]:
+    return frozenset({bucket.lhs, bucket.rhs})
+
+
+def needs_two_types(bucket: Bucket) -> frozenset[Any]:
+    return frozenset({("user", bucket.lhs), ("item", bucket.rhs)})
+
+
+def needs_a_mixture(bucket: Bucket) -> frozenset[Any]:
+    return frozenset({("user", bucket.lhs), ("item", bucket.rhs), ("user", bucket.rhs), ("tag", 0)})
+
+
+@pytest.mark.parametrize("needs", [needs_one_type, needs_two_types, needs_a_mixture])
+@given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5))))
+def test_the_order_of_buckets_is_a_permutation_that_loads_no_more_than_file_order(needs, buckets):
+    buckets = sorted(Bucket(*bucket) for bucket in buckets)
+
+    order = best_order(buckets, needs)
+
+    assert buckets == sorted(order)
+    assert num_loads(order, needs) <= num_loads(buckets, needs)
+
+
+@pytest.mark.parametrize("num_partitions", [1, 2, 3, 4, 8])
+def test_a_full_grid_of_one_type_loads_about_half_of_what_file_order_loads(num_partitions):
+    grid = [Bucket(lhs, rhs) for lhs in range(num_partitions) for rhs in range(num_partitions)]
+
+    loads = num_loads(best_order(grid, needs_one_type), needs_one_type)
+
+    # Each unordered pair once, and each row of the triangle keeps one of its partitions.
+    assert loads <= num_partitions * (num_partitions + 1) // 2 + 1
+
+
+# Whole evaluations
+
+
+@define
+class FakeTeam:
+    """A worker of a team that is run one after the other in this process, worker 0 last."""
+
+    rank_in_team: int
+    size: int
+    sent: dict[str, list[Any]]
+    local_rank: int = 0
+    local_size: int = 64  # so many workers on this host that each takes one thread
+
+    def sum_(self, table: torch.Tensor) -> torch.Tensor:
+        for other in self._exchange("table", table.clone()):
+            table += other
+        return table
+
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return [tensor, *self._exchange("tensor", tensor)]
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return [value, *self._exchange("faults" if isinstance(value, tuple) else "facts", value)]
+
+    def add(self, counter: str, amount: int) -> int:
+        return amount
+
+    def _exchange(self, name: str, value: Any) -> list[Any]:
+        """Leave a value for worker 0; worker 0 gets all the others'."""
+        if self.rank_in_team == 0:
+            return self.sent.get(name, [])
+        self.sent.setdefault(name, []).append(value)
+        return []
+
+
+def result_of(config: EvalConfig, team_size: int) -> Report:
+    """The report of a team whose workers are run one after the other."""
+    inputs = open_inputs(config)
+    work = Work(inputs, make_protocol(inputs), {}, "cpu", Silence(), 0.0)
+    sent: dict[str, list[Any]] = {}
+    for rank_in_team in reversed(range(team_size)):
+        outcome = do_work(work, FakeTeam(rank_in_team, team_size, sent))
+    assert outcome.faults == ()
+    assert outcome.report is not None
+    return outcome.report
+
+
+def comparable(report: Report) -> str:
+    """All that is written but `run`: it must be the same, byte by byte."""
+    document = {key: value for key, value in report.to_dict().items() if key != "run"}
+    return json.dumps([document, report.bucket_rows, report.histogram_rows], sort_keys=True, default=dict)
+
+
+SMALL_BLOCKS = {
+    "candidates.chunks.CELLS_PER_BLOCK": 1,
+    "passes.partition.QUERIES_PER_BLOCK": 3,
+    "passes.partition.CANDIDATES_PER_BLOCK": 2,
+    "scoring.entities.ROWS_AT_A_TIME": 2,
+}
+
+
+def with_constants(stack: ExitStack, constants: dict[str, int]) -> None:
+    for name, value in constants.items():
+        stack.enter_context(mock.patch(f"pbgeval.{name}", value))
+
+
+@few
+@given(
+    tiny_graphs(max_edges=20, max_partitions=2),
+    st.sampled_from([None, "sampled", "partition"]),
+    st.booleans(),
+    st.sampled_from([(2, 3), (3, 0), (0, 2)]),
+    st.booleans(),
+)
+def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, num_negs, sampled_auc):
+    """With windows of a few rows, so that every bucket has several units, and with every AUC or a sampled one."""
+    protocol = Protocol(candidates, num_negs, pbg, slices=3, window_rows=4)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        config = write_graph(graph, Path(folder), **protocol.settings())
+        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
+        if sampled_auc:
+            with_constants(stack, {"passes.auc_sampling.EXACT_CELLS": 0, "passes.auc_sampling.SAMPLED_CELLS": 40})
+        alone = comparable(result_of(config, 1))
+        assert alone == comparable(result_of(config, 2))
+        with_constants(stack, SMALL_BLOCKS)
+        assert alone == comparable(result_of(config, 1))
+        assert alone == comparable(result_of(config, 5))
+
+
+@few
+@given(tiny_graphs(exact=True, max_edges=20, max_partitions=2), st.sampled_from([(2, 1), (3, 0), (0, 2)]), st.data())
+def test_windows_are_those_of_the_reference(graph, num_negs, data):
+    """Chunks end with their window; draws are addressed from the window's first row."""
+    protocol = Protocol(None, num_negs, window_rows=data.draw(st.integers(1, 7)))
+    every = [one for _, judged in each_bucket(graph, protocol) for one in judged]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        config = write_graph(graph, Path(folder), **protocol.settings())
+        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
+        metrics = result_of(config, data.draw(st.integers(1, 3))).document["metrics"]
+
+        for label, judged in by_label(every, protocol).items():
+            assert_equal(rank_figures(judged) | auc_figures(judged), metrics, label)
+
+
+def test_another_seed_gives_other_negatives():
+    graph = big_enough_graph()
+    with tempfile.TemporaryDirectory() as folder:
+        first, again, other = (
+            result_of(write_graph(graph, Path(folder), **Protocol("sampled", (0, 3), seed=seed).settings()), 1)
+            for seed in (0, 0, 1)
+        )
+
+    assert comparable(first) == comparable(again)
+    assert first.document["metrics"] != other.document["metrics"]
+
+
+def big_enough_graph() -> TinyGraph:
+    from tests.strategies import Relation
+
+    source = random.Random(0)
+    return TinyGraph(
+        relations=[Relation("likes", "user", "user", "none", {}, {})],
+        embeddings={"user": [[[source.gauss(0, 1) for _ in range(4)] for _ in range(20)]]},
+        global_embeddings={},
+        buckets={(0, 0): [(source.randrange(20), 0, source.randrange(20)) for _ in range(40)]},
+    )
+
+
+def test_every_rank_type_has_its_columns():
+    assert {kind.value for kind in RankType} == {name.partition(".")[0] for name in LAYOUT.columns if "hits_at" in name}

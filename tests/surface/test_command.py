@@ -1,0 +1,402 @@
+"""The command as users meet it: help, version, what it prints where, and input that is odd but right."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from pbgeval.config.fields import keys_of
+from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.version import __version__
+from tests import pbg_files
+from tests.tiny_checkpoint import (
+    COMMAND,
+    TinyCase,
+    metrics_of,
+    numbers_of,
+    run_command,
+    run_main,
+    writes_nothing,
+)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> TinyCase:
+    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
+
+
+def succeeds(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> dict[str, Any]:
+    """Run on one worker; return what metrics.json holds."""
+    done = run_command(case, "--workers", "1", "--quiet", "--output", "output", *arguments, cwd=cwd)
+    assert (0, "", "") == (done.status, done.out, done.err)
+    folder = cwd or (case.root if isinstance(case, TinyCase) else case.parent)
+    return metrics_of(folder / "output")
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "pbgeval"]], ids=["kgeval-dist", "python -m"])
+def test_the_version(command: list[str | Path]) -> None:
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+
+    assert (0, f"kgeval-dist {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_help_names_every_flag(tmp_path: Path) -> None:
+    done = run_main("--help", cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    flags = ("--config", "-p", "--output", "--workers", "--device", "--overwrite", "--quiet", "--version")
+    assert [] == [flag for flag in (*flags, "--help-config") if flag not in done.out]
+
+
+def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
+    done = run_main("--help-config", cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    keys = [*keys_of(EvalConfig)]
+    keys += [f"entities.NAME.{key}" for key in keys_of(EntitySchema)]
+    keys += [f"relations.INDEX.{key}" for key in keys_of(RelationSchema)]
+    assert [] == [key for key in keys if f"\n  {key}: " not in done.out]
+
+
+# What is printed
+
+
+def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "--output", "output", "-p", "compute_loss=True")
+
+    metrics = metrics_of(case.root / "output")["metrics"]
+    rows = {
+        cells[0]: cells[1:]
+        for cells in ([cell.strip() for cell in line.strip("│┃").split("│")] for line in done.out.splitlines())
+        if len(cells) == 4
+    }
+    for label, key in {
+        "mean reciprocal rank": "realistic.mean_reciprocal_rank",
+        "hits at 1": "realistic.hits_at_1",
+        "hits at 10": "realistic.hits_at_10",
+        "AUC per query": "query_auc",
+    }.items():
+        assert [f"{metrics[f'{side}.{key}']:.4f}" for side in ("head", "tail", "both")] == rows[label]
+    assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("head", "tail", "both")] == rows["mean rank"]
+    assert ["-", "-", f"{metrics['both.loss']:,.2f}"] == rows["loss"]
+    assert "50 edges, raw, among 6 to 10 candidates" in done.out
+    assert done.out.endswith("output: metrics.json, buckets.csv, rank_histogram.csv\n")
+
+
+def test_the_table_has_no_column_of_a_disabled_side(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "--output", "output", "-p", "disable_lhs_negs=True")
+
+    assert "tail" in done.out
+    assert "head" not in done.out
+
+
+def test_progress_is_a_line_per_bucket_off_a_terminal(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "--output", "output")
+
+    pattern = re.compile(
+        r"edges bucket \((\d), (\d)\): (\d+) edges in [\d.]+ s, [\d,]+ edges/s, MRR 0\.\d{4}; (\d+) % done"
+    )
+    found = [pattern.fullmatch(line) for line in done.err.splitlines()]
+    assert all(found)
+    lines = [match.groups() for match in found if match]
+    assert {("0", "0", "11"), ("0", "1", "12"), ("1", "0", "13"), ("1", "1", "14")} == {line[:3] for line in lines}
+    shares = [int(line[3]) for line in lines]
+    assert sorted(shares) == shares
+    assert 100 == shares[-1]
+
+
+def test_quiet_prints_nothing(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "--quiet")
+
+    assert (0, "", "") == (done.status, done.out, done.err)
+
+
+def test_quiet_hides_no_fault(case: TinyCase) -> None:
+    assert 1 == len(run_command(case, "--quiet", "-p", "seed=-1").faults)
+
+
+def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
+    case.write_config(lr=0.1, num_epochs=5)
+
+    done = run_command(case, "--workers", "1", "--output", "output")
+    warnings = [line for line in done.faults if line.startswith("warning: ")]
+    assert ["warning: eval: keys that only training uses are ignored: lr, num_epochs"] == [
+        re.sub("(num_epochs), (lr)$", r"\2, \1", line) for line in warnings
+    ]
+
+
+def on_terminal(case: TinyCase, *arguments: str) -> tuple[int, str]:
+    """Run the command with its error stream on a terminal; return status and what was written there."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "--config", case.config, "--output", "output", "--workers", "1", *arguments],
+        cwd=case.root,
+        stdout=subprocess.DEVNULL,
+        stderr=slave,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "120"},
+    )
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(master)
+    return process.wait(), text.decode()
+
+
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+
+
+def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
+    status, text = on_terminal(case)
+
+    assert 0 == status
+    assert "50/50" in text
+    assert " bucket (" not in text
+    assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
+
+
+def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
+    case.spoil_edges(1, 1, "rel", 0, 77)
+
+    status, text = on_terminal(case)
+
+    assert 1 == status
+    assert HIDE_CURSOR in text
+    assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
+    assert 1 == text.count("expected an id in 0..3")
+
+
+# Odd but right
+
+
+def test_the_seed_matters_and_only_it(case: TinyCase) -> None:
+    for output, seed in (("first", 0), ("again", 0), ("other", 1), ("largest", 2**63 - 1)):
+        done = run_command(case, "--workers", "1", "--quiet", "-p", f"seed={seed}", "--output", output)
+        assert 0 == done.status
+
+    assert numbers_of(case.root / "first") == numbers_of(case.root / "again")
+    metrics = [metrics_of(case.root / output)["metrics"] for output in ("first", "other", "largest")]
+    assert metrics[0] != metrics[1] != metrics[2] != metrics[0]
+
+
+@pytest.mark.parametrize("layout", [*pbg_files.LAYOUTS])
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8], ids=["int64", "int32", "uint8"])
+def test_how_edges_are_stored_does_not_matter(case: TinyCase, dtype: Any, layout: str) -> None:
+    before = succeeds(case)["metrics"]
+
+    for lhs, rhs in np.ndindex(2, 2):
+        with h5py.File(case.edges(lhs, rhs)) as file:
+            columns = {name: file[name][:] for name in ("lhs", "rel", "rhs")}
+        pbg_files.write_edges(case.root / "edges", (lhs, rhs), **columns, dtype=dtype, layout=pbg_files.LAYOUTS[layout])
+
+    assert before == succeeds(case, "--overwrite")["metrics"]
+
+
+def renamed(case: TinyCase, old: str, new: str) -> None:
+    """Give an entity type another name, in files and config."""
+    for folder in ("entity", "checkpoint"):
+        for path in (case.root / folder).iterdir():
+            path.rename(path.with_name(path.name.replace(f"_{old}_", f"_{new}_")))
+
+    with h5py.File(case.model, "r+") as file:
+        group = file["model/entities"]
+        group.move(old, new)
+        group[new]["global_embedding"].attrs["state_dict_key"] = f"global_embs.emb_{new}"
+    settings = json.loads(json.dumps(case.settings))
+    settings["entities"][new] = settings["entities"].pop(old)
+    for relation in settings["relations"]:
+        relation |= {side: new for side in ("lhs", "rhs") if relation[side] == old}
+    case.write_config(**settings)
+
+
+@pytest.mark.parametrize("name", ["Ünïcödé_実体", "a type with spaces", "0", "user.v3", "p(x)*[a]", "a_1"])
+def test_an_entity_type_may_have_any_name(case: TinyCase, name: str) -> None:
+    before = succeeds(case)["metrics"]
+    renamed(case, "user", name)
+
+    assert before == succeeds(case, "--overwrite")["metrics"]
+
+
+def test_buckets_may_be_empty_or_absent(case: TinyCase) -> None:
+    pbg_files.write_edges(case.root / "edges", (0, 1), [], [], [])
+    case.edges(1, 1).unlink()
+
+    document = succeeds(case)
+
+    assert 11 + 13 == document["num_edges"]
+
+
+def test_a_graph_of_one_entity(tmp_path: Path) -> None:
+    relations = [{"name": "knows", "lhs": "user", "rhs": "user", "operator": "none"}]
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(1,), edges_per_bucket=2, relations=relations)
+
+    for candidates in ("partition", "sampled"):
+        document = succeeds(case, "-p", f"candidates={candidates}", "-p", "compute_loss=True", "--overwrite")
+        assert 1.0 == document["metrics"]["both.pessimistic.mean_rank"]
+        assert document["metrics"]["both.query_auc"] is None
+        assert 4 == document["diagnostics"]["both"]["num_queries_without_competitors"]
+
+
+def test_one_edge(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(5,), edges_per_bucket=1)
+
+    assert 1 == succeeds(case)["num_edges"]
+
+
+def test_an_empty_partition_that_no_edge_needs(case: TinyCase) -> None:
+    pbg_files.write_entity_counts(case.root / "entity", {"user": [9, 0]})
+    pbg_files.write_embeddings(case.root / "checkpoint", "user", 1, np.empty((0, 8)), version=3)
+    for bucket in ((0, 1), (1, 0), (1, 1)):
+        case.edges(*bucket).unlink()
+
+    assert 11 == succeeds(case)["num_edges"]
+
+
+def test_entity_counts_may_be_absent(case: TinyCase) -> None:
+    before = succeeds(case)
+    for path in (case.root / "entity").iterdir():
+        path.unlink()
+
+    assert before["metrics"] == succeeds(case, "--overwrite")["metrics"]
+
+
+def test_a_config_in_another_folder_and_paths_with_spaces(case: TinyCase, tmp_path: Path) -> None:
+    before = succeeds(case)["metrics"]
+    root = tmp_path / "a folder, with = signs & ümläuts"
+    case.root.rename(root)
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+
+    # The paths of a PBG config are relative to the working directory, else to the config's folder.
+    assert before == succeeds(root / "eval.py", cwd=elsewhere)["metrics"]
+
+
+def test_overrides_of_paths_are_relative_to_the_working_directory(case: TinyCase, tmp_path: Path) -> None:
+    before = succeeds(case)["metrics"]
+    (case.root / "edges").rename(tmp_path / "moved")
+
+    assert before == succeeds(case, "-p", "edge_paths=../moved", "--overwrite")["metrics"]
+
+
+def test_links_to_data_are_followed(case: TinyCase, tmp_path: Path) -> None:
+    before = succeeds(case)["metrics"]
+    (case.root / "checkpoint").rename(tmp_path / "real")
+    (case.root / "checkpoint").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "embeddings_user_0.v3.h5").rename(tmp_path / "blob")
+    (tmp_path / "real" / "embeddings_user_0.v3.h5").symlink_to(tmp_path / "blob")
+
+    assert before == succeeds(case, "--overwrite")["metrics"]
+
+
+def test_nothing_is_written_beside_the_data(case: TinyCase, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+
+    with writes_nothing(case.root):
+        succeeds(case, cwd=tmp_path / "out")
+
+
+def test_a_config_of_ours_and_one_in_json_give_the_same(case: TinyCase) -> None:
+    before = succeeds(case)["metrics"]
+    path = case.root / "other.json"
+    path.write_text(json.dumps(case.settings))
+    assert before == succeeds(path, "--overwrite")["metrics"]
+
+    text = json.dumps(case.settings).replace("false", "False").replace("true", "True")
+    path = case.root / "ours.py"
+    path.write_text(
+        "import pbgeval\n\n\ndef get_config():\n"
+        f"    raw = {text}\n"
+        "    raw['entities'] = {k: pbgeval.EntitySchema(**v) for k, v in raw['entities'].items()}\n"
+        "    raw['relations'] = [pbgeval.RelationSchema(**v) for v in raw['relations']]\n"
+        "    return pbgeval.EvalConfig(**raw)\n"
+    )
+    assert before == succeeds(path, "--overwrite")["metrics"]
+
+
+def test_floats_of_other_widths_are_embeddings_too(case: TinyCase) -> None:
+    before = succeeds(case)["metrics"]
+
+    for path in (case.root / "checkpoint").glob("embeddings_*"):
+        with h5py.File(path, "r+") as file:
+            values = file["embeddings"][:].astype(np.float64)
+            del file["embeddings"]
+            file.create_dataset("embeddings", data=values, chunks=(2, 3), compression="gzip")
+
+    assert before == succeeds(case, "--overwrite")["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("streams", "status", "faults"),
+    [
+        ("| true", 0, []),
+        pytest.param("2>&-", 0, [], marks=pytest.mark.slow),
+        pytest.param("2>/dev/full", 0, [], marks=pytest.mark.slow),
+        pytest.param(
+            ">/dev/full",
+            1,
+            ["standard output: expected to print the table, got: No space left on device; the result is in output"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_result_is_complete_though_nobody_listens(
+    case: TinyCase, streams: str, status: int, faults: list[str]
+) -> None:
+    command = f"'{COMMAND}' --config eval.py --workers 1 --output output {streams}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=case.root, capture_output=True, text=True, check=False)
+
+    assert status == done.returncode, done.stderr
+    assert faults == [line for line in done.stderr.splitlines() if " bucket (" not in line]
+    assert metrics_of(case.root / "output")["complete"]
+
+
+GOLDEN = ("fb237_1p_complex", "fb237_het")
+
+
+@pytest.mark.reference
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_config_of_a_checkpoint_is_enough(
+    name: str, reference_path: Path, tmp_path: Path, golden: Callable[[str], Path]
+) -> None:
+    folder = golden(name)
+    config = folder / "checkpoint" / "config.json"
+    output = tmp_path / "output"
+    overrides = [f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"]
+    arguments = [argument for override in overrides for argument in ("-p", override)]
+
+    done = run_command(config, *arguments, "--workers", "1", "--output", str(output), "--quiet", cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    assert metrics_of(output)["num_edges"] > 7000
+
+
+@pytest.fixture
+def golden(reference_path: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Copies a reference case, read-only as it is, to a folder of the test's own."""
+
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(reference_path / "golden" / name, tmp_path / name))
+
+    return copied

@@ -1,0 +1,240 @@
+"""The output directory: whose it may be, what is in it after each end of a run, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import has_root_and_apt
+from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
+
+OUR_FILES = {"metrics.json", "buckets.csv", "rank_histogram.csv"}
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> TinyCase:
+    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
+
+
+def run(case: TinyCase, *arguments: str, output: str = "output") -> int:
+    return run_command(case, "--workers", "1", "--quiet", "--output", output, *arguments).status
+
+
+def refused(case: TinyCase, *arguments: str, output: str = "output") -> str:
+    with writes_nothing(case.root):
+        done = run_command(case, "--workers", "1", "--output", output, *arguments)
+    assert 1 == done.status
+    assert 1 == len(done.faults), done.err
+    return done.faults[0]
+
+
+def test_a_run_leaves_its_files_and_nothing_else(case: TinyCase) -> None:
+    before = set(snapshot(case.root))
+
+    assert 0 == run(case)
+
+    assert {f"output/{name}" for name in OUR_FILES} == set(snapshot(case.root)) - before
+
+
+def test_by_default_it_is_named_after_config_and_digest(case: TinyCase) -> None:
+    assert 0 == run_command(case, "--workers", "1", "--quiet").status
+
+    (output,) = (case.root / "results").iterdir()
+    digest = metrics_of(output)["provenance"]["digest"]
+    assert f"eval-{digest[:8]}" == output.name
+    assert 32 == len(digest)
+
+
+def test_by_default_it_is_in_the_working_directory(case: TinyCase, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with writes_nothing(case.root):
+        assert 0 == run_command(case, "--workers", "1", "--quiet", cwd=elsewhere).status
+
+    assert 1 == len(list((elsewhere / "results").iterdir()))
+
+
+def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) -> None:
+    first = run_command(case, "--workers", "1", "--output", "output")
+    with writes_nothing(case.root):
+        again = run_command(case, "--workers", "2", "--output", "output")  # run options do not make another run
+
+    assert 0 == again.status
+    assert first.out == again.out
+    assert "" == again.err
+
+
+def test_a_finished_run_is_silent_when_quiet(case: TinyCase) -> None:
+    assert 0 == run(case)
+
+    done = run_command(case, "--quiet", "--output", "output")
+    assert (0, "", "") == (done.status, done.out, done.err)
+
+
+def test_that_of_another_run_is_refused(case: TinyCase) -> None:
+    assert 0 == run(case)
+
+    fault = refused(case, "-p", "seed=1")
+    assert fault.startswith("output: expected this run (digest ")
+    assert fault.endswith("choose another --output, or --overwrite to replace it")
+
+
+def test_that_of_another_run_is_replaced_if_asked(case: TinyCase) -> None:
+    assert 0 == run(case)
+    assert 0 == run(case, "-p", "seed=1", "--overwrite")
+    assert 0 == run(case, "-p", "seed=1", output="fresh")
+
+    assert numbers_of(case.root / "fresh") == numbers_of(case.root / "output")
+
+
+def test_an_unfinished_one_is_refused(case: TinyCase) -> None:
+    assert 0 == run(case)
+    path = case.root / "output" / "metrics.json"
+    path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
+
+    fault = refused(case)
+    assert "output: expected a finished run, found an unfinished one, which cannot be resumed yet" in fault
+    assert 0 == run(case, "--overwrite")
+    assert metrics_of(case.root / "output")["complete"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"schema_version": 2}',
+        '{"schema_version": 1}',
+        '{"schema_version": 1, "provenance": 3}',
+        '{"schema_version": 1, "provenance": {"digest": 3}}',
+        "\udcff",
+    ],
+)
+def test_one_whose_metrics_are_not_ours_is_refused(case: TinyCase, content: str) -> None:
+    path = case.root / "output" / "metrics.json"
+    path.parent.mkdir()
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+
+    fault = refused(case)
+    assert fault.startswith("output")
+    assert "expected" in fault
+    assert "choose another --output, or --overwrite" in fault
+
+
+def test_one_with_other_files_is_refused(case: TinyCase) -> None:
+    fault = refused(case, output="edges")
+
+    assert fault.startswith("edges: expected an empty directory or one of an earlier run, found other files; choose ")
+
+
+def test_overwriting_leaves_other_files_alone(case: TinyCase) -> None:
+    (case.root / "output" / "notes").mkdir(parents=True)
+    note = case.root / "output" / "notes" / "mine.txt"
+    note.write_text("mine")
+
+    assert 0 == run(case, "--overwrite")
+
+    assert "mine" == note.read_text()
+    assert {*OUR_FILES, "notes"} == {path.name for path in (case.root / "output").iterdir()}
+
+
+def test_a_file_in_its_place_is_refused(case: TinyCase) -> None:
+    fault = "eval.py: expected a directory for the output, found a file; choose another --output"
+    assert fault == refused(case, output="eval.py")
+    assert fault == refused(case, "--overwrite", output="eval.py")
+
+
+@pytest.mark.parametrize("output", ["eval.py/below", "/proc/nothing/can/be/made/here", "x" * 300])
+def test_one_that_cannot_be_made_is_refused(case: TinyCase, output: str) -> None:
+    fault = refused(case, output=output)
+
+    assert fault.startswith(output)
+    assert "expected" in fault
+    assert fault.endswith("choose another --output")
+
+
+def test_a_directory_in_the_place_of_metrics_is_refused(case: TinyCase) -> None:
+    (case.root / "output" / "metrics.json").mkdir(parents=True)
+
+    assert refused(case).startswith("output")
+    assert refused(case, "--overwrite").startswith("output")
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Take root's rights away for a while: root may write anywhere."""
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(not has_root_and_apt(), reason="needs to change its user")
+@pytest.mark.parametrize("exists", [False, True], ids=["parent", "directory"])
+def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(9, 8))
+    if exists:
+        (case.root / "output").mkdir()
+
+    with as_nobody():
+        fault = refused(case)
+
+    assert fault.startswith("output/metrics.json: expected to write this file, got: Permission denied; choose another")
+
+
+def test_a_fault_leaves_an_empty_directory_as_it_was(case: TinyCase) -> None:
+    (case.root / "output").mkdir()
+    case.spoil_embeddings("user", 1, 0, math.nan)
+
+    with writes_nothing(case.root):
+        assert 1 == run(case)
+
+
+def test_a_fault_leaves_no_folder_that_was_made_for_the_output(case: TinyCase) -> None:
+    case.spoil_embeddings("user", 1, 0, math.nan)
+
+    with writes_nothing(case.root):
+        assert 1 == run(case, output="results/of/today")
+        assert 1 == run_command(case, "--workers", "1").status
+
+
+def test_the_working_directory_itself_can_be_it(case: TinyCase, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    output.mkdir()
+    for arguments in ((), ("-p", "seed=1", "--overwrite")):
+        done = run_command(case, "--workers", "1", "--quiet", "--output", ".", *arguments, cwd=output)
+        assert (0, "") == (done.status, done.err)
+
+    assert OUR_FILES == {path.name for path in output.iterdir()}
+
+
+def test_a_link_to_a_directory_can_be_it(case: TinyCase, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (case.root / "output").symlink_to(tmp_path / "real")
+
+    assert 0 == run(case)
+    assert 0 == run(case, "-p", "seed=1", "--overwrite")
+
+    assert (case.root / "output").is_symlink()
+    assert OUR_FILES == {path.name for path in (tmp_path / "real").iterdir()}
+
+
+def test_its_files_can_be_read_by_whom_the_umask_allows(case: TinyCase) -> None:
+    mask = os.umask(0o027)
+    try:
+        assert 0 == run(case)
+    finally:
+        os.umask(mask)
+
+    assert {0o640} == {path.stat().st_mode & 0o777 for path in (case.root / "output").iterdir()}

@@ -1,0 +1,273 @@
+"""metrics.json and the tables: exactly the documented keys and columns, and what changes them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from pbgeval import load_config
+from pbgeval.inputs.opening import open_inputs
+from pbgeval.inputs.provenance import provenance_of
+from pbgeval.report.output import digest_of
+from tests import pbg_files
+from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command
+
+KEYS = {
+    "schema_version": int,
+    "complete": bool,
+    "filter": str,
+    "headline": str,
+    "num_edges": int,
+    "num_queries": int,
+    "metrics": dict,
+    "intervals": dict,
+    "edge_paths": list,
+    "diagnostics": dict,
+    "provenance": dict,
+    "run": dict,
+}
+RANK_TYPES = ("optimistic", "realistic", "pessimistic")
+DIAGNOSTICS = {
+    "num_queries",
+    "num_candidates",
+    "num_tied_queries",
+    "num_queries_topped_up",
+    "num_queries_without_competitors",
+    "num_copies_excluded",
+    "num_undefined_losses",
+}
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> TinyCase:
+    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
+
+
+def evaluate(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
+    arguments = [argument for override in overrides for argument in ("-p", override)]
+    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *arguments)
+    assert (0, "") == (done.status, done.err)
+    return metrics_of(case.root / output)
+
+
+def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool = False) -> set[str]:
+    of_ranks = ("count", "mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in cutoffs))
+    keys = {".".join(parts) for parts in product(sides, RANK_TYPES, of_ranks)}
+    keys |= {".".join(parts) for parts in product(sides, ("auc", "query_auc"))}
+    return keys | ({"both.loss"} if loss else set())
+
+
+def leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_keys_are_those_documented_and_their_types_are_right(case: TinyCase) -> None:
+    document = evaluate(case)
+
+    assert set(KEYS) == set(document)
+    assert {} == {key: value for key, value in document.items() if type(value) is not KEYS[key]}
+    assert (1, True, "raw", "realistic") == tuple(
+        document[key] for key in ("schema_version", "complete", "filter", "headline")
+    )
+    assert metric_keys(("head", "tail", "both"), (1, 3, 5, 10, 50)) == set(document["metrics"])
+    assert {"head", "tail", "both"} == set(document["diagnostics"])
+    assert all(DIAGNOSTICS == set(diagnosis) for diagnosis in document["diagnostics"].values())
+    assert {"settings", "checkpoint_version", "data", "digest"} == set(document["provenance"])
+    assert {"version", "num_workers", "workers", "reproducible", "started", "seconds"} == set(document["run"])
+    for of_path in document["edge_paths"]:
+        assert {"path", "num_edges", "metrics"} == set(of_path)
+        assert set(document["metrics"]) == set(of_path["metrics"])
+
+
+def test_counts_are_ints_and_other_metrics_floats(case: TinyCase) -> None:
+    metrics = evaluate(case, "compute_loss=True")["metrics"]
+
+    assert {key for key in metrics if key.endswith(".count")} == {
+        key for key, value in metrics.items() if type(value) is int
+    }
+    assert {float} == {type(value) for key, value in metrics.items() if not key.endswith(".count")}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sides", "cutoffs", "loss"),
+    [
+        (("hits_at=7",), ("head", "tail", "both"), (7,), False),
+        (("hits_at=2,1,2",), ("head", "tail", "both"), (1, 2), False),
+        (("disable_lhs_negs=True",), ("tail", "both"), (1, 3, 5, 10, 50), False),
+        (("disable_rhs_negs=True",), ("head", "both"), (1, 3, 5, 10, 50), False),
+        (("compute_loss=True",), ("head", "tail", "both"), (1, 3, 5, 10, 50), True),
+    ],
+)
+def test_settings_choose_the_metrics(
+    case: TinyCase, overrides: tuple[str, ...], sides: tuple[str, ...], cutoffs: tuple[int, ...], loss: bool
+) -> None:
+    document = evaluate(case, *overrides)
+
+    assert metric_keys(sides, cutoffs, loss=loss) == set(document["metrics"])
+    assert document["num_edges"] * (len(sides) - 1) == document["num_queries"]
+    assert document["num_queries"] == document["metrics"]["both.realistic.count"]
+
+
+def test_under_pbg_semantics_the_headline_is_pessimistic(case: TinyCase) -> None:
+    assert "pessimistic" == evaluate(case, "pbg_semantics=True")["headline"]
+    assert "optimistic" == evaluate(case, "rank_type=best", output="other")["headline"]
+
+
+def test_the_text_has_sorted_keys_and_no_nan_and_reads_back_to_itself(case: TinyCase) -> None:
+    evaluate(case)
+    text = (case.root / "output" / "metrics.json").read_text(encoding="utf-8")
+
+    assert json.dumps(json.loads(text), sort_keys=True, indent=2, allow_nan=False) + "\n" == text
+    assert not any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves(json.loads(text)))
+
+
+def test_no_absolute_path_stands_in_the_result(case: TinyCase) -> None:
+    document = evaluate(case, f"edge_paths={case.root / 'edges'}")
+    tables = "".join(path.read_text(encoding="utf-8") for path in (case.root / "output").glob("*.csv"))
+
+    assert [] == [leaf for leaf in leaves(document) if isinstance(leaf, str) and leaf.startswith("/")]
+    assert str(case.root) not in json.dumps(document) + tables
+    assert ["edges"] == [of_path["path"] for of_path in document["edge_paths"]]
+
+
+def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -> None:
+    shutil.copytree(case.root / "edges", case.root / "more")
+    (case.root / "more" / "edges_1_1.h5").unlink()
+
+    document = evaluate(case, "edge_paths=edges,more", "compute_loss=True")
+    rows = rows_of(case.root / "output" / "buckets.csv")
+
+    of_buckets = [*product(("edges", "more"), "01", "01")]
+    assert of_buckets == [(row["edge_path"], row["lhs_partition"], row["rhs_partition"]) for row in rows]
+    assert document["num_edges"] == sum(int(row["num_edges"]) for row in rows)
+    own = {"edge_path", "lhs_partition", "rhs_partition", "num_edges"}
+    both = {key for key in document["metrics"] if key.startswith("both.") and not key.endswith(".count")}
+    assert own | both == set(rows[0])
+    key = "both.realistic.mean_rank"
+    mean = sum(int(row["num_edges"]) * float(row[key] or 0) for row in rows) / document["num_edges"]
+    assert mean == pytest.approx(document["metrics"][key], rel=1e-12)
+    assert ("0", "") == (rows[-1]["num_edges"], rows[-1][key])
+
+
+def test_the_histogram_counts_every_query_of_each_rank_type(case: TinyCase) -> None:
+    document = evaluate(case)
+    rows = rows_of(case.root / "output" / "rank_histogram.csv")
+
+    assert ["side", "rank_type", "lower_edge", "upper_edge", "count"] == list(rows[0])
+    for side, rank_type in product(("head", "tail"), RANK_TYPES):
+        mine = [row for row in rows if (row["side"], row["rank_type"]) == (side, rank_type)]
+        counts = [int(row["count"]) for row in mine]
+        assert document["num_edges"] == sum(counts)
+        assert all(row["lower_edge"] == row["upper_edge"] for row in mine)  # ranks are exact here
+        total = sum(float(row["lower_edge"]) * count for row, count in zip(mine, counts, strict=True))
+        assert total / sum(counts) == pytest.approx(document["metrics"][f"{side}.{rank_type}.mean_rank"], rel=1e-12)
+
+
+# What the digest covers
+
+
+def digest(case: TinyCase, *overrides: str) -> str:
+    """Return the digest that a run would have."""
+    return digest_of(provenance_of(open_inputs(load_config(case.config, overrides))))
+
+
+def test_the_digest_is_that_of_the_result(case: TinyCase) -> None:
+    assert digest(case, "seed=5") == evaluate(case, "seed=5")["provenance"]["digest"]
+
+
+def test_a_copy_of_the_data_elsewhere_gives_the_same_numbers_and_digest(case: TinyCase, tmp_path: Path) -> None:
+    copy = TinyCase(tmp_path / "a copy", case.settings)
+    shutil.copytree(case.root, copy.root)
+
+    evaluate(case)
+    evaluate(copy)
+
+    assert numbers_of(case.root / "output") == numbers_of(copy.root / "output")
+
+
+def test_settings_that_change_no_number_change_no_digest(case: TinyCase) -> None:
+    before = digest(case)
+    for override in ("workers=7", "lr=0.5", "num_epochs=3", "batch_size=20", "hits_at=50,10,5,3,1,1", "margin=0.3"):
+        assert before == digest(case, override), override
+
+
+def test_settings_that_change_a_number_change_the_digest(case: TinyCase) -> None:
+    overrides = [
+        ("seed=1",),
+        ("hits_at=2",),
+        ("comparator=l2",),
+        ("bias=True",),
+        ("max_norm=1.5",),
+        ("num_uniform_negs=4",),
+        ("num_batch_negs=2",),
+        ("candidates=partition",),
+        ("disable_lhs_negs=True",),
+        ("rank_type=optimistic",),
+        ("global_emb=False",),
+        ("pbg_semantics=True",),
+        ("pbg_semantics=True", "workers=3"),
+        ("pbg_semantics=True", "batch_size=20"),
+        ("compute_loss=True",),
+        ("compute_loss=True", "loss_fn=softmax"),
+        ("compute_loss=True", "margin=0.2"),
+        ("compute_loss=True", "relations.0.weight=3"),
+    ]
+    digests = [digest(case, *each) for each in [(), *overrides]]
+
+    assert len(digests) == len(set(digests))
+
+
+@pytest.mark.parametrize("kind", ["edges", "embeddings", "model"])
+def test_a_changed_value_changes_the_digest(case: TinyCase, kind: str) -> None:
+    before = digest(case)
+    if kind == "edges":
+        with h5py.File(case.edges(1, 0), "r+") as file:
+            file["lhs"][0] = (int(file["lhs"][0]) + 1) % 6
+    elif kind == "embeddings":
+        case.spoil_embeddings("tag", 0, (2, 3), 0.125)
+    else:
+        with h5py.File(case.model, "r+") as file:
+            file["model/relations/1/operator/rhs/diagonal"][0] = 0.125
+
+    assert before != digest(case)
+
+
+# Nothing to evaluate
+
+
+def test_an_evaluation_without_edges_is_complete_and_undefined(case: TinyCase) -> None:
+    for lhs, rhs in product(range(2), range(2)):
+        pbg_files.write_edges(case.root / "edges", (lhs, rhs), [], [], [])
+
+    done = run_command(case, "--workers", "1", "--output", "output", "-p", "compute_loss=True")
+
+    assert 0 == done.status
+    assert "no queries" in done.out
+    document = metrics_of(case.root / "output")
+    assert (0, 0, True) == (document["num_edges"], document["num_queries"], document["complete"])
+    assert {0} == {value for key, value in document["metrics"].items() if key.endswith(".count")}
+    assert {None} == {value for key, value in document["metrics"].items() if not key.endswith(".count")}
+    assert {"0"} == {row["num_edges"] for row in rows_of(case.root / "output" / "buckets.csv")}
+    assert [] == rows_of(case.root / "output" / "rank_histogram.csv")

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval.candidates.draws import DrawStream
+from pbgeval.metrics.auc import pooled_auc
+from pbgeval.passes import auc_sampling
+from pbgeval.passes.auc_sampling import FIRST_POSITION_WORD, AucSampling
+from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+
+NUM_SEEDS = 200
+NUM_QUERIES = 1500  # of each length
+
+
+def test_small_evaluations_are_compared_whole():
+    of = AucSampling.of_size(auc_sampling.EXACT_CELLS - 10, 10, 1000)
+
+    assert of.exact
+    assert (1.0, 1.0, 0) == (of.competing_rate, of.true_rate, of.words_per_row)
+    assert of.words(DrawStream(1), 0, 5) is None
+
+
+def test_rates_are_those_that_give_samples_of_the_wanted_size():
+    of = AucSampling.of_size(1 << 30, 1 << 22, 256)
+
+    assert not of.exact
+    assert 2.0**-10 == of.competing_rate
+    assert 2.0**-2 == of.true_rate
+    assert FIRST_POSITION_WORD + 1 == of.words_per_row
+    assert 1.0 == AucSampling.of_size(1 << 30, 1000, 1 << 20).true_rate
+    assert FIRST_POSITION_WORD + 1 + 4 == AucSampling.of_size(1 << 30, 1 << 10, 1 << 12).words_per_row
+    assert 0.5 == AucSampling.of_size(100, auc_sampling.EXACT_CELLS, 7).competing_rate
+
+
+def test_words_belong_to_rows_whatever_the_block():
+    of = AucSampling(0.3, 0.5, 5)
+    whole = of.words(DrawStream(9), 0, 20)
+
+    for start, stop in ((0, 1), (3, 9), (19, 20)):
+        assert np.array_equal(whole[start:stop], of.words(DrawStream(9), start, stop - start))
+    assert (0, 5) == of.words(DrawStream(9), 4, 0).shape
+
+
+@pytest.mark.parametrize("length", [1, 7, 40, 100])
+def test_cells_are_drawn_at_the_rate_and_evenly(length):
+    """The number per query is the expected one rounded up or down; positions are uniform."""
+    of = AucSampling(0.05, 0.25, FIRST_POSITION_WORD + 6)
+    num_queries = 40_000
+    words = of.words(DrawStream(length), 0, num_queries)
+
+    query, candidate = of.cells(words, length)
+
+    expected = 0.05 * length
+    per_query = np.bincount(query.numpy(), minlength=num_queries)
+    assert set(per_query.tolist()) <= {int(expected), int(expected) + 1}
+    assert abs(per_query.mean() - expected) < 5 * 0.5 / np.sqrt(num_queries)
+    assert 0 <= int(candidate.min()) <= int(candidate.max()) < length
+    at = np.bincount(candidate.numpy(), minlength=length)
+    assert np.abs(at - len(candidate) / length).max() < 5 * np.sqrt(len(candidate) / length)
+    kept = of.true_is_kept(words).double().mean().item()
+    assert abs(kept - 0.25) < 5 * np.sqrt(0.25 * 0.75 / num_queries)
+
+
+class Population:
+    """Queries with lists of unlike lengths, and which of their scores a seed's sample holds."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.lengths = [8, 30, 100]
+        self.true = [torch.randn(NUM_QUERIES, generator=generator).mul(4).round() / 4 + 0.6 for _ in self.lengths]
+        self.scores = [
+            torch.randn((NUM_QUERIES, size), generator=generator).mul(4).round() / 4 for size in self.lengths
+        ]
+        self.sampling = AucSampling(0.004, 0.1, FIRST_POSITION_WORD + 1)
+        self.all = ScorePool([order_image(of) for of in self.true], [order_image(of.flatten()) for of in self.scores])
+
+    def sample(self, seed: int) -> SortedPool:
+        pool = ScorePool()
+        words = self.sampling.words(DrawStream(seed), 0, NUM_QUERIES * len(self.lengths))
+        for part, (true, scores) in enumerate(zip(self.true, self.scores, strict=True)):
+            of_part = words[NUM_QUERIES * part : NUM_QUERIES * (part + 1)]
+            pool.true.append(order_image(true[self.sampling.true_is_kept(of_part)]))
+            pool.competing.append(order_image(scores[self.sampling.cells(of_part, scores.shape[1])]))
+        return pool.sort()
+
+
+@pytest.fixture(scope="module")
+def estimates():
+    population = Population()
+    exact = pooled_auc([population.all.sort()], all_true=True, all_competing=True)
+    return exact, [
+        pooled_auc([population.sample(seed)], all_true=False, all_competing=False) for seed in range(NUM_SEEDS)
+    ]
+
+
+def test_the_estimate_is_unbiased(estimates):
+    exact, samples = estimates
+    values = np.array([of.value for of in samples])
+
+    assert exact.interval() is None
+    assert abs(values.mean() - exact.value) < 5 * values.std(ddof=1) / np.sqrt(NUM_SEEDS)
+    assert values.std(ddof=1) > 0
+
+
+def test_its_interval_covers_the_exact_value_about_as_often_as_it_says(estimates):
+    exact, samples = estimates
+    covered = [of.interval()["low"] <= exact.value <= of.interval()["high"] for of in samples]
+
+    assert 0.90 <= sum(covered) / NUM_SEEDS <= 0.99
+
+
+def test_its_standard_error_is_the_spread_over_seeds(estimates):
+    """An upper estimate: true scores are a sample without replacement, taken for one with it."""
+    _, samples = estimates
+    spread = np.std([of.value for of in samples], ddof=1)
+
+    assert 0.85 < np.mean([of.standard_error for of in samples]) / spread < 1.3

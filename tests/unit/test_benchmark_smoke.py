@@ -1,0 +1,36 @@
+"""Every benchmark runs: tiny, without its peer where that is not installed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BENCHMARKS = sorted((REPOSITORY / "benchmarks").glob("*/main.py"))
+MOST_SECONDS = 60  # a smoke run takes some 10 s; more only where much else runs
+
+
+def test_there_are_benchmarks() -> None:
+    assert BENCHMARKS
+
+
+@pytest.mark.parametrize("program", BENCHMARKS, ids=lambda path: path.parent.name)
+def test_a_benchmark_runs_and_prints_a_table(program: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(program), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\|.*\|\n\|[-|]+\|\n(\|.*\|\n)+", done.stdout, re.MULTILINE), done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("program", BENCHMARKS, ids=lambda path: path.parent.name)
+def test_a_benchmark_has_a_readme_with_command_and_table(program: Path) -> None:
+    text = (program.parent / "README.md").read_text(encoding="utf-8")
+
+    assert f"python benchmarks/{program.parent.name}/main.py" in text
+    assert "\n|---" in text

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.candidates import chunks
+from pbgeval.candidates.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
+from tests import reference
+
+RELATIONS = torch.tensor([1, 0, 1, 1, 0, 1, 1])
+
+
+def layout(rel_E, lists, first_row=0, dynamic=False):
+    """(relation, rows of each chunk, batch, draws, topped up, masked, first word) of every block."""
+    groups = [RelationGroup(0, torch.arange(len(rel_E)))] if dynamic else group_by_relation(rel_E)
+    return [
+        (
+            group.relation,
+            block.rows_BQ.tolist(),
+            block.num_batch,
+            block.num_draws,
+            block.num_topped_up,
+            block.num_masked,
+            block.first_word,
+        )
+        for group, block in chunk_blocks(groups, lists, first_row)
+    ]
+
+
+def test_rows_are_grouped_by_relation_in_file_order():
+    groups = group_by_relation(RELATIONS)
+
+    assert [(0, [1, 4]), (1, [0, 2, 3, 5, 6])] == [(group.relation, group.rows_E.tolist()) for group in groups]
+    assert [] == group_by_relation(torch.empty(0, dtype=torch.int64))
+
+
+def test_short_chunks_are_topped_up_and_words_follow_each_other():
+    """Words begin at row 10 x (2 + 3); relation 0 has one chunk, relation 1 two whole ones and a short one."""
+    assert [
+        (0, [[1, 4]], 2, 3, 0, 0, 50),
+        (1, [[0, 2], [3, 5]], 2, 3, 0, 0, 53),
+        (1, [[6]], 1, 4, 1, 0, 59),
+    ] == layout(RELATIONS, SampledLists(2, 3), first_row=10)
+
+
+def test_dynamic_relations_share_chunks():
+    assert [(0, [[0, 1, 2]], 3, 0, 0, 0, 0), (0, [[3, 4]], 2, 1, 1, 0, 0)] == layout(
+        RELATIONS[:5], SampledLists(3, 0), dynamic=True
+    )
+
+
+def test_uniform_draws_alone_make_chunks_of_their_own_number_and_are_never_topped_up():
+    assert [(0, [[0, 1, 2], [3, 4, 5]], 0, 3, 0, 0, 12), (0, [[6]], 0, 3, 0, 0, 18)] == layout(
+        RELATIONS, SampledLists(0, 3), first_row=2, dynamic=True
+    )
+
+
+def test_pbg_cuts_batches_and_leaves_short_chunks_short():
+    """Batches of 4: a short chunk after a whole one is padded and masked, one that is alone in its batch is not."""
+    lists = SampledLists(2, 1, pbg_semantics=True, batch_size=4)
+
+    assert [
+        (0, [[0, 1], [2, 3]], 2, 1, 0, 0, 6),
+        (0, [[4, 5]], 2, 1, 0, 0, 8),
+        (0, [[6]], 1, 1, 0, 1, 9),
+    ] == layout(RELATIONS, lists, first_row=2, dynamic=True)
+    assert [
+        (0, [[1, 4]], 2, 1, 0, 0, 0),
+        (1, [[0, 2], [3, 5]], 2, 1, 0, 0, 1),
+        (1, [[6]], 1, 1, 0, 0, 3),
+    ] == layout(RELATIONS, lists)
+
+
+def test_nothing_has_no_chunks():
+    assert [] == layout(torch.empty(0, dtype=torch.int64), SampledLists(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("lists", "chunk_size", "longest", "per_row"),
+    [(SampledLists(50, 50), 50, 100, 100), (SampledLists(50, 0), 50, 50, 50), (SampledLists(0, 7), 7, 7, 14)],
+)
+def test_sizes_of_lists(lists, chunk_size, longest, per_row):
+    assert (chunk_size, longest, per_row) == (lists.chunk_size, lists.longest_list, lists.words_per_row)
+    assert 0 == lists.window_rows() % chunk_size
+    assert chunks.WINDOW_ROWS <= lists.window_rows() < chunks.WINDOW_ROWS + chunk_size
+
+
+@st.composite
+def cases(draw):
+    lists = SampledLists(
+        num_batch_negs=draw(st.integers(0, 4)),
+        num_uniform_negs=draw(st.integers(0, 4)),
+        pbg_semantics=draw(st.booleans()),
+        batch_size=1,
+    )
+    if not lists.longest_list:
+        lists = SampledLists(1, 0, lists.pbg_semantics, 1)
+    lists = SampledLists(
+        lists.num_batch_negs, lists.num_uniform_negs, lists.pbg_semantics, lists.chunk_size * draw(st.integers(1, 3))
+    )
+    return lists, draw(st.lists(st.integers(0, 3), max_size=25)), draw(st.integers(0, 50)), draw(st.booleans())
+
+
+@given(cases(), st.sampled_from([1, 1 << 19]))
+def test_chunks_are_the_references_whatever_the_size_of_blocks(case, cells_per_block):
+    lists, relations, first_row, dynamic = case
+    edges = [(0, relation, 0) for relation in relations]
+    if lists.pbg_semantics:
+        batches = reference.pbg_batches(edges, dynamic, 1, lists.batch_size)
+    else:
+        batches = reference.default_batches(edges, dynamic, len(edges) or 1)
+    num_draws = []
+    expected = reference.chunks(
+        edges,
+        batches,
+        (lists.num_batch_negs, lists.num_uniform_negs),
+        lambda side, rows, count: num_draws.append(count) or [0] * count,
+        lists.pbg_semantics,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "CELLS_PER_BLOCK", cells_per_block)
+        blocks = layout(torch.tensor(relations, dtype=torch.int64), lists, first_row, dynamic)
+
+    found = [
+        (rows, batch, draws, batch + draws + masked, first + at * draws)
+        for _, rows_of, batch, draws, _, masked, first in blocks
+        for at, rows in enumerate(rows_of)
+    ]
+    addresses = [first_row * lists.words_per_row + sum(num_draws[: 2 * at : 2]) for at in range(len(expected))]
+    assert [
+        (chunk.rows, chunk.num_own, count, chunk.list_length, address)
+        for chunk, count, address in zip(expected, num_draws[::2], addresses, strict=True)
+    ] == found
+    # The next window's words begin where this one's end at the latest.
+    end = max((first + len(rows_of) * draws for _, rows_of, _, draws, _, _, first in blocks), default=0)
+    assert end <= (first_row + len(relations)) * lists.words_per_row

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
+from tests import reference
+from tests.strategies import COMPARATORS as NAMES
+from tests.strategies import RowSource
+
+X, Y = [1.0, 2.0], [3.0, 4.0]
+BY_HAND = [
+    ("dot", False, 11.0),
+    ("dot", True, 2 * 4 + 1 + 3),
+    ("cos", False, 11 / math.sqrt(125)),
+    ("cos", True, 1 + 1 + 3),
+    ("l2", False, -math.sqrt(8)),
+    ("l2", True, -2 + 1 + 3),
+    ("squared_l2", False, -8.0),
+    ("squared_l2", True, -4 + 1 + 3),
+]
+
+
+def real_scores(comparator: Comparator, queries: list[list[float]], candidates: list[list[float]]) -> torch.Tensor:
+    query_QD = comparator.prepare_queries(torch.tensor(queries))
+    candidate_CD = comparator.prepare_candidates(torch.tensor(candidates))
+    return comparator.real_scores(comparator.scores(query_QD[None], candidate_CD[None])[0])
+
+
+def test_the_comparators_are_those_of_the_domain():
+    assert set(NAMES) == set(COMPARATORS)
+
+
+@pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
+def test_scores_by_hand(name, bias, expected):
+    assert pytest.approx(expected, rel=1e-6) == real_scores(Comparator(name, bias), [X], [Y]).item()
+
+
+@pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
+def test_pairs_have_the_scores_of_the_block(name, bias, expected):
+    comparator = Comparator(name, bias)
+    queries_QD = comparator.prepare_queries(torch.tensor([X, Y, X]))
+    candidates_QD = comparator.prepare_candidates(torch.tensor([Y, X, X]))
+
+    paired_Q = comparator.paired_scores(queries_QD, candidates_QD)
+
+    assert torch.equal(comparator.scores(queries_QD[None], candidates_QD[None])[0].diagonal(), paired_Q)
+    assert pytest.approx(expected, rel=1e-6) == comparator.real_scores(paired_Q)[0].item()
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.booleans(),
+    st.sampled_from([2, 3, 8]),
+    st.integers(0, 99),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_scores_are_the_references(name, bias, dimension, seed, num_rows, quarters):
+    draw_row = RowSource(seed, quarters)
+    rows = [draw_row(dimension) for _ in range(num_rows)]
+    if name == "cos":
+        rows = [row for row in rows if any(row[int(bias) :])] or [[1.0] * dimension]
+
+    found = real_scores(Comparator(name, bias), rows, rows[::-1])
+
+    expected = torch.tensor([[reference.score(name, x, y, bias) for y in rows[::-1]] for x in rows])
+    # float32 squares of the distance are off by 1e-6, and their root near zero by its root
+    tolerance = 2e-3 if name == "l2" and not quarters else 1e-5
+    assert_close(found, expected, rtol=1e-5, atol=tolerance)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_ranked_by_has_the_order_of_the_scores(name, bias):
+    draw_row = RowSource(5, is_quarters=False)
+    comparator, rows = Comparator(name, bias), torch.tensor([draw_row(6) for _ in range(30)])
+    by_QC = comparator.scores(comparator.prepare_queries(rows)[None], comparator.prepare_candidates(rows)[None])[0]
+
+    order_QC = by_QC.argsort(dim=1)
+
+    assert bool((comparator.real_scores(by_QC).gather(1, order_QC).diff(dim=1) >= 0).all())
+
+
+def test_l2_has_the_floor_of_pbg_and_keeps_infinity():
+    products = torch.tensor([0.0, 1e-7, -4.0, -math.inf])
+
+    assert [-1e-15, -1e-15, -2.0, -math.inf] == pytest.approx(
+        COMPARATORS["l2"].real_scores(products).tolist(), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_zero_vectors_under_cos_are_named(bias):
+    """The bias alone is no direction."""
+    rows = torch.tensor([[1.0, 2.0, 0.0], [float(bias), 0.0, -0.0], [0.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+    comparator = Comparator("cos", bias)
+
+    for prepare in (comparator.prepare_queries, comparator.prepare_candidates):
+        with pytest.raises(ZeroVectorError) as caught:
+            prepare(rows)
+        assert [1, 3] == caught.value.rows
+
+
+@pytest.mark.parametrize("name", ["dot", "l2", "squared_l2"])
+def test_zero_vectors_have_scores_elsewhere(name):
+    assert [[0.0]] == real_scores(Comparator(name), [[0.0, 0.0]], [[0.0, 0.0]]).round(decimals=6).abs().tolist()
+
+
+def test_tiny_and_huge_vectors_have_directions():
+    scores = real_scores(Comparator("cos"), [[1e-30, 0.0]], [[3e25, 4e25], [-1e-25, 0.0], [0.0, 1e30]])
+
+    assert pytest.approx([0.6, -1.0, 0.0], abs=1e-6) == scores[0].tolist()

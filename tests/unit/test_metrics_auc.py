@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.metrics.auc import pooled_auc
+from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+from tests import reference
+from tests.reference import Query
+from tests.strategies import score_values
+
+scores = st.lists(st.one_of(score_values(), st.floats(-4, 4, width=32)), max_size=8)
+
+
+def pool(true: list[float], competing: list[float]) -> SortedPool:
+    return ScorePool([order_image(torch.tensor(true))], [order_image(torch.tensor(competing))]).sort()
+
+
+def exact(*pools: SortedPool) -> float | None:
+    found = pooled_auc(pools, all_true=True, all_competing=True)
+    return None if found is None else found.value
+
+
+def test_by_hand():
+    """2 beats 0 and 1 and ties with 2; 1 beats 0 and ties with 1: 4 of 6 pairs."""
+    assert 4 / 6 == exact(pool([1.0, 2.0], [2.0, 1.0, 0.0]))
+    assert 0.5 == exact(pool([1.0], [1.0]))
+    assert 0.0 == exact(pool([-math.inf], [math.inf, 0.0]))
+    assert 1.0 == exact(pool([math.inf], [-math.inf, 0.0]))
+
+
+@pytest.mark.parametrize(("true", "competing"), [([], []), ([1.0], []), ([], [1.0])])
+def test_there_is_nothing_to_compare_without_both(true, competing):
+    assert exact(pool(true, competing)) is None
+    assert exact() is None
+    assert pooled_auc([pool(true, competing)], all_true=False, all_competing=False) is None
+
+
+@given(st.lists(st.tuples(scores, scores), min_size=1, max_size=4))
+def test_any_number_of_pools_is_compared_as_their_union(parts):
+    true = [score for part, _ in parts for score in part]
+    competing = [score for _, part in parts for score in part]
+    queries = [Query(0, "lhs", score, competing if at == 0 else []) for at, score in enumerate(true)]
+
+    found = exact(*(pool(*part) for part in parts))
+
+    assert (reference.auc(queries) if queries else None) == found
+
+
+@given(st.lists(st.tuples(scores, scores), min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_the_value_does_not_depend_on_what_is_sampled(parts, all_true, all_competing):
+    pools = [pool(*part) for part in parts]
+    found = pooled_auc(pools, all_true=all_true, all_competing=all_competing)
+
+    assert exact(*pools) == (None if found is None else pytest.approx(found.value, abs=1e-15))
+    if found is not None:
+        assert (found.standard_error is None) == (all_true and all_competing)
+
+
+def test_the_standard_error_is_that_of_two_means():
+    true, competing = [0.0, 1.0, 1.0, 3.0], [0.0, 0.0, 2.0]
+    placement_of_true = [1 / 3, 2 / 3, 2 / 3, 1.0]
+    placement_of_competing = [1 - 0.5 / 4, 1 - 0.5 / 4, 1 / 4]
+    variances = np.var(placement_of_true, ddof=1) / 4, np.var(placement_of_competing, ddof=1) / 3
+
+    def error(**which: bool) -> float | None:
+        return pooled_auc([pool(true, competing)], **which).standard_error
+
+    assert pytest.approx(math.sqrt(sum(variances))) == error(all_true=False, all_competing=False)
+    assert pytest.approx(math.sqrt(variances[0])) == error(all_true=False, all_competing=True)
+    assert pytest.approx(math.sqrt(variances[1])) == error(all_true=True, all_competing=False)
+
+
+def test_a_single_draw_tells_nothing_about_its_error():
+    assert math.inf == pooled_auc([pool([1.0], [0.0, 2.0])], all_true=False, all_competing=True).standard_error
+
+
+def test_intervals_stay_within_zero_and_one():
+    found = pooled_auc([pool([5.0] * 9 + [0.0], [1.0] * 9 + [0.0])], all_true=False, all_competing=False)
+
+    assert 1.0 == found.interval()["high"]
+    assert 0.0 <= found.interval()["low"] < found.value

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from pbgeval.metrics.names import UnknownMetricError, resolve
+
+KEYS = [
+    f"{side}.{rank_type}.{metric}"
+    for side in ("head", "tail", "both")
+    for rank_type in ("optimistic", "realistic", "pessimistic")
+    for metric in ("mean_rank", "mean_reciprocal_rank", "count", "hits_at_1", "hits_at_10")
+] + [f"{side}.{metric}" for side in ("head", "tail", "both") for metric in ("auc", "query_auc")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("mrr", "both.realistic.mean_reciprocal_rank"),
+        ("inverse_harmonic_mean_rank", "both.realistic.mean_reciprocal_rank"),
+        ("mr", "both.realistic.mean_rank"),
+        ("arithmetic_mean_rank", "both.realistic.mean_rank"),
+        ("pos_rank", "both.realistic.mean_rank"),
+        ("hits@10", "both.realistic.hits_at_10"),
+        ("hits_at_10", "both.realistic.hits_at_10"),
+        ("h@10", "both.realistic.hits_at_10"),
+        ("r10", "both.realistic.hits_at_10"),
+        ("hits.1", "both.realistic.hits_at_1"),
+        ("Both.Realistic.Hits@10", "both.realistic.hits_at_10"),
+        ("head.best.mr", "head.optimistic.mean_rank"),
+        ("tail.worst.hits@1", "tail.pessimistic.hits_at_1"),
+        ("avg.mrr", "both.realistic.mean_reciprocal_rank"),
+        ("tail.average.mrr", "tail.realistic.mean_reciprocal_rank"),
+        ("head.mrr", "head.realistic.mean_reciprocal_rank"),
+        ("rank_count", "both.realistic.count"),
+        ("auc", "both.auc"),
+        ("tail.query_auc", "tail.query_auc"),
+        (" mrr ", "both.realistic.mean_reciprocal_rank"),
+    ],
+)
+def test_names_that_people_use_are_keys(name, expected):
+    assert expected == resolve(name, "realistic", KEYS)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_its_own_name(key):
+    assert key == resolve(key, "pessimistic", KEYS)
+
+
+def test_the_headline_is_the_rank_type_of_a_bare_name():
+    assert "both.pessimistic.mean_reciprocal_rank" == resolve("mrr", "pessimistic", KEYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("mmr", "mrr"), ("mean_reciprocal_rnk", "mean_reciprocal_rank"), ("hits_at_11", "hits_at_1"), ("acu", "auc")],
+)
+def test_an_unknown_name_suggests_the_nearest(name, nearest):
+    with pytest.raises(UnknownMetricError, match=f"no metric '{name}' in this report; nearest: .*{nearest}"):
+        resolve(name, "realistic", KEYS)
+
+
+@pytest.mark.parametrize("name", ["", "head", "head.best", "."])
+def test_what_names_no_metric_is_a_key_error(name):
+    with pytest.raises(KeyError):
+        resolve(name, "realistic", KEYS)
+
+
+def test_a_disabled_side_has_no_metrics():
+    with pytest.raises(UnknownMetricError):
+        resolve("head.mrr", "realistic", [key for key in KEYS if not key.startswith("head")])

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from pbgeval.scoring.operators import OPERATORS
+from tests import reference
+from tests.strategies import OPERATORS as NAMES
+from tests.strategies import RowSource, operator_params
+
+X = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, -1.0, 0.5, 2.0]])
+MATRIX = torch.tensor([[0.0, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, -1], [1, 1, 1, 1]])
+DIAGONAL, SHIFT = torch.tensor([2.0, 0, -1, 1]), torch.tensor([1.0, 1, 0, -4])
+REAL, IMAG = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+BY_HAND = [
+    ("none", {}, [[1, 2, 3, 4], [0, -1, 0.5, 2]]),
+    ("diagonal", {"diagonal": DIAGONAL}, [[2, 0, -3, 4], [0, 0, -0.5, 2]]),
+    ("translation", {"translation": SHIFT}, [[2, 3, 3, 0], [1, 0, 0.5, -2]]),
+    ("linear", {"linear_transformation": MATRIX}, [[2, 2, -4, 10], [-1, 0, -2, 1.5]]),
+    ("affine", {"linear_transformation": MATRIX, "translation": SHIFT}, [[3, 3, -4, 6], [0, 1, -2, -2.5]]),
+    ("complex_diagonal", {"real": REAL, "imag": IMAG}, [[1, -4, 3, 2], [0, -2, 0.5, -1]]),
+]
+
+
+def test_the_operators_are_those_of_the_domain():
+    assert set(NAMES) == set(OPERATORS)
+
+
+@pytest.mark.parametrize(("name", "parameters", "expected"), BY_HAND)
+def test_one_relation_for_all_rows(name, parameters, expected):
+    before = X.clone()
+
+    assert expected == OPERATORS[name].apply(parameters, X, None).tolist()
+    assert torch.equal(before, X)
+
+
+@pytest.mark.parametrize(("name", "parameters", "expected"), BY_HAND)
+def test_a_relation_for_each_row(name, parameters, expected):
+    """Relation 0 has other parameters (twice those of relation 1), relation 2 does not occur."""
+    stacked = {
+        key: torch.stack([2 * value, value, torch.full_like(value, torch.nan)]) for key, value in parameters.items()
+    }
+    doubled = {key: 2 * value for key, value in parameters.items()}
+
+    found = OPERATORS[name].apply(stacked, torch.cat([X, X]), torch.tensor([1, 1, 0, 1]))
+
+    assert expected == found[:2].tolist()
+    assert torch.equal(OPERATORS[name].apply(doubled, X, None)[0], found[2])
+    assert expected[1] == found[3].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_no_rows_make_no_rows(name, dynamic):
+    parameters = {
+        key: torch.ones((3, *shape) if dynamic else shape) for key, shape in OPERATORS[name].shapes(4).items()
+    }
+    rel_E = torch.empty(0, dtype=torch.int64) if dynamic else None
+
+    assert (0, 4) == tuple(OPERATORS[name].apply(parameters, torch.empty(0, 4), rel_E).shape)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_are_those_of_a_checkpoint(name):
+    parameters = operator_params(name, 6, RowSource(0, is_quarters=True))
+
+    assert {key: tuple(torch.tensor(value).shape) for key, value in parameters.items()} == OPERATORS[name].shapes(6)
+
+
+@given(st.sampled_from(NAMES), st.sampled_from([2, 4, 10]), st.booleans(), st.integers(0, 99), st.integers(1, 20))
+def test_rows_are_transformed_as_the_reference_does(name, dimension, quarters, seed, num_rows):
+    draw_row = RowSource(seed, quarters)
+    rows = [draw_row(dimension) for _ in range(num_rows)]
+    parameters = operator_params(name, dimension, draw_row)
+
+    found = OPERATORS[name].apply({key: torch.tensor(of) for key, of in parameters.items()}, torch.tensor(rows), None)
+
+    expected = torch.tensor([reference.apply_operator(name, parameters, row) for row in rows])
+    assert_close(found, expected, rtol=0 if quarters else 1e-5, atol=0 if quarters else 1e-5)

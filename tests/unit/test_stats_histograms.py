@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.histograms import EXACT_BINS, RankHistograms, bin_edges, rank_bins
+
+LARGEST = 1 << 40
+around_powers = st.builds(lambda bits, by: max(1, (1 << bits) + by), st.integers(18, 39), st.integers(-2, 2))
+ranks = st.one_of(
+    st.integers(1, 9), st.integers(1, LARGEST), around_powers, st.integers(EXACT_BINS - 3, EXACT_BINS + 3)
+)
+
+
+@given(st.lists(ranks, min_size=1, max_size=20))
+def test_a_rank_lies_within_the_edges_of_its_bin(of):
+    for rank, index in zip(of, rank_bins(torch.tensor(of)).tolist(), strict=True):
+        low, high = bin_edges(index)
+        assert low <= rank <= high
+        assert low == high if rank < EXACT_BINS else (high - low + 1) * 2**10 <= low
+        assert rank_bins(torch.tensor([low, high])).tolist() == [index, index]
+
+
+@given(st.lists(ranks, min_size=2, max_size=20))
+def test_bins_are_in_the_order_of_ranks(of):
+    bins = rank_bins(torch.tensor(sorted(of))).tolist()
+
+    assert sorted(bins) == bins
+
+
+@given(ranks)
+def test_a_ranks_bin_does_not_depend_on_the_others(rank):
+    assert rank_bins(torch.tensor([rank])).item() == rank_bins(torch.tensor([1, rank, LARGEST]))[1].item()
+
+
+@pytest.mark.parametrize(
+    "first", [EXACT_BINS - 5, EXACT_BINS, EXACT_BINS + 1023, EXACT_BINS + 1024, EXACT_BINS + 19 * 1024 - 2]
+)
+def test_bins_follow_each_other_without_gap(first):
+    edges = [bin_edges(index) for index in range(first, first + 5)]
+
+    assert all(high + 1 == low for (_, high), (low, _) in pairwise(edges))
+
+
+def test_no_ranks_have_no_bins():
+    assert 0 == rank_bins(torch.empty(0, dtype=torch.int64)).numel()
+
+
+def test_histograms_by_hand():
+    """Realistic ranks are doubled; the true entity counts among the candidates."""
+    counts = RankCounts(torch.tensor([0, 2, 0]), torch.tensor([0, 1, 0]), torch.tensor([4, 9, 0]))
+
+    of = RankHistograms.of_queries(counts)
+
+    found = [dict(zip(part.keys.tolist(), part.counts.tolist(), strict=True)) for part in of.parts()]
+    assert [{1: 2, 3: 1}, {2: 2, 7: 1}, {1: 2, 4: 1}, {1: 1, 5: 1, 10: 1}] == found
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=20))
+def test_histograms_count_every_query_once_per_rank_type(of):
+    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    histograms = RankHistograms.of_queries(RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    back = RankHistograms.from_parts(histograms.parts())
+
+    expected = {
+        RankType.OPTIMISTIC: Counter(1 + better for better, _, _ in of),
+        RankType.REALISTIC: Counter(2 + 2 * better + tied for better, tied, _ in of),
+        RankType.PESSIMISTIC: Counter(1 + better + tied for better, tied, _ in of),
+    }
+    for rank_type, counter in expected.items():
+        found = back.ranks[rank_type]
+        assert counter == Counter(dict(zip(found.keys.tolist(), found.counts.tolist(), strict=True)))
+    sizes = back.num_candidates
+    assert Counter(1 + sum(query) for query in of) == Counter(
+        dict(zip(sizes.keys.tolist(), sizes.counts.tolist(), strict=True))
+    )

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+
+LEAST = 2.0**-149  # the smallest float32 above zero
+ORDERED = [-math.inf, -3.4e38, -1.0, -LEAST, 0.0, LEAST, 1e-38, 1.0, 1.0 + 2.0**-23, 3.4e38, math.inf]
+
+
+def test_images_have_the_order_of_scores():
+    images = order_image(torch.tensor(ORDERED))
+
+    assert np.int32 == images.dtype
+    assert sorted(set(images.tolist())) == images.tolist()
+
+
+def test_zeros_of_both_signs_have_one_image():
+    assert [0, 0] == order_image(torch.tensor([-0.0, 0.0])).tolist()
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2))
+def test_any_two_scores_compare_as_their_images(pair):
+    first, second = order_image(torch.tensor(pair)).tolist()
+
+    assert (pair[0] < pair[1], pair[0] == pair[1]) == (first < second, first == second)
+
+
+def test_scores_of_any_shape_and_stride_have_images():
+    scores = torch.arange(6.0).view(2, 3).t()
+
+    assert order_image(scores.contiguous()).tolist() == order_image(scores).tolist()
+    assert 0 == order_image(torch.empty(0)).size
+
+
+def test_pools_join_and_sort():
+    first = ScorePool([np.array([3, 1], np.int32)], [])
+    second = ScorePool([np.array([2], np.int32)], [np.array([5, -5], np.int32)])
+
+    pool = (first + second).sort()
+    union = SortedPool.union([first.sort(), second.sort()])
+
+    for of in (pool, union):
+        assert ([1, 2, 3], [-5, 5]) == (of.true.tolist(), of.competing.tolist())
+    assert ([3, 1], 1) == (first.true[0].tolist(), len(first.true))
+    assert 0 == len(ScorePool().sort().true) == len(SortedPool.union([]).competing)

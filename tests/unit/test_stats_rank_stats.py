@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.rank_stats import FRACTION_BITS, LARGEST_LOSS, RankStats, StatsLayout
+from tests import reference
+from tests.reference import Ranks
+
+LAYOUT = StatsLayout((1, 3, 10))
+sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
+
+
+def stats_of(of) -> RankStats:
+    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    return RankStats.of_queries(LAYOUT, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+
+
+@given(st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=10))
+def test_metrics_of_the_sums_are_the_references(of):
+    ranks = [Ranks(1 + better, 1 + better + tied, 1 + sum(query)) for query in of for better, tied, _ in [query]]
+    stats = stats_of(of)
+
+    expected = reference.rank_metrics(ranks, LAYOUT.cutoffs)
+    for rank_type in RankType:
+        found = rank_metrics(stats, rank_type)
+        assert set(expected[rank_type.value]) == set(found)
+        for name, value in expected[rank_type.value].items():
+            # A reciprocal is rounded to 2^-58: a mean of tiny ones is off by that at most.
+            error = abs(value - found[name])
+            assert error <= (2.0**-FRACTION_BITS + 1e-15 * value if name == "mean_reciprocal_rank" else 0)
+    auc = reference.query_auc(ranks)
+    assert auc is None if query_auc(stats) is None else math.isclose(auc, query_auc(stats), rel_tol=0, abs_tol=1e-14)
+
+
+def test_counts_by_hand():
+    """Ranks 1 to 1 of 5, 3 to 5 of 9, and 1 of 1."""
+    stats = stats_of([(0, 0, 4), (2, 2, 4), (0, 0, 0)])
+
+    assert (3, 2, 1) == tuple(stats.count(f"num_{name}") for name in ("queries", "competing_queries", "tied_queries"))
+    assert 5 + 9 + 1 == stats.total("candidates")
+    assert [2, 2, 2] == [stats.count(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
+    assert [3, 2, 2] == [stats.count(f"{rank_type.value}.hits_at_3") for rank_type in RankType]
+    assert [3, 3, 3] == [stats.count(f"{rank_type.value}.hits_at_10") for rank_type in RankType]
+    assert Fraction(2 + 8 + 2, 2) == Fraction(stats.total("realistic.doubled_rank"), 2)
+    assert (1 + (1 - (2 * 2 + 2) / 16)) / 2 == query_auc(stats)
+
+
+def test_a_half_rank_misses_its_cutoff():
+    assert [1, 0, 0] == [stats_of([(0, 1, 0)]).count(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
+
+
+def test_without_queries_metrics_are_undefined():
+    stats = RankStats.zero(LAYOUT)
+
+    assert {"count": 0, "mean_rank": None, "mean_reciprocal_rank": None} | {
+        f"hits_at_{cutoff}": None for cutoff in LAYOUT.cutoffs
+    } == rank_metrics(stats, RankType.REALISTIC)
+    assert (None, None) == (query_auc(stats), mean_loss(stats, 0))
+    assert stats.sums.tolist() == stats_of([]).sums.tolist()
+
+
+@given(st.lists(st.floats(0, 1e8), min_size=1, max_size=8))
+def test_the_loss_is_the_mean_over_edges(losses):
+    stats = RankStats.zero(LAYOUT).with_losses(torch.tensor(losses, dtype=torch.float64))
+
+    assert math.isclose(math.fsum(losses) / 4, mean_loss(stats, 4), rel_tol=1e-12, abs_tol=2.0**-30 * len(losses))
+
+
+def test_losses_that_are_no_usable_number_make_the_mean_undefined():
+    for bad in (math.nan, math.inf, -math.inf, LARGEST_LOSS):
+        stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
+        assert 2 == stats.count("num_undefined_losses")
+        assert mean_loss(stats, 1) is None
+
+
+def test_columns_have_names_of_their_own():
+    assert len(set(LAYOUT.columns)) == len(LAYOUT.columns) == len(LAYOUT.index)
+    assert StatsLayout((1,)).columns != LAYOUT.columns
