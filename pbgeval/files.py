@@ -36,12 +36,20 @@ def write_atomically(path: Path, content: str) -> None:
         raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
 
 
+def move_files(source: Path, target: Path, names: list[str]) -> None:
+    """Move the named files that exist from one folder to another, replacing those there; a source left empty goes."""
+    for name in names:
+        if (source / name).is_file():
+            target.mkdir(parents=True, exist_ok=True)
+            os.replace(source / name, target / name)
+    if source.is_dir() and not any(source.iterdir()):
+        source.rmdir()
+
+
 def remove_files(folder: Path, names: list[str]) -> None:
-    """Remove the named files of a folder that exist, and the folder if nothing else is in it."""
+    """Remove the named files of a folder that exist."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def _umask() -> int:

@@ -21,7 +21,7 @@ from attrs import frozen
 from torch import Tensor
 
 WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
-CELLS_PER_BLOCK = 1 << 19  # of scores: blocks of chunks that stay in cache; changes no number
+ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists together; changes no number
 
 
 @frozen
@@ -36,7 +36,7 @@ class SampledLists:
     @property
     def chunk_size(self) -> int:
         """Edges that share a list. Without batch negatives PBG takes the number of uniform ones."""
-        return self.num_batch_negs or self.num_uniform_negs
+        return self.num_batch_negs or self.num_uniform_negs or 1  # 1 where nothing is sampled
 
     @property
     def longest_list(self) -> int:
@@ -62,7 +62,7 @@ class RelationGroup:
 
 @frozen(eq=False)
 class ChunkBlock:
-    """Chunks of one shape that are scored together."""
+    """Chunks of one shape whose lists are made together."""
 
     rows_BQ: Tensor  # position of each edge in the unit's edges
     num_batch: int  # candidates that are the chunk's own entities: Q of them or none
@@ -102,7 +102,7 @@ def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, 
     """Yield (start, stop, longest chunk of the batch) of runs of rows: several whole chunks, or one short chunk."""
     chunk_size = lists.chunk_size
     batch_rows = lists.batch_size if lists.pbg_semantics else max(num_rows, 1)
-    whole_chunks = max(1, CELLS_PER_BLOCK // (chunk_size * lists.longest_list))
+    whole_chunks = max(1, ENTRIES_PER_BLOCK // lists.longest_list)
     for batch_start in range(0, num_rows, batch_rows):
         batch_stop = min(batch_start + batch_rows, num_rows)
         # PBG masks the padding of a last partial chunk but counts it among the N of the logistic loss.

@@ -1,7 +1,7 @@
 """True entities and lists of candidates -> the cells where a candidate is the true entity again.
 
-Exclusion is by identity. Sorting finds the copies in time linear in the list, where comparing every candidate with
-every true entity of a chunk would cost as much as the scores themselves for long lists.
+Exclusion is by identity. Sorting each list finds the copies in time almost linear in the list, where comparing every
+candidate with every true entity of a chunk would cost as much as the scores themselves for long lists.
 """
 
 from __future__ import annotations
@@ -12,46 +12,52 @@ from torch import Tensor
 
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tuple[Tensor, Tensor]:
-    """Return (query, candidate) of every copy of a query's true entity in its chunk's list.
+    """Return (query, candidate) of every copy of a query's true entity in its chunk's list, ordered by query.
 
     Queries are numbered through all chunks (b * Q + q), candidates within their list.
 
     Args:
-        true_BQ: the true entity of each query, a non-negative int64 identity.
+        true_BQ: the true entity of each query, an int64 identity in 0 .. 2^40.
         candidate_BC: the candidates of each chunk.
         num_batch: Q when the list begins with the true entities themselves (query q's own entry, candidate q,
             is then not reported), 0 when it does not hold them.
     """
-    num_chunks, num_queries = true_BQ.shape
+    num_queries = true_BQ.shape[1]
     entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
-    num_entries = entries_BM.shape[1]
-    stride = int(entries_BM.max(initial=0)) + 1
-    keys_M = (entries_BM + (np.arange(num_chunks, dtype=np.int64) * stride)[:, None]).ravel()
-    order_M = np.argsort(keys_M)
-    sorted_M = keys_M[order_M]
-    begins_M = np.flatnonzero(np.r_[True, sorted_M[1:] != sorted_M[:-1]]) if len(sorted_M) else np.empty(0, np.int64)
-    lengths_M = np.diff(np.r_[begins_M, len(sorted_M)])
-    repeated = lengths_M > 1
-    begins_M, lengths_M = begins_M[repeated], lengths_M[repeated]
+    chunk, identity, entry = _repeated_entries(entries_BM)
 
-    # Every member of a run that is a query, against every other member of the run that is a candidate.
-    members = order_M[_ranges(begins_M, lengths_M)]
-    begin_of_member = np.repeat(begins_M, lengths_M)
-    length_of_member = np.repeat(lengths_M, lengths_M)
-    is_query = members % num_entries < num_queries
-    members, begin_of_member = members[is_query], begin_of_member[is_query]
-    length_of_member = length_of_member[is_query]
-    query_entry = np.repeat(members, length_of_member)
-    candidate_entry = order_M[_ranges(begin_of_member, length_of_member)]
-    candidate = candidate_entry % num_entries - (0 if num_batch else num_queries)
-    kept = (candidate_entry != query_entry) & (candidate >= 0)
-    query_entry, candidate = query_entry[kept], candidate[kept]
-    query = query_entry // num_entries * num_queries + query_entry % num_entries
-    return torch.from_numpy(query), torch.from_numpy(candidate)
+    # Runs of equal entries of one chunk: every query of a run against every other member that is a candidate.
+    begins = np.flatnonzero(np.r_[True, (chunk[1:] != chunk[:-1]) | (identity[1:] != identity[:-1])][: len(chunk)])
+    lengths = np.diff(np.r_[begins, len(chunk)])
+    begin_of, length_of = np.repeat(begins, lengths), np.repeat(lengths, lengths)
+    queries = np.flatnonzero(entry < num_queries)
+    begin_of, length_of = begin_of[queries], length_of[queries]
+    query_member = np.repeat(queries, length_of)
+    candidate_member = _ranges(begin_of, length_of)
+    candidate = entry[candidate_member] - (0 if num_batch else num_queries)
+    kept = (candidate_member != query_member) & (candidate >= 0)
+    query = (chunk[query_member] * num_queries + entry[query_member])[kept]
+    order = np.argsort(query, kind="stable")
+    return torch.from_numpy(query[order]), torch.from_numpy(candidate[kept][order])
+
+
+def _repeated_entries(entries_BM: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (row, value, position) of the entries whose value occurs again in their row, ordered by row and value."""
+    num_entries = entries_BM.shape[1]
+    position_bits = max(num_entries - 1, 1).bit_length()
+    packed_BM = (entries_BM << position_bits) | np.arange(num_entries, dtype=np.int64)
+    packed_BM.sort(axis=1)
+    values_BM = packed_BM >> position_bits
+    equal_BM = values_BM[:, 1:] == values_BM[:, :-1]
+    repeated_BM = np.zeros(entries_BM.shape, bool)
+    repeated_BM[:, 1:] = equal_BM
+    repeated_BM[:, :-1] |= equal_BM
+    row, at = np.nonzero(repeated_BM)
+    return row, values_BM[row, at], packed_BM[row, at] & ((1 << position_bits) - 1)
 
 
 def _ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenate range(begin, begin + length) of each pair."""
-    total = int(lengths.sum())
-    starts_of_runs = np.repeat(begins - np.r_[0, np.cumsum(lengths)[:-1]], lengths) if total else np.empty(0, np.int64)
-    return np.arange(total, dtype=np.int64) + starts_of_runs
+    before = np.r_[0, np.cumsum(lengths)]
+    shifts: np.ndarray = np.repeat(begins - before[:-1], lengths)
+    return shifts + np.arange(before[-1], dtype=np.int64)

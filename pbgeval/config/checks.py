@@ -15,6 +15,8 @@ from pbgeval.config.schema import PRECISIONS, EvalConfig, RelationSchema
 
 Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
 
+_LARGEST_CUTOFF = 2**40  # no partition is larger
+
 _MINIMA: Mapping[str, int] = {
     "batch_size": 1,
     "num_batch_negs": 0,
@@ -47,6 +49,8 @@ def _ranges(config: EvalConfig) -> Iterator[Fault]:
     for index, k in enumerate(config.hits_at):
         if k < 1:
             yield Fault(("hits_at", index), f"expected an int >= 1, got {k}")
+        if k > _LARGEST_CUTOFF:
+            yield Fault(("hits_at", index), f"expected an int <= 2**40, got {k}")
 
 
 def _names(config: EvalConfig) -> Iterator[Fault]:

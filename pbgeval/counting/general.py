@@ -28,6 +28,8 @@ class BlockCounter:
         scores_QC: Tensor,
         true_Q: Tensor,
         excluded: tuple[Tensor, Tensor] | None = None,
+        *,
+        holds_true: bool = False,
     ) -> RankCounts:
         """Compare every candidate with its query's true entity.
 
@@ -36,13 +38,18 @@ class BlockCounter:
             true_Q: score of each query's true entity, from the same kernel.
             excluded: (query, candidate) of the cells that do not compete, each named once; their scores are read
                 from this very block, so what was counted is what is taken back.
+            holds_true: whether each query's true entity itself is among the block's candidates, its score being
+                `true_Q` to the bit; it does not compete.
         """
         num_queries, num_candidates = scores_QC.shape
         if num_candidates > MOST_CANDIDATES:
             raise ValueError(f"a block of {num_candidates} candidates: float32 counts are exact up to 2^24")
         better_Q = self._count(torch.gt, scores_QC, true_Q)
         tied_Q = self._count(torch.ge, scores_QC, true_Q) - better_Q
-        competing_Q = torch.full((num_queries,), num_candidates, dtype=torch.int64, device=scores_QC.device)
+        num_competing = num_candidates - int(holds_true)
+        competing_Q = torch.full((num_queries,), num_competing, dtype=torch.int64, device=scores_QC.device)
+        if holds_true:
+            tied_Q -= 1
         if excluded is not None and excluded[0].numel():
             query, candidate = (index.to(scores_QC.device) for index in excluded)
             cell_scores, cell_true = scores_QC[query, candidate], true_Q[query]

@@ -16,11 +16,16 @@ def first_nan(query_BQD: Tensor, candidate_BCD: Tensor, scores_BQC: Tensor) -> t
     """Return (chunk, query, candidate) of a score that is not a number, None if all are numbers."""
     if not scores_BQC.numel():
         return None
-    bound = query_BQD.abs().amax() * candidate_BCD.abs().amax() * query_BQD.shape[-1]
-    if bool(bound < LARGEST_SAFE_SCORE):  # False for NaN and infinity
-        return None
+    if _largest(query_BQD) * _largest(candidate_BCD) * query_BQD.shape[-1] < LARGEST_SAFE_SCORE:
+        return None  # not so for NaN and infinity
     nan_BQC = torch.isnan(scores_BQC)
     if not bool(nan_BQC.any()):
         return None
     chunk, query, candidate = nan_BQC.nonzero()[0].tolist()
     return chunk, query, candidate
+
+
+def _largest(rows: Tensor) -> float:
+    """Return the largest magnitude, NaN if there is a NaN."""
+    low, high = torch.aminmax(rows)
+    return float(torch.maximum(-low, high))

@@ -1,6 +1,13 @@
-"""Blocks of chunks -> counts, where candidates are sampled (`candidates = "sampled"`)."""
+"""Blocks of chunks -> counts, where candidates are sampled (`candidates = "sampled"`).
+
+Two levels: lists, copies of true entities and cells of the AUC are found for a whole block of chunks at once, because
+each such step costs the same few calls however many chunks there are; rows are gathered and scored for as many chunks
+at a time as stay in cache.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -17,14 +24,31 @@ from pbgeval.passes.nan import first_nan
 from pbgeval.passes.settings import PassSettings
 from pbgeval.passes.tally import LossFold, SideTally
 
+CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
+
+
+@frozen(eq=False)
+class _Cells:
+    """Cells of a block of chunks, ordered by query: queries are numbered through all chunks."""
+
+    query: Tensor
+    candidate: Tensor
+
+    def of_queries(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return the cells of a range of queries, numbered from its start."""
+        first, last = self.query.numpy().searchsorted((start, stop)).tolist()
+        return self.query[first:last] - start, self.candidate[first:last]
+
 
 @frozen(eq=False)
 class _List:
-    """The candidates of a block's chunks on one side."""
+    """The candidates of a block's chunks on one side, and which of their cells are special."""
 
     ids_BC: Tensor
-    rows_BCD: Tensor  # vectors as operators see them
     num_draws: int  # how many of a chunk's candidates are draws: the last ones
+    copies: _Cells  # cells that do not compete, because they hold the true entity again
+    auc_cells: _Cells | None  # cells whose scores are sampled for the AUC; None: all
+    auc_true_Q: Tensor | None  # queries whose true score is sampled; None: all
 
     @property
     def length(self) -> int:
@@ -41,59 +65,103 @@ def count_sampled(
     counter: BlockCounter,
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
-    lists = {side: _make_list(group, block, side, streams[side]) for side in settings.sides}
-    for hidden in settings.sides:
-        known_BQD = _known_rows(group, block, hidden.other, lists.get(hidden.other))
-        scored = _score(group, block, hidden, known_BQD, lists[hidden])
-        _tally(group, block, hidden, settings, scored, lists[hidden], auc_words[hidden], tallies[hidden], counter)
+    lists = {side: _make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
+    longest = max(candidates.length for candidates in lists.values())
+    for start, stop in _chunks_at_a_time(block, longest):
+        rows = {side: _rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
+        for hidden, candidates in lists.items():
+            known_BQD = _known_rows(group, block, hidden.other, rows, start, stop)
+            part = _score(group, block, hidden, known_BQD, candidates, rows[hidden], start, stop)
+            _tally(group, block, settings, candidates, part, tallies[hidden], counter)
 
 
-def _make_list(group: Group, block: ChunkBlock, side: Side, stream: DrawStream) -> _List:
+def _chunks_at_a_time(block: ChunkBlock, longest: int) -> Iterator[tuple[int, int]]:
+    num_chunks, num_queries = block.rows_BQ.shape
+    step = max(1, CELLS_AT_A_TIME // (num_queries * longest))
+    for start in range(0, num_chunks, step):
+        yield start, min(start + step, num_chunks)
+
+
+def _make_list(
+    group: Group,
+    block: ChunkBlock,
+    side: Side,
+    settings: PassSettings,
+    stream: DrawStream,
+    auc_words_EW: np.ndarray | None,
+) -> _List:
     ends = group.side(side)
-    num_chunks = block.rows_BQ.shape[0]
+    num_chunks, num_queries = block.rows_BQ.shape
     num_draws = 0 if ends.featurized else block.num_draws  # features cannot be drawn
-    parts = []
-    if block.num_batch:
-        parts.append(ends.ids_E[block.rows_BQ])
+    true_BQ = ends.ids_E[block.rows_BQ]
+    parts = [true_BQ] if block.num_batch else []
     if num_draws:
         draws = stream.offsets(block.first_word, num_chunks * num_draws, ends.table.num_rows)
         parts.append(draws.view(num_chunks, num_draws))
     ids_BC = torch.cat(parts, dim=1)
-    return _List(ids_BC, ends.rows(ids_BC.flatten()).view(*ids_BC.shape, -1), num_draws)
+    none = torch.empty(0, dtype=torch.int64)
+    copies = (none, none) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    if auc_words_EW is None:
+        return _List(ids_BC, num_draws, _Cells(*copies), None, None)
+    words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
+    query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
+    if settings.pbg_semantics:
+        competes = (candidate != query % num_queries) | (block.num_batch == 0)
+    else:
+        competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
+    auc_cells = _Cells(query[competes], candidate[competes])
+    return _List(ids_BC, num_draws, _Cells(*copies), auc_cells, settings.auc.true_is_kept(words_QW))
 
 
-def _known_rows(group: Group, block: ChunkBlock, side: Side, known_list: _List | None) -> Tensor:
+def _rows_of_list(group: Group, side: Side, candidates: _List, start: int, stop: int) -> Tensor:
+    ids_BC = candidates.ids_BC[start:stop]
+    return group.side(side).rows(ids_BC.flatten()).view(*ids_BC.shape, -1)
+
+
+def _known_rows(group: Group, block: ChunkBlock, side: Side, rows: dict[Side, Tensor], start: int, stop: int) -> Tensor:
     """Return the vectors of the queries' known ends: the head of that side's list, if it was made."""
-    if known_list is not None and block.num_batch:
-        return known_list.rows_BCD[:, : block.num_batch]
-    ids_BQ = group.side(side).ids_E[block.rows_BQ]
+    if side in rows and block.num_batch:
+        return rows[side][:, : block.num_batch]
+    ids_BQ = group.side(side).ids_E[block.rows_BQ[start:stop]]
     return group.side(side).rows(ids_BQ.flatten()).view(*ids_BQ.shape, -1)
 
 
 @frozen(eq=False)
 class _Scored:
-    scores_QC: Tensor  # queries of all chunks in one dimension
+    """Scores of some of a block's chunks."""
+
+    start: int  # number of the first query in the block
+    rows_Q: Tensor  # position of each query's edge in the unit
+    scores_QC: Tensor
     true_Q: Tensor
 
 
-def _score(group: Group, block: ChunkBlock, hidden: Side, known_BQD: Tensor, candidates: _List) -> _Scored:
+def _score(
+    group: Group,
+    block: ChunkBlock,
+    hidden: Side,
+    known_BQD: Tensor,
+    candidates: _List,
+    candidate_rows_BCD: Tensor,
+    start: int,
+    stop: int,
+) -> _Scored:
     comparator = group.relation.scorer.comparator
-    num_chunks, num_queries = block.rows_BQ.shape
-    rows_Q = block.rows_BQ.flatten()
-    queries_BQD = group.queries(hidden, known_BQD.flatten(0, 1), rows_Q).view(num_chunks, num_queries, -1)
-    candidates_BCD = group.candidates(hidden, candidates.rows_BCD.flatten(0, 1), candidates.ids_BC).view(
-        num_chunks, candidates.length, -1
-    )
+    rows_BQ = block.rows_BQ[start:stop]
+    ids_BC = candidates.ids_BC[start:stop]
+    rows_Q = rows_BQ.flatten()
+    queries_BQD = group.queries(hidden, known_BQD.flatten(0, 1), rows_Q).view(*rows_BQ.shape, -1)
+    candidates_BCD = group.candidates(hidden, candidate_rows_BCD.flatten(0, 1), ids_BC).view(*ids_BC.shape, -1)
     scores_BQC = comparator.scores(queries_BQD, candidates_BCD)
     not_a_number = first_nan(queries_BQD, candidates_BCD, scores_BQC)
     if not_a_number is not None:
         chunk, query, candidate = not_a_number
-        raise group.nan_score(hidden, int(block.rows_BQ[chunk, query]), int(candidates.ids_BC[chunk, candidate]))
+        raise group.nan_score(hidden, int(rows_BQ[chunk, query]), int(ids_BC[chunk, candidate]))
     if block.num_batch:
-        true_BQ = scores_BQC[:, :, :num_queries].diagonal(dim1=1, dim2=2)
+        true_Q = scores_BQC[:, :, : block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
     else:
-        true_BQ = _true_scores(group, hidden, rows_Q, queries_BQD.flatten(0, 1)).view(num_chunks, num_queries)
-    return _Scored(scores_BQC.reshape(num_chunks * num_queries, -1), true_BQ.reshape(-1))
+        true_Q = _true_scores(group, hidden, rows_Q, queries_BQD.flatten(0, 1))
+    return _Scored(start * rows_BQ.shape[1], rows_Q, scores_BQC.flatten(0, 1), true_Q)
 
 
 def _true_scores(group: Group, hidden: Side, rows_Q: Tensor, queries_QD: Tensor) -> Tensor:
@@ -106,78 +174,41 @@ def _true_scores(group: Group, hidden: Side, rows_Q: Tensor, queries_QD: Tensor)
     return true_Q
 
 
-def _not_competing(
-    group: Group, block: ChunkBlock, hidden: Side, pbg_semantics: bool, ids_BC: Tensor
-) -> tuple[Tensor, Tensor, int]:
-    """Return (query, candidate) of the cells that do not compete, and how many of them are further copies."""
-    num_chunks, num_queries = block.rows_BQ.shape
-    parts = []
-    num_copies = 0
-    if block.num_batch:
-        own = torch.arange(num_queries)
-        parts.append((torch.arange(num_chunks * num_queries), own.repeat(num_chunks)))
-    if not pbg_semantics:
-        copies = copies_of_true(group.side(hidden).ids_E[block.rows_BQ], ids_BC, block.num_batch)
-        num_copies = copies[0].numel()
-        parts.append(copies)
-    if not parts:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), 0
-    query, candidate = (torch.cat(indices) for indices in zip(*parts, strict=True))
-    return query, candidate, num_copies
-
-
 def _tally(
     group: Group,
     block: ChunkBlock,
-    hidden: Side,
     settings: PassSettings,
-    scored: _Scored,
     candidates: _List,
-    auc_words_EW: np.ndarray | None,
+    part: _Scored,
     tally: SideTally,
     counter: BlockCounter,
 ) -> None:
-    rows_Q = block.rows_BQ.flatten()
-    query, candidate, num_copies = _not_competing(group, block, hidden, settings.pbg_semantics, candidates.ids_BC)
-    counts = counter.count(scored.scores_QC, scored.true_Q, (query, candidate))
+    num_queries = part.rows_Q.numel()
+    copies = candidates.copies.of_queries(part.start, part.start + num_queries)
+    counts = counter.count(part.scores_QC, part.true_Q, copies, holds_true=block.num_batch > 0)
     topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
-    tally.add_queries(counts, num_short_lists=rows_Q.numel() if topped_up else 0, num_excluded=num_copies)
+    tally.add_queries(counts, num_short_lists=num_queries if topped_up else 0, num_excluded=copies[0].numel())
     if settings.loss is not None:
-        fold = LossFold(settings.loss.name, settings.loss.margin, group.relation.scorer.comparator, scored.true_Q)
-        fold.fold(scored.scores_QC, (query, candidate))
+        fold = LossFold(settings.loss.name, settings.loss.margin, group.relation.scorer.comparator, part.true_Q)
+        fold.fold(part.scores_QC, _with_own(block, copies, num_queries))
         lengths_Q = torch.full_like(counts.competing_Q, candidates.length + block.num_masked)
         if not settings.pbg_semantics:
             lengths_Q = counts.competing_Q
-        tally.add_losses(fold.finish(lengths_Q, group.weights(rows_Q)))
-    if auc_words_EW is None:
-        competes_QC = torch.ones(scored.scores_QC.shape, dtype=torch.bool)
-        competes_QC[query, candidate] = False
-        tally.add_scores(scored.true_Q, scored.scores_QC[competes_QC.to(scored.scores_QC.device)])
-    else:
-        _sample_scores(group, block, hidden, settings, scored, candidates, auc_words_EW[rows_Q.numpy()], tally)
+        tally.add_losses(fold.finish(lengths_Q, group.weights(part.rows_Q)))
+    device = part.scores_QC.device
+    if candidates.auc_cells is None or candidates.auc_true_Q is None:
+        competes_QC = torch.ones(part.scores_QC.shape, dtype=torch.bool)
+        competes_QC[_with_own(block, copies, num_queries)] = False
+        tally.add_scores(part.true_Q, part.scores_QC[competes_QC.to(device)])
+        return
+    query, candidate = candidates.auc_cells.of_queries(part.start, part.start + num_queries)
+    kept_Q = candidates.auc_true_Q[part.start : part.start + num_queries]
+    tally.add_scores(part.true_Q[kept_Q.to(device)], part.scores_QC[query.to(device), candidate.to(device)])
 
 
-def _sample_scores(
-    group: Group,
-    block: ChunkBlock,
-    hidden: Side,
-    settings: PassSettings,
-    scored: _Scored,
-    candidates: _List,
-    words_QW: np.ndarray,
-    tally: SideTally,
-) -> None:
-    """Hand the tally a sample of the scores that the pooled AUC compares."""
-    query, candidate = settings.auc.cells(words_QW, candidates.length)
-    num_queries = block.rows_BQ.shape[1]
-    if settings.pbg_semantics:
-        kept = (candidate != query % num_queries) | (block.num_batch == 0)
-    else:
-        true_ids_Q = group.side(hidden).ids_E[block.rows_BQ].flatten()
-        kept = candidates.ids_BC[query // num_queries, candidate] != true_ids_Q[query]
-    query, candidate = query[kept], candidate[kept]
-    device = scored.scores_QC.device
-    tally.add_scores(
-        scored.true_Q[settings.auc.true_is_kept(words_QW).to(device)],
-        scored.scores_QC[query.to(device), candidate.to(device)],
-    )
+def _with_own(block: ChunkBlock, copies: tuple[Tensor, Tensor], num_queries: int) -> tuple[Tensor, Tensor]:
+    """Add each query's own cell to the copies, where the list holds the true entities."""
+    if not block.num_batch:
+        return copies
+    query = torch.arange(num_queries)
+    return torch.cat([query, copies[0]]), torch.cat([query % block.num_batch, copies[1]])

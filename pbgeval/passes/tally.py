@@ -22,7 +22,8 @@ class SideTally:
     layout: StatsLayout
     _counts: list[RankCounts] = field(factory=list)
     _losses: list[Tensor] = field(factory=list)
-    _pool: ScorePool = field(factory=ScorePool)
+    _true: list[Tensor] = field(factory=list)
+    _competing: list[Tensor] = field(factory=list)
     _num_short_lists: int = 0
     _num_excluded: int = 0
 
@@ -37,10 +38,10 @@ class SideTally:
 
     def add_scores(self, true: Tensor | None, competing: Tensor | None) -> None:
         """Add scores to the pool of the AUC."""
-        if true is not None and true.numel():
-            self._pool.true.append(order_image(true))
-        if competing is not None and competing.numel():
-            self._pool.competing.append(order_image(competing))
+        if true is not None:
+            self._true.append(true.float().cpu())
+        if competing is not None:
+            self._competing.append(competing.float().cpu())
 
     def finish(self) -> SideStats:
         counts = RankCounts.concatenate(self._counts)
@@ -49,7 +50,8 @@ class SideTally:
         )
         if self._losses:
             stats = stats.with_losses(torch.cat(self._losses))
-        return SideStats(stats, RankHistograms.of_queries(counts), self._pool)
+        images = ([order_image(torch.cat(parts))] if parts else [] for parts in (self._true, self._competing))
+        return SideStats(stats, RankHistograms.of_queries(counts), ScorePool(*images))
 
 
 class LossFold:

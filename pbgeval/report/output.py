@@ -1,7 +1,7 @@
 """The output directory: who may write it, and what is in it.
 
 metrics.json is written at the start with `complete: false` and replaced at the end, so an interrupted run is seen
-as such. With --overwrite a finished result stays until the new one replaces it: a run that fails loses nothing.
+as such. With --overwrite an earlier result is put back if the new run fails by the user's fault: nothing is lost.
 Only files that we name are ever replaced or removed, and only folders that we made.
 """
 
@@ -18,11 +18,12 @@ from typing import Any
 from attrs import define, field
 
 from pbgeval.errors import OutputError
-from pbgeval.files import write_atomically
+from pbgeval.files import move_files, remove_files, write_atomically
 from pbgeval.report.report import SCHEMA_VERSION, Report
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
 OUR_FILES = [METRICS, BUCKETS, HISTOGRAM]
+EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
 
 
 def digest_of(provenance: Mapping[str, Any]) -> str:
@@ -37,7 +38,6 @@ class OutputDirectory:
 
     path: Path
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
-    _keeps_earlier: bool = field(default=False, init=False)  # a finished result is there until ours replaces it
 
     def claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         """Make the directory ours, or return the finished result of the same run that it holds.
@@ -65,8 +65,7 @@ class OutputDirectory:
                 self._refuse_unless_same(found, digest)
                 return found
             if found is not None and found.document.get("complete"):
-                self._keeps_earlier = True
-                return None
+                move_files(self.path, self._earlier, OUR_FILES)
         elif self.path.is_dir() and any(self.path.iterdir()) and not overwrite:
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
@@ -74,7 +73,7 @@ class OutputDirectory:
             )
         marker = {"schema_version": SCHEMA_VERSION, "complete": False, "provenance": {**provenance, "digest": digest}}
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        self._remove_our_files()
+        remove_files(self.path, OUR_FILES)
         try:
             write_atomically(self.path / METRICS, json.dumps(marker, sort_keys=True, indent=2) + "\n")
         except OutputError as error:
@@ -105,25 +104,27 @@ class OutputDirectory:
             )
 
     def release(self) -> None:
-        """Leave nothing of a run that could not be carried out."""
-        if self._keeps_earlier:
-            return
-        self._remove_our_files()
+        """Leave nothing of a run that could not be carried out, and put back the result that it was to replace."""
+        remove_files(self.path, OUR_FILES)
+        move_files(self._earlier, self.path, OUR_FILES)
         for folder in self._made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
-    def _remove_our_files(self) -> None:
-        if self.path.is_dir():
-            for name in OUR_FILES:
-                (self.path / name).unlink(missing_ok=True)
+    @property
+    def _earlier(self) -> Path:
+        """Where an earlier run's files wait until ours are complete."""
+        return self.path / EARLIER
 
     def write(self, report: Report) -> None:
         """Write the result; metrics.json last, so that it vouches for the rest."""
-        (self.path / METRICS).unlink(missing_ok=True)  # never an earlier run's metrics beside our tables
         write_atomically(self.path / BUCKETS, _table(report.bucket_rows))
         write_atomically(self.path / HISTOGRAM, _table(report.histogram_rows))
         write_atomically(self.path / METRICS, report.to_json())
+        if self._earlier.is_dir():
+            remove_files(self._earlier, OUR_FILES)
+            if not any(self._earlier.iterdir()):
+                self._earlier.rmdir()
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

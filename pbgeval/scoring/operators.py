@@ -32,7 +32,7 @@ class Operator(ABC):
 
 def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
     """Return the parameter of each row, or the one parameter that all rows share (it broadcasts)."""
-    return parameter if rel_E is None else parameter[rel_E]
+    return parameter if rel_E is None else parameter.index_select(0, rel_E)
 
 
 class Identity(Operator):
@@ -110,9 +110,10 @@ class ComplexDiagonal(Operator):
         product_ED = torch.empty_like(x_ED)
         # Separate products and sums: a fused multiply-add rounds differently on different hardware.
         torch.mul(x_real_EH, real_EH, out=product_ED[:, :half])
-        product_ED[:, :half] -= x_imag_EH * imag_EH
+        term_EH = x_imag_EH * imag_EH
+        product_ED[:, :half] -= term_EH
         torch.mul(x_real_EH, imag_EH, out=product_ED[:, half:])
-        product_ED[:, half:] += x_imag_EH * real_EH
+        product_ED[:, half:] += torch.mul(x_imag_EH, real_EH, out=term_EH)
         return product_ED
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 
 def order_image(scores: Tensor) -> np.ndarray:
-    """Map scores, rounded to float32, to int32 that compare alike; -0.0 and 0.0 become one."""
-    bits = (scores.float() + 0.0).cpu().contiguous().view(torch.int32).numpy()
+    """Map float32 scores to int32 that compare alike; -0.0 and 0.0 become one."""
+    bits = (scores + 0.0).contiguous().view(torch.int32).numpy()
     return np.where(bits >= 0, bits, np.int32(-(2**31)) - bits)
 
 

@@ -106,10 +106,11 @@ class RankStats:
 
 def _shares_beaten(counts: RankCounts) -> Tensor:
     """Return the share of its competitors that each true entity beats, ties one half; queries without any left out."""
-    has_competitors_Q = counts.competing_Q > 0
-    competing_Q = counts.competing_Q[has_competitors_Q].double()
-    not_beaten_Q = (2 * counts.better_Q + counts.tied_Q)[has_competitors_Q].double()
-    return 1.0 - not_beaten_Q / (2 * competing_Q)
+    not_beaten_Q, competing_Q = 2 * counts.better_Q + counts.tied_Q, counts.competing_Q
+    has_competitors_Q = competing_Q > 0
+    if not bool(has_competitors_Q.all()):
+        not_beaten_Q, competing_Q = not_beaten_Q[has_competitors_Q], competing_Q[has_competitors_Q]
+    return 1.0 - not_beaten_Q.double() / (2 * competing_Q)
 
 
 def _fixed_point(values: Tensor, bits: int) -> Tensor:

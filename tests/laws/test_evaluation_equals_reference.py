@@ -282,7 +282,7 @@ def assert_within_rounding(judged: list[Judged], report: Report, label: str) -> 
 
 
 def doubtful_pairs(judged: list[Judged]) -> int:
-    """Pairs of a true score and a competitor's of the pool that float32 may put in another order: in the pool all are float32."""
+    """Pairs of a true score and a competitor's that may change places in the pool, where all are float32."""
     every = [(one.query, *one.bounds("float32")) for one in judged]
     pool = [pair for query, _, bounds in every for pair in zip(query.competitors, bounds, strict=True)]
     return sum(abs(score - query.true_score) <= bound + of for query, bound, _ in every for score, of in pool)

@@ -238,3 +238,11 @@ def test_its_files_can_be_read_by_whom_the_umask_allows(case: TinyCase) -> None:
         os.umask(mask)
 
     assert {0o640} == {path.stat().st_mode & 0o777 for path in (case.root / "output").iterdir()}
+
+
+def test_a_fault_leaves_the_result_that_was_to_be_replaced(case: TinyCase) -> None:
+    assert 0 == run(case)
+    case.spoil_embeddings("user", 1, 0, math.nan)
+
+    with writes_nothing(case.root):
+        assert 1 == run(case, "--overwrite")
