@@ -317,7 +317,8 @@ def comparable(report: Report) -> str:
 
 
 SMALL_BLOCKS = {
-    "candidates.chunks.CELLS_PER_BLOCK": 1,
+    "candidates.chunks.ENTRIES_PER_BLOCK": 20,
+    "passes.sampled.CELLS_AT_A_TIME": 30,
     "passes.partition.QUERIES_PER_BLOCK": 3,
     "passes.partition.CANDIDATES_PER_BLOCK": 2,
     "scoring.entities.ROWS_AT_A_TIME": 2,

@@ -104,7 +104,7 @@ def cases(draw):
 
 
 @given(cases(), st.sampled_from([1, 1 << 19]))
-def test_chunks_are_the_references_whatever_the_size_of_blocks(case, cells_per_block):
+def test_chunks_are_the_references_whatever_the_size_of_blocks(case, entries_per_block):
     lists, relations, first_row, dynamic = case
     edges = [(0, relation, 0) for relation in relations]
     if lists.pbg_semantics:
@@ -120,7 +120,7 @@ def test_chunks_are_the_references_whatever_the_size_of_blocks(case, cells_per_b
         lists.pbg_semantics,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "CELLS_PER_BLOCK", cells_per_block)
+        patch.setattr(chunks, "ENTRIES_PER_BLOCK", entries_per_block)
         blocks = layout(torch.tensor(relations, dtype=torch.int64), lists, first_row, dynamic)
 
     found = [
