@@ -16,7 +16,7 @@ from pbgeval.passes.tally import LossFold, SideTally
 from pbgeval.ranking import RankCounts
 
 CELLS_AT_A_TIME = 1 << 16
-QUERIES_PER_BLOCK = 2048
+QUERIES_PER_BLOCK = 1024
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
 
 

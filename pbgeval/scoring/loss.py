@@ -1,4 +1,4 @@
-"""True scores and competitors' scores -> PBG's loss of each query, summed in float64.
+"""True scores and competitors' scores -> PBG's loss of each query: blocks summed in float32, added up in float64.
 
 Blocks of competitors are folded into a running state, so a query never needs all its scores at once. A cell that does
 not compete has the score -inf, which adds nothing to any of the losses. A query's list may be longer than its
@@ -38,7 +38,7 @@ class Logistic(Loss):
         return torch.zeros_like(true_Q)
 
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
-        return state_Q + F.softplus(scores_QC).sum(1, dtype=torch.float64)
+        return state_Q + F.softplus(scores_QC).sum(1).double()
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
         return F.softplus(-true_Q) + state_Q / list_length_Q.clamp(min=1)
@@ -52,7 +52,7 @@ class Ranking(Loss):
 
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
         violation_QC = (scores_QC + (margin - true_Q).to(scores_QC.dtype).unsqueeze(1)).clamp_(min=0)
-        return state_Q + violation_QC.sum(1, dtype=torch.float64)
+        return state_Q + violation_QC.sum(1).double()
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
         return state_Q
@@ -68,7 +68,7 @@ class Softmax(Loss):
         if not scores_QC.shape[1]:
             return state_Q
         largest_Q1 = scores_QC.amax(1, keepdim=True).clamp_(min=torch.finfo(scores_QC.dtype).min)  # -inf - -inf is NaN
-        sums_Q = torch.exp(scores_QC - largest_Q1).sum(1, dtype=torch.float64)
+        sums_Q = (scores_QC - largest_Q1).exp_().sum(1).double()
         return torch.logaddexp(state_Q, sums_Q.log() + largest_Q1.squeeze(1).double())
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
