@@ -337,10 +337,11 @@ def with_constants(stack: ExitStack, constants: dict[str, int]) -> None:
     st.booleans(),
     st.sampled_from([(2, 3), (3, 0), (0, 2)]),
     st.booleans(),
+    st.sampled_from(["float32", "float64"]),
 )
-def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, num_negs, sampled_auc):
+def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, num_negs, sampled_auc, precision):
     """With windows of a few rows, so that every bucket has several units, and with every AUC or a sampled one."""
-    protocol = Protocol(candidates, num_negs, pbg, slices=3, window_rows=4)
+    protocol = Protocol(candidates, num_negs, pbg, slices=3, window_rows=4, precision=precision)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = write_graph(graph, Path(folder), **protocol.settings())
         with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
