@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from pbgeval.config import EvalConfig
+from pbgeval.config import EvalConfig, check_config
 from pbgeval.distributed.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.distributed.resources import num_cores
 from pbgeval.distributed.team import Team
@@ -41,13 +41,16 @@ class RunOptions:
 def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Observer | None = None) -> Report:
     """Evaluate a checkpoint and write the result.
 
-    Started by torchrun, this process is one worker of its group; otherwise it starts local workers itself.
+    A config that `load_config` has not checked is checked here. Started by torchrun, this process is one worker of its
+    group; otherwise it starts local workers itself.
 
     Raises:
         EvalError: faults of the user's, a line each; nothing is left in the output directory.
     """
     options, observer = options or RunOptions(), observer or Silence()
     started = time.time()
+    if config.source is None:
+        config = check_config(config)
     inputs = open_inputs(config)
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)

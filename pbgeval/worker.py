@@ -16,7 +16,7 @@ from attrs import frozen
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError
-from pbgeval.inputs.model import read_relations
+from pbgeval.inputs.model import PRECISIONS, read_relations
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.inputs.protocol import Protocol
@@ -71,7 +71,7 @@ def do_work(work: Work, team: Team) -> Outcome:
     try:
         num_threads = use_threads(team.local_size)
         device = choose_device(work.device, team.local_rank)
-        kernels = check_kernels(device)
+        kernels = check_kernels(device, PRECISIONS[work.inputs.config.precision])
         num_loads = _do_units(work, team, device, groups)
         facts = _facts(kernels, num_threads, num_loads, device)
     except EvalError as error:

@@ -8,7 +8,8 @@ negatives), then uniform draws. Two layouts:
     pbg_semantics   a group is a relation within one of the protocol's slices of a bucket; batches of `batch_size`,
                     chunks within a batch, short chunks stay short
 
-Draws are addressed (see `draws`): the words of a window begin at first row x longest list, so windows never overlap,
+Draws are addressed (see `draws`): the words of a window begin at first row x (chunk size + uniform negatives), so
+windows never overlap,
 and within a window the chunks' words follow each other.
 """
 

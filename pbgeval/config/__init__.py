@@ -1,8 +1,16 @@
 """A config file -> `EvalConfig`, checked; its keys explained; the part of it that can change a number."""
 
 from pbgeval.config.explain import help_config
-from pbgeval.config.loading import load_config
+from pbgeval.config.loading import check_config, load_config
 from pbgeval.config.provenance import numeric_settings
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
-__all__ = ["EntitySchema", "EvalConfig", "RelationSchema", "help_config", "load_config", "numeric_settings"]
+__all__ = [
+    "EntitySchema",
+    "EvalConfig",
+    "RelationSchema",
+    "check_config",
+    "help_config",
+    "load_config",
+    "numeric_settings",
+]

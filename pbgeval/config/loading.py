@@ -18,7 +18,7 @@ from pbgeval.config.overrides import Override, OverrideError, apply_override
 from pbgeval.config.paths import CONFIG_FOLDER, WORKING_DIRECTORY, Bases, resolve_paths
 from pbgeval.config.python_file import run_python_file
 from pbgeval.config.schema import EvalConfig
-from pbgeval.config.structure import plain, structure
+from pbgeval.config.structure import Structured, plain, structure
 from pbgeval.errors import ConfigError
 
 
@@ -53,12 +53,31 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
     if not document.is_ours:
         bases.insert(0, (working_directory, WORKING_DIRECTORY))
     config, missing = resolve_paths(structured.config, Bases(working_directory, tuple(bases)), applied)
-    consequences = [*find_faults(config), *missing]
-    faults = [*structured.faults, *(fault for fault in consequences if not structured.is_blank(fault))]
-    lines += [_line(fault, source.name, applied) for fault in faults]
+    lines += [_line(fault, source.name, applied) for fault in _all_faults(structured, config, missing)]
     if lines:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
     return attrs.evolve(config, name=_name(source), source=source, ignored=ignored)
+
+
+def check_config(config: EvalConfig) -> EvalConfig:
+    """Check a config that was made in Python; relative paths are relative to the working directory.
+
+    Raises:
+        ConfigError: With all faults, a line each.
+    """
+    structured = structure(_plain_dict(config))
+    here = Path.cwd()
+    resolved, missing = resolve_paths(structured.config, Bases(here, ((here, WORKING_DIRECTORY),)), [])
+    faults = _all_faults(structured, resolved, missing)
+    if faults:
+        raise ConfigError(*(" ".join(str(fault).split()) for fault in faults))
+    return attrs.evolve(resolved, name=config.name, ignored=config.ignored)
+
+
+def _all_faults(structured: Structured, config: EvalConfig, missing: Iterable[Fault]) -> list[Fault]:
+    """Faults of types, then those of values; a value that only stands in for a faulty one is not blamed."""
+    consequences = [*find_faults(config), *missing]
+    return [*structured.faults, *(fault for fault in consequences if not structured.is_blank(fault))]
 
 
 def _read_document(source: Path, shown: str) -> _Document:

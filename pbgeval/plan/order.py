@@ -1,7 +1,7 @@
 """Buckets and the partitions that each needs -> an order that loads few partitions.
 
-A worker holds the partitions of the bucket in hand and keeps those that the next one needs too. Three orders are
-compared by the loads that they cause, and the best is taken:
+A worker holds the partitions of the bucket in hand and keeps those that the next one needs too. Three orders and
+that of the files are compared by the loads that they cause, and the best is taken:
 
     triangle (lhs and rhs of one type)     rows              columns
         (0,0)                              (0,0) (0,1)       the same, transposed
@@ -24,7 +24,7 @@ Needs = Callable[[Bucket], Partitions]
 def best_order(buckets: Iterable[Bucket], needs: Needs) -> list[Bucket]:
     """Return the buckets in the order that loads the fewest partitions."""
     existing = sorted(buckets)
-    orders = [_triangle(existing), _rows(existing), _columns(existing)]
+    orders = [_triangle(existing), _rows(existing), _columns(existing), existing]
     return min(orders, key=lambda order: num_loads(order, needs))
 
 

@@ -31,7 +31,7 @@ class ZeroVectorError(Exception):
 
 def _norms(x_ND: Tensor) -> Tensor:
     """Return the Euclidean norms (N,): accumulated in float64, so that equal rows have equal norms anywhere."""
-    norms_N: Tensor = torch.linalg.vector_norm(x_ND, dim=-1, dtype=torch.float64)
+    norms_N: Tensor = torch.linalg.vector_norm(x_ND.contiguous(), dim=-1, dtype=torch.float64)
     return norms_N
 
 
@@ -94,7 +94,7 @@ class Cos(Base):
 
 
 def _squares(x_ND: Tensor) -> Tensor:
-    return _norms(x_ND).square_().to(x_ND.dtype).unsqueeze(-1)
+    return x_ND.contiguous().double().square().sum(-1, keepdim=True).to(x_ND.dtype)
 
 
 class SquaredL2(Base):

@@ -51,7 +51,7 @@ class Ranking(Loss):
         return torch.zeros_like(true_Q)
 
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
-        violation_QC = (scores_QC + (margin - true_Q).to(scores_QC.dtype).unsqueeze(1)).clamp_(min=0)
+        violation_QC = (scores_QC - true_Q.to(scores_QC.dtype).unsqueeze(1) + margin).clamp_(min=0)
         return state_Q + violation_QC.sum(1).double()
 
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:

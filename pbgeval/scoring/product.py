@@ -1,9 +1,10 @@
 """Rows and columns of vectors -> all inner products, with the same last bits whatever the shape.
 
 Matrix kernels take other paths for small shapes, and each thread's share of the columns counts as a shape: then
-identical candidates differ in their last bits and ties are lost. In MKL (float32, inner dimension 4 to 401, rows
-and columns 1 to 130, 1 to 4 threads) all shapes from 16 x 16 up agree when several products are batched, and all
-multiples of 16 when there is one. So every product is padded to such a shape, here and nowhere else.
+identical candidates differ in their last bits and ties are lost. In MKL (inner dimension 4 to 401, rows and columns
+1 to 130, 1 to 4 threads) all float32 shapes from 16 x 16 up agree when several products are batched, and all multiples
+of 16 when there is one; float64 shapes agree where they are multiples of 48, and at no smaller grain that was tried.
+So every product is padded to such a shape, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GRAIN = 16  # rows and columns are padded to at least this, or to a multiple of it
-TILE = 128  # rows and columns of the one block shape, where the self-check failed
+FLOAT64_GRAIN = 48  # float64 products are padded to a multiple of this, however many there are
+TILE = 192  # rows and columns of the one block shape, where the self-check failed
 _one_block_shape = False
 
 
@@ -26,8 +28,10 @@ def use_one_block_shape() -> None:
     _one_block_shape = True
 
 
-def padded_size(size: int, num_products: int) -> int:
+def padded_size(size: int, num_products: int, dtype: torch.dtype = torch.float32) -> int:
     """Return the number of rows (or columns) that a product of this size is padded to."""
+    if dtype is torch.float64:
+        return max(-(-size // FLOAT64_GRAIN), 1) * FLOAT64_GRAIN
     if num_products > 1:
         return max(size, GRAIN)
     return max(-(-size // GRAIN), 1) * GRAIN
@@ -49,8 +53,8 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         return query_BQD.new_zeros((num_products, num_queries, num_candidates))
     if _one_block_shape:
         return _tiled_product(query_BQD, candidate_BCD)
-    rows = padded_size(num_queries, num_products)
-    columns = padded_size(num_candidates, num_products)
+    rows = padded_size(num_queries, num_products, query_BQD.dtype)
+    columns = padded_size(num_candidates, num_products, query_BQD.dtype)
     scores_BQC = torch.bmm(_pad_rows(query_BQD, rows), _pad_rows(candidate_BCD, columns).transpose(1, 2))
     return scores_BQC[:, :num_queries, :num_candidates]
 

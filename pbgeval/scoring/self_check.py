@@ -26,8 +26,8 @@ class KernelReport:
     fingerprint: dict[str, str]
 
 
-def check_kernels(device: torch.device) -> KernelReport:
-    """Compare products of many shapes and thread counts, and duplicated candidates within one.
+def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> KernelReport:
+    """Compare products in `dtype` of many shapes and thread counts, and duplicated candidates within one.
 
     If they differ, switch this process to one thread and one block shape.
     """
@@ -38,7 +38,7 @@ def check_kernels(device: torch.device) -> KernelReport:
     digest = hashlib.sha256()
     try:
         for dimension in DIMENSIONS:
-            vectors_ND = _vectors(dimension).to(device)
+            vectors_ND = _vectors(dimension).to(device, dtype)
             torch.set_num_threads(1)
             reference_NN = kernels.product(vectors_ND[None].repeat(2, 1, 1), vectors_ND[None].repeat(2, 1, 1))[0]
             digest.update(reference_NN.cpu().numpy().tobytes())
@@ -50,7 +50,7 @@ def check_kernels(device: torch.device) -> KernelReport:
     if not passed:
         torch.set_num_threads(1)
         kernels.use_one_block_shape()
-    return KernelReport(passed, _fingerprint(device, digest.hexdigest()[:16]))
+    return KernelReport(passed, _fingerprint(device, dtype, digest.hexdigest()[:16]))
 
 
 def _vectors(dimension: int) -> Tensor:
@@ -77,6 +77,6 @@ def _agrees(vectors_ND: Tensor, reference_NN: Tensor) -> bool:
     return True
 
 
-def _fingerprint(device: torch.device, digest: str) -> dict[str, str]:
+def _fingerprint(device: torch.device, dtype: torch.dtype, digest: str) -> dict[str, str]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "device": name, "product_digest": digest}
+    return {"torch": torch.__version__, "device": name, "dtype": str(dtype), "product_digest": digest}

@@ -256,15 +256,16 @@ def test_tiles_of_one_shape_have_the_same_bits_too(dtype):
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_the_self_check_finds_nothing_wrong_here(threads):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_the_self_check_finds_nothing_wrong_here(threads, dtype):
     torch.set_num_threads(threads)
 
-    report = self_check.check_kernels(torch.device("cpu"))
+    report = self_check.check_kernels(torch.device("cpu"), dtype)
 
     assert report.passed
     assert threads == torch.get_num_threads()
     assert not kernels._one_block_shape
-    assert {"torch", "device", "product_digest"} == set(report.fingerprint)
+    assert {"torch", "device", "dtype", "product_digest"} == set(report.fingerprint)
 
 
 def test_the_fingerprint_is_that_of_the_machine_not_of_the_number_of_threads():

@@ -1,0 +1,54 @@
+"""A config made in Python is checked like one from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from pbgeval import EntitySchema, EvalConfig, RelationSchema, evaluate
+from pbgeval.config import check_config
+from pbgeval.errors import ConfigError
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvalConfig:
+    monkeypatch.chdir(tmp_path)
+    for name in ("entity", "edges", "checkpoint"):
+        (tmp_path / name).mkdir()
+    return EvalConfig(
+        entities={"all": EntitySchema(num_partitions=1)},
+        relations=[RelationSchema(name="r", lhs="all", rhs="all")],
+        entity_path="entity",
+        edge_paths=["edges"],
+        checkpoint_path="checkpoint",
+        dimension=4,
+        global_emb=False,
+    )
+
+
+def test_relative_paths_are_relative_to_the_working_directory(config: EvalConfig, tmp_path: Path) -> None:
+    checked = check_config(config)
+
+    assert [str(tmp_path / "edges")] == checked.edge_paths
+    assert str(tmp_path / "checkpoint") == checked.checkpoint_path
+
+
+def test_all_faults_are_reported_at_once(config: EvalConfig) -> None:
+    wrong = attrs.evolve(config, comparator="cosine", hits_at=[0], edge_paths=["nowhere"])
+
+    with pytest.raises(ConfigError) as error:
+        evaluate(wrong)
+
+    assert ["comparator", "hits_at[0]", "edge_paths[0]"] == sorted(
+        (fault.partition(":")[0] for fault in error.value.faults),
+        key=["comparator", "hits_at[0]", "edge_paths[0]"].index,
+    )
+
+
+def test_a_value_of_the_wrong_type_is_a_fault(config: EvalConfig) -> None:
+    wrong = attrs.evolve(config, seed="zero")  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigError, match="seed"):
+        evaluate(wrong)
