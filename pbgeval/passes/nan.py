@@ -1,10 +1,13 @@
 """Prepared rows and scores -> an error where a score is not a number.
 
 Finite rows can overflow: inf - inf is NaN, and NaN compares as false with everything, which would rank first.
-A bound on the rows spares looking at every score: no partial sum can overflow when D' * max|q| * max|c| is finite.
+Looking at every score is spared where it cannot be: when a bound on the rows excludes overflow (no partial sum
+exceeds D' * max|q| * max|c|), or when all scores have a finite sum; whichever means reading less.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -16,7 +19,10 @@ def first_nan(query_BQD: Tensor, candidate_BCD: Tensor, scores_BQC: Tensor) -> t
     """Return (chunk, query, candidate) of a score that is not a number, None if all are numbers."""
     if not scores_BQC.numel():
         return None
-    if _largest(query_BQD) * _largest(candidate_BCD) * query_BQD.shape[-1] < LARGEST_SAFE_SCORE:
+    if scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel():
+        if math.isfinite(float(scores_BQC.sum())):
+            return None
+    elif _largest(query_BQD) * _largest(candidate_BCD) * query_BQD.shape[-1] < LARGEST_SAFE_SCORE:
         return None  # not so for NaN and infinity
     nan_BQC = torch.isnan(scores_BQC)
     if not bool(nan_BQC.any()):
