@@ -73,4 +73,6 @@ class LossFold:
 
     def finish(self, list_length_Q: Tensor, weight_Q: Tensor | float) -> Tensor:
         """Return each query's loss times its weight, float64 (Q,)."""
+        if isinstance(weight_Q, Tensor):
+            weight_Q = weight_Q.to(self._state_Q.device)
         return self._loss.finish(self._state_Q, self._true_Q, list_length_Q.double()) * weight_Q

@@ -1,0 +1,34 @@
+"""The same code on a GPU: ranks may differ from the CPU's only where scores nearly tie."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pbgeval import RunOptions, evaluate, load_config
+from tests.tiny_checkpoint import TinyCase
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("overrides", [[], ["candidates=partition"], ["pbg_semantics=True"]])
+def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overrides: list[str]) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=60)
+    config = tmp_path / "eval.json"
+    config.write_text(json.dumps(case.settings))
+
+    on_cpu, on_gpu = (
+        evaluate(
+            load_config(config, [*overrides, "compute_loss=True"]),
+            RunOptions(output=tmp_path / device, workers=1, device=device),
+        )
+        for device in ("cpu", "cuda")
+    )
+
+    for key, value in on_cpu.document["metrics"].items():
+        assert value == pytest.approx(on_gpu.document["metrics"][key], rel=1e-3, abs=1e-3), key
