@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,9 @@ def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overr
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=60)
-    config = tmp_path / "eval.json"
-    config.write_text(json.dumps(case.settings))
-
     on_cpu, on_gpu = (
         evaluate(
-            load_config(config, [*overrides, "compute_loss=True"]),
+            load_config(case.config, [*overrides, "compute_loss=True"]),
             RunOptions(output=tmp_path / device, workers=1, device=device),
         )
         for device in ("cpu", "cuda")
