@@ -54,9 +54,7 @@ def summarise(
     `both` pools the queries of the enabled sides; a disabled side has no keys.
     """
     of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
-    pool_of = {
-        side.label: [pools[key] for key in groups.keys if key.belongs_to(side, path_index, bucket)] for side in sides
-    }
+    pool_of = {side.label: [pools[key] for key in groups.keys_of(side, path_index, bucket)] for side in sides}
     labelled = {**of_side, "both": reduce(add, of_side.values())}
     pools_of = {**pool_of, "both": reduce(add, pool_of.values())}
     metrics: Metrics = {}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
@@ -44,14 +44,6 @@ class GroupKey(NamedTuple):
     bucket: Bucket
     side: Side
 
-    def belongs_to(self, side: Side, path_index: int | None, bucket: Bucket | None) -> bool:
-        """Whether it is a group of a side and, if they are given, of an edge path and a bucket."""
-        return (
-            self.side is side
-            and (path_index is None or self.path_index == path_index)
-            and (bucket is None or self.bucket == bucket)
-        )
-
 
 @define
 class GroupStats:
@@ -62,6 +54,10 @@ class GroupStats:
     table_GF: Tensor  # int64: a row of sums per group
     histograms: dict[tuple[int, Side], RankHistograms]  # by edge path and side
     pools: dict[GroupKey, ScorePool]
+    _rows: dict[GroupKey, int] = field(init=False, repr=False)  # row of each group in the table
+
+    def __attrs_post_init__(self) -> None:
+        self._rows = {key: row for row, key in enumerate(self.keys)}
 
     @classmethod
     def zero(cls, layout: StatsLayout, keys: Iterable[GroupKey]) -> GroupStats:
@@ -78,14 +74,21 @@ class GroupStats:
         """Add the statistics of some of a group's queries."""
         if stats.stats.layout != self.layout:
             raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {stats.stats.layout}")
-        self.table_GF[self.keys.index(key)] += stats.stats.sums
+        self.table_GF[self._rows[key]] += stats.stats.sums
         self.histograms[key.path_index, key.side] += stats.histograms
         self.pools[key] += stats.pool
 
     def rank_stats(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> RankStats:
         """Return the sums over the groups of a side, of one edge path, of one bucket."""
-        rows = [i for i, key in enumerate(self.keys) if key.belongs_to(side, path_index, bucket)]
+        rows = [self._rows[key] for key in self.keys_of(side, path_index, bucket)]
         return RankStats(self.layout, self.table_GF[rows].sum(0))
+
+    def keys_of(self, side: Side, path_index: int | None = None, bucket: Bucket | None = None) -> list[GroupKey]:
+        """Return the groups of a side, of one edge path, of one bucket of it."""
+        if path_index is not None and bucket is not None:  # at once: there may be thousands of buckets
+            key = GroupKey(path_index, bucket, side)
+            return [key] if key in self._rows else []
+        return [key for key in self.keys if key.side is side and path_index in (None, key.path_index)]
 
     def side_histograms(self, side: Side) -> RankHistograms:
         """Return the histograms of a side over all edge paths."""

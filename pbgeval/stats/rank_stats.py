@@ -7,6 +7,8 @@ of LIMB_BITS: exact for 2^34 queries (decision 0001). Rows add only if their col
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -26,7 +28,7 @@ class StatsLayout:
 
     cutoffs: tuple[int, ...]  # K of hits at K, increasing
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
         names += ["num_undefined_losses"]
@@ -36,7 +38,7 @@ class StatsLayout:
             names += [f"{rank_type.value}.hits_at_{cutoff}" for cutoff in self.cutoffs]
         return tuple(names + [f"{name}.{part}" for name in limbs for part in ("low", "high")])
 
-    @property
+    @cached_property
     def index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.columns)}
 
