@@ -103,9 +103,9 @@ def _do_units(work: Work, team: Team, device: torch.device, groups: GroupStats) 
     for number, unit in enumerate(units):
         begun = time.perf_counter()
         file = inputs.bucket_file(unit)
-        tables = partitions.of_bucket(unit.bucket)
-        edges = file.read(unit.start, unit.stop)
-        results = bucket_pass(edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), tables, settings)
+        origin = EdgeOrigin(str(file.path), unit.path_index, unit.bucket)
+        # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
+        results = bucket_pass(file.read(unit.start, unit.stop), origin, partitions.of_bucket(unit.bucket), settings)
         for side, stats in results.items():
             groups.add(GroupKey(unit.path_index, unit.bucket, side), stats)
         work.observer.unit_finished(

@@ -150,8 +150,8 @@ def _score(
     rows_BQ = block.rows_BQ[start:stop]
     ids_BC = candidates.ids_BC[start:stop]
     rows_Q = rows_BQ.flatten()
-    queries_BQD = group.queries(hidden, known_BQD.flatten(0, 1), rows_Q).view(*rows_BQ.shape, -1)
-    candidates_BCD = group.candidates(hidden, candidate_rows_BCD.flatten(0, 1), ids_BC).view(*ids_BC.shape, -1)
+    queries_BQD = group.queries(hidden, known_BQD, rows_BQ)
+    candidates_BCD = group.candidates(hidden, candidate_rows_BCD, ids_BC)
     scores_BQC = comparator.scores(queries_BQD, candidates_BCD)
     not_a_number = first_nan(queries_BQD, candidates_BCD, scores_BQC)
     if not_a_number is not None:

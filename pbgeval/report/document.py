@@ -48,7 +48,8 @@ def make_report(
         )
 
     total = summary()
-    paths = [summary(path_index) for path_index in range(len(evaluated.edge_paths))]
+    num_paths = len(evaluated.edge_paths)
+    paths = [total] if num_paths == 1 else [summary(path_index) for path_index in range(num_paths)]
     document = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,

@@ -1,8 +1,8 @@
 """Entity vectors and relation parameters -> transformed entity vectors (PyTorch-BigGraph's operators).
 
-Each operator maps rows x (E, D) to rows of the same width. Its parameters come either for one relation
-(PBG's relations list) or, with dynamic relations, for all of them with a leading dimension R; then `rel_E`
-says which one each row takes. Source: PBG.md section 2 and torchbiggraph/operators.py.
+Each operator maps rows x to rows of the same width; rows may have several leading dimensions, here E. Its parameters
+come either for one relation (PBG's relations list) or, with dynamic relations, for all of them with a leading
+dimension R; then `rel_E` says which one each row takes. Source: PBG.md section 2 and torchbiggraph/operators.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Operator(ABC):
 
 def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
     """Return the parameter of each row, or the one parameter that all rows share (it broadcasts)."""
-    return parameter if rel_E is None else parameter.index_select(0, rel_E)
+    if rel_E is None:
+        return parameter
+    return parameter.index_select(0, rel_E.flatten()).view(*rel_E.shape, *parameter.shape[1:])
 
 
 class Identity(Operator):
@@ -67,13 +69,14 @@ class Translation(Operator):
 
 def _multiply_matrices(matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
     """Return M x for each row; with dynamic relations, relation by relation."""
+    rows_ED = x_ED.flatten(0, -2)
     if rel_E is None:
-        return transform(x_ED, matrices)
-    transformed_ED = torch.empty_like(x_ED)
+        return transform(rows_ED, matrices).view(x_ED.shape)
+    transformed_ED = torch.empty_like(rows_ED)
     for relation in torch.unique(rel_E).tolist():
-        rows = (rel_E == relation).nonzero().squeeze(1)
-        transformed_ED[rows] = transform(x_ED[rows], matrices[relation])
-    return transformed_ED
+        rows = (rel_E.flatten() == relation).nonzero().squeeze(1)
+        transformed_ED[rows] = transform(rows_ED[rows], matrices[relation])
+    return transformed_ED.view(x_ED.shape)
 
 
 class Linear(Operator):
@@ -104,16 +107,16 @@ class ComplexDiagonal(Operator):
         return {"real": (dimension // 2,), "imag": (dimension // 2,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        half = x_ED.shape[1] // 2
+        half = x_ED.shape[-1] // 2
         real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
-        x_real_EH, x_imag_EH = x_ED[:, :half], x_ED[:, half:]
-        product_ED = torch.empty_like(x_ED)
+        x_real_EH, x_imag_EH = x_ED[..., :half], x_ED[..., half:]
+        product_ED = x_ED.new_empty(x_ED.shape)
         # Separate products and sums: a fused multiply-add rounds differently on different hardware.
-        torch.mul(x_real_EH, real_EH, out=product_ED[:, :half])
+        torch.mul(x_real_EH, real_EH, out=product_ED[..., :half])
         term_EH = x_imag_EH * imag_EH
-        product_ED[:, :half] -= term_EH
-        torch.mul(x_real_EH, imag_EH, out=product_ED[:, half:])
-        product_ED[:, half:] += torch.mul(x_imag_EH, real_EH, out=term_EH)
+        product_ED[..., :half] -= term_EH
+        torch.mul(x_real_EH, imag_EH, out=product_ED[..., half:])
+        product_ED[..., half:] += torch.mul(x_imag_EH, real_EH, out=term_EH)
         return product_ED
 
 
