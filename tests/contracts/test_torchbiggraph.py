@@ -1,0 +1,72 @@
+"""PyTorch-BigGraph 1.0.0 itself as an oracle: its evaluator and ours on the same small graphs, all negatives.
+
+`workers=1`: with more, PBG rescales rows to max_norm in shared memory without a lock, and its figures vary.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import pytest
+
+from pbgeval import RunOptions, evaluate, load_config
+from tests.tiny_checkpoint import TinyCase
+
+pytestmark = pytest.mark.peers
+
+NAMES = {"pos_rank": "mean_rank", "mrr": "mean_reciprocal_rank", "r1": "hits_at_1", "r10": "hits_at_10"}
+VARIANTS = {
+    "dot": {"comparator": "dot"},
+    "cos": {"comparator": "cos"},
+    "l2": {"comparator": "l2"},
+    "squared_l2": {"comparator": "squared_l2"},
+    "bias": {"comparator": "dot", "bias": True},
+    "max_norm": {"comparator": "dot", "max_norm": 1.5},
+    "one_side": {"comparator": "dot", "disable_lhs_negs": True},
+}
+
+
+def drop_optimizers(checkpoint: Path) -> None:
+    """Remove the stand-ins for optimizer states, which PBG would unpickle."""
+    for path in checkpoint.glob("*.h5"):
+        with h5py.File(path, "r+") as file:
+            file.pop("optimizer", None)
+
+
+def figures_of_pbg(program: Path, case: TinyCase) -> dict[str, float]:
+    """Run torchbiggraph_eval and read the last line of figures that it logs."""
+    done = subprocess.run(
+        [program, case.config], cwd=case.root, capture_output=True, text=True, check=False, timeout=120
+    )
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "] Stats: " in line]
+    assert lines, done.stdout + done.stderr
+    return {name: float(value) for name, value in re.findall(r"(\w+): +([-\d.e+]+)", lines[-1].partition("Stats: ")[2])}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["relation_list", "dynamic"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_negatives_figures_are_those_of_torchbiggraph(
+    variant: str, dynamic: bool, peer: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = peer("torchbiggraph") / "torchbiggraph_eval"
+    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=60, seed=len(variant))
+    relations = [relation | {"all_negs": True} for relation in case.settings["relations"]]
+    case.write_config(
+        relations=relations, num_batch_negs=0, num_uniform_negs=0, workers=1, batch_size=1000, **VARIANTS[variant]
+    )
+    drop_optimizers(case.root / "checkpoint")
+    monkeypatch.chdir(case.root)
+
+    expected = figures_of_pbg(program, case)
+    report = evaluate(
+        load_config(case.config, ["pbg_semantics=True", "hits_at=1,10"]),
+        RunOptions(output=tmp_path / "output", workers=1),
+    )
+
+    assert expected["count"] == report.document["num_edges"]
+    for name, key in NAMES.items():
+        assert expected[name] == pytest.approx(report[f"both.pessimistic.{key}"], rel=6e-6), name  # six digits
