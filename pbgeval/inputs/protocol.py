@@ -16,6 +16,8 @@ from pbgeval.plan.units import slice_units, window_units
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 
+ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
+
 
 @frozen
 class Protocol:
@@ -70,6 +72,9 @@ def make_protocol(inputs: Inputs) -> Protocol:
 def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
     units: list[WorkUnit] = []
     buckets = {bucket for files in inputs.buckets for bucket in files}
+    policies = {inputs.config.candidates_of(relation) for relation in inputs.config.relations}
+    # Without lists there are no chunks to keep whole: smaller units, since each row meets a whole partition.
+    window_rows = lists.window_rows() if CandidatePolicy.SAMPLED.value in policies else ROWS_PER_PARTITION_UNIT
     for bucket in best_order(buckets, inputs.partitions_needed):
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
@@ -77,7 +82,7 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
                 if lists.pbg_semantics:
                     units += slice_units(path_index, bucket, num_edges, inputs.config.workers or 1)
                 else:
-                    units += window_units(path_index, bucket, num_edges, lists.window_rows())
+                    units += window_units(path_index, bucket, num_edges, window_rows)
     return units
 
 

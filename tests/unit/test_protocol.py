@@ -1,0 +1,44 @@
+"""What is evaluated and how, before any model is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.inputs import protocol
+from pbgeval.inputs.opening import open_inputs
+from tests.tiny_checkpoint import TinyCase
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_size_of_units_changes_no_number_against_whole_partitions(
+    dynamic: bool, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path / "case", dynamic=dynamic)
+    monkeypatch.chdir(case.root)
+    overrides = ["candidates=partition", "compute_loss=True", f"precision={precision}"]
+    documents = []
+    for rows in (protocol.ROWS_PER_PARTITION_UNIT, 7):
+        monkeypatch.setattr(protocol, "ROWS_PER_PARTITION_UNIT", rows)
+        output = tmp_path / f"output{rows}"
+        report = evaluate(load_config(case.config, overrides), RunOptions(output=output, workers=1))
+        documents.append({key: value for key, value in report.to_dict().items() if key != "run"})
+
+    assert documents[0] == documents[1]
+
+
+def test_units_are_small_only_where_no_chunk_can_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=50)
+    monkeypatch.chdir(case.root)
+    monkeypatch.setattr(protocol, "ROWS_PER_PARTITION_UNIT", 20)
+
+    def units_of_first_bucket(*overrides: str) -> int:
+        units = protocol.make_protocol(open_inputs(load_config(case.config, overrides))).units
+        return sum(unit.bucket == (0, 0) for unit in units)
+
+    assert 3 == units_of_first_bucket("candidates=partition")
+    assert 1 == units_of_first_bucket()  # one relation has all_negs, the others are sampled
+    assert 2 == units_of_first_bucket("candidates=partition", "pbg_semantics=True")  # PBG's slices
