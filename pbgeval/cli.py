@@ -106,7 +106,7 @@ def main() -> None:
     except EvalError as error:
         status = _fail(list(error.faults))
     except typer.TyperException as error:
-        status = _fail([f"{error.format_message()}; see kgeval-dist --help"])
+        status = _fail([f"{error.format_message().rstrip('.')}; see kgeval-dist --help"])
     except (KeyboardInterrupt, typer.Abort):
         status = _fail(["interrupted: nothing was written as a result"])
     sys.exit(status if isinstance(status, int) else 0)

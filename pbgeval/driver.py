@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
+from attrs.converters import optional
 
 from pbgeval.config import EvalConfig, check_config
 from pbgeval.distributed.launch import is_worker_of_a_group, start_local_workers
@@ -32,7 +33,9 @@ from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 class RunOptions:
     """How this run is carried out; none of it changes a number."""
 
-    output: Path | None = None  # default: results/<config name>-<digest> in the working directory
+    output: Path | None = field(
+        default=None, converter=optional(Path)
+    )  # default: results/<config name>-<digest> in the working directory
     workers: int | None = None  # local processes; default: as many as cores, the config's `workers` and units allow
     device: str = "auto"  # auto, cpu or cuda
     overwrite: bool = False  # replace another run's output
@@ -58,7 +61,7 @@ def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Ob
     work = Work(inputs, protocol, provenance, options.device, observer, started)
     if is_worker_of_a_group():
         return _evaluate_in_group(work, options, output)
-    for message in things_to_know(config):
+    for message in things_to_know(inputs):
         observer.warn(message)
     return _evaluate_here(work, options, output)
 
@@ -67,6 +70,7 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
     """Work alone, or start local workers and wait for them."""
     finished = output.claim(work.provenance, overwrite=options.overwrite)
     if finished is not None:
+        work.observer.warn(f"{output.path}: finished before, nothing was computed; --overwrite computes it again")
         return finished
     num_workers = options.workers or _default_workers(work)
     try:
@@ -75,7 +79,7 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
         else:
             outcome = start_local_workers(work_as_local_worker, (work,), num_workers)[0]
         return _conclude(outcome, output)
-    except (EvalError, KeyboardInterrupt):
+    except BaseException:  # a bug of ours included: what cannot be resumed must not stand in the way
         output.release()
         raise
 
@@ -90,7 +94,7 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     team = Team.join()
     claimed = None
     if team.rank_in_team == 0:
-        for message in things_to_know(work.inputs.config):
+        for message in things_to_know(work.inputs):
             work.observer.warn(message)
         claimed = _try_to_claim(work, options, output, team)
     claimed = team.broadcast_object(claimed)

@@ -133,4 +133,7 @@ def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - ela
             f"worker {rank}: expected to finish, but was ended by {name}; nothing was written as a result "
             "(SIGKILL usually means too little memory: try fewer --workers)"
         )
-    return RuntimeError(f"worker {rank} ended with status {failure.exitcode} and left no traceback")
+    return LaunchError(
+        f"worker {rank}: expected to start, but ended with status {failure.exitcode} before its work began; a script "
+        'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pbgeval.config import EvalConfig, numeric_settings
+from pbgeval.config import numeric_settings
 from pbgeval.inputs.opening import Inputs, data_digests
 
 
@@ -18,10 +18,16 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def things_to_know(config: EvalConfig) -> Iterator[str]:
-    """Yield warnings: settings that have no effect."""
+def things_to_know(inputs: Inputs) -> Iterator[str]:
+    """Yield warnings: settings that have no effect, buckets that are not there."""
+    config = inputs.config
     if config.ignored:
-        yield f"{config.name}: keys that only training uses are ignored: {', '.join(config.ignored)}"
+        name = config.source.name if config.source else config.name
+        yield f"{name}: keys that only training uses are ignored: {', '.join(config.ignored)}"
+    num_buckets = len(inputs.all_buckets())
+    for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
+        if len(files) < num_buckets:
+            yield f"{path}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
     featurized = sorted(name for name, entity in config.entities.items() if entity.featurized)
     if featurized and config.num_uniform_negs and config.pbg_semantics:
         yield (

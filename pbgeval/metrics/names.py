@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from pbgeval.ranking import RANK_TYPE_SYNONYMS
 
-SIDES = ("head", "tail", "both")
+SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
 
 SYNONYMS = {
     "arithmetic_mean_rank": "mean_rank",
@@ -41,7 +41,7 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
         UnknownMetricError: nothing of that name; the message names the nearest.
     """
     parts = name.strip().lower().split(".")
-    side = parts.pop(0) if parts[0] in SIDES else "both"
+    side = SIDES[parts.pop(0)] if parts[0] in SIDES else "both"
     rank_type = RANK_TYPE_SYNONYMS[parts.pop(0)].value if parts and parts[0] in RANK_TYPE_SYNONYMS else headline
     metric = "_at_".join(parts) if len(parts) == 2 else ".".join(parts)
     metric = SYNONYMS.get(metric, metric)
@@ -53,4 +53,8 @@ def resolve(name: str, headline: str, keys: Collection[str]) -> str:
     known = sorted({*keys, *SYNONYMS, *(known_key.rpartition(".")[2] for known_key in keys)})
     nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(key, known, n=3)
     advice = f"; nearest: {', '.join(nearest)}" if nearest else ""
+    if metric == "loss":
+        advice = "; set compute_loss = True"
+    if hits:
+        advice = f"; add {hits[1]} to hits_at{advice}"
     raise UnknownMetricError(f"no metric '{name}' in this report{advice}")

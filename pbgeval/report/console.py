@@ -58,7 +58,7 @@ class ConsoleObserver:
         self._line(
             f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges:,} edges in {seconds:.1f} s, "
             f"{edges / max(seconds, 1e-9):,.0f} edges/s, MRR {weighted / max(edges, 1):.4f}; "
-            f"{100 * unit.edges_done / max(unit.edges_total, 1):.0f} % done"
+            f"{100 * unit.edges_done // max(unit.edges_total, 1)} % done"
         )
 
     def warn(self, message: str) -> None:

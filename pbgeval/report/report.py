@@ -49,13 +49,13 @@ class Report:
         return json.dumps(self.document, sort_keys=True, indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def read(cls, folder: Path) -> Report:
+    def read(cls, folder: Path | str) -> Report:
         """Read a result back from its output directory.
 
         Raises:
             OutputError: there is no metrics.json, or it is not one of ours.
         """
-        path = folder / "metrics.json"
+        path = Path(folder) / "metrics.json"
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -67,4 +67,4 @@ class Report:
         version = document["schema_version"]
         if version != SCHEMA_VERSION:
             raise OutputError(f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}")
-        return cls(document, path=folder)
+        return cls(document, path=Path(folder))

@@ -53,4 +53,4 @@ def _cell(report: Report, key: str) -> str:
         return "-"
     text = f"{value:,.2f}" if key.endswith(("mean_rank", "loss")) else f"{value:.4f}"
     interval = report.intervals.get(key)
-    return text if interval is None else f"{text} ±{interval['standard_error']:.4f}"
+    return text if interval is None else f"{text} ±{interval['standard_error']:.1g}"

@@ -135,7 +135,7 @@ def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
 
     done = run_command(case, "--workers", "1", "--output", "output")
     warnings = [line for line in done.faults if line.startswith("warning: ")]
-    assert ["warning: eval: keys that only training uses are ignored: lr, num_epochs"] == [
+    assert ["warning: eval.py: keys that only training uses are ignored: lr, num_epochs"] == [
         re.sub("(num_epochs), (lr)$", r"\2, \1", line) for line in warnings
     ]
 
@@ -400,3 +400,28 @@ def golden(reference_path: Path, tmp_path: Path) -> Callable[[str], Path]:
         return Path(shutil.copytree(reference_path / "golden" / name, tmp_path / name))
 
     return copied
+
+
+def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None:
+    case.edges(0, 1).unlink()
+
+    done = run_command(case, "--workers", "1", "--output", "output")
+
+    assert 0 == done.status
+    assert [f"warning: {case.root / 'edges'}: 1 of 4 buckets have no file and count as empty"] == [
+        line for line in done.faults if line.startswith("warning: ")
+    ]
+
+
+def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
+    script = case.root / "script.py"
+    script.write_text(
+        "from pbgeval import RunOptions, evaluate, load_config\n"
+        f"evaluate(load_config({str(case.config)!r}), RunOptions(output='output', workers=2))\n"
+    )
+
+    done = subprocess.run([sys.executable, script], cwd=case.root, capture_output=True, text=True, check=False)
+
+    assert 0 != done.returncode
+    assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
+    assert not (case.root / "output").exists()

@@ -67,7 +67,7 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
 
     assert 0 == again.status
     assert first.out == again.out
-    assert "" == again.err
+    assert "warning: output: finished before, nothing was computed; --overwrite computes it again\n" == again.err
 
 
 def test_a_finished_run_is_silent_when_quiet(case: TinyCase) -> None:

@@ -52,11 +52,23 @@ def test_the_headline_is_the_rank_type_of_a_bare_name():
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("mmr", "mrr"), ("mean_reciprocal_rnk", "mean_reciprocal_rank"), ("hits_at_11", "hits_at_1"), ("acu", "auc")],
+    [("mmr", "mrr"), ("mean_reciprocal_rnk", "mean_reciprocal_rank"), ("acu", "auc")],
 )
 def test_an_unknown_name_suggests_the_nearest(name, nearest):
     with pytest.raises(UnknownMetricError, match=f"no metric '{name}' in this report; nearest: .*{nearest}"):
         resolve(name, "realistic", KEYS)
+
+
+def test_a_cutoff_or_loss_that_was_not_computed_says_how_to_get_it():
+    with pytest.raises(UnknownMetricError, match="add 11 to hits_at; nearest: .*hits_at_1"):
+        resolve("hits_at_11", "realistic", KEYS)
+    with pytest.raises(UnknownMetricError, match="set compute_loss = True"):
+        resolve("loss", "realistic", ["both.auc"])
+
+
+def test_the_hidden_side_names_head_and_tail():
+    assert "head.realistic.mean_reciprocal_rank" == resolve("lhs.mrr", "realistic", KEYS)
+    assert "tail.realistic.mean_reciprocal_rank" == resolve("rhs.mrr", "realistic", KEYS)
 
 
 @pytest.mark.parametrize("name", ["", "head", "head.best", "."])
