@@ -60,7 +60,7 @@ def test_an_unknown_name_suggests_the_nearest(name, nearest):
 
 
 def test_a_cutoff_or_loss_that_was_not_computed_says_how_to_get_it():
-    with pytest.raises(UnknownMetricError, match="add 11 to hits_at; nearest: .*hits_at_1"):
+    with pytest.raises(UnknownMetricError, match=r"add 11 to hits_at; nearest: .*hits_at_1"):
         resolve("hits_at_11", "realistic", KEYS)
     with pytest.raises(UnknownMetricError, match="set compute_loss = True"):
         resolve("loss", "realistic", ["both.auc"])
