@@ -33,9 +33,8 @@ from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 class RunOptions:
     """How this run is carried out; none of it changes a number."""
 
-    output: Path | None = field(
-        default=None, converter=optional(Path)
-    )  # default: results/<config name>-<digest> in the working directory
+    # default: results/<config name>-<digest> in the working directory
+    output: Path | None = field(default=None, converter=optional(Path))
     workers: int | None = None  # local processes; default: as many as cores, the config's `workers` and units allow
     device: str = "auto"  # auto, cpu or cuda
     overwrite: bool = False  # replace another run's output

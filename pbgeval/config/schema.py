@@ -251,6 +251,12 @@ class EvalConfig:
 
         return RANK_TYPE_SYNONYMS[self.rank_type].value
 
+    @property
+    def used_entity_types(self) -> list[str]:
+        """The entity types that relations name, in the order of `entities`; no other type's files are read."""
+        used = {entity_type for relation in self.relations for entity_type in (relation.lhs, relation.rhs)}
+        return [name for name in self.entities if name in used]
+
     def candidates_of(self, relation: RelationSchema) -> str:
         """Who competes with the true entity in queries of the relation: sampled, partition or all."""
         if self.candidates is not None:

@@ -36,20 +36,19 @@ def read_relations(
     path = model_path(Path(config.checkpoint_path), version)
     faults: list[str] = []
     relations = []
+    dtype = PRECISIONS[config.precision]
     for index, schema in enumerate(config.relations):
         parameters: dict[Side, Parameters] = {}
         for side in Side if config.dynamic_relations else (Side.RHS,):
             try:
                 read = _operator_of(config, model, index, side, num_relations, path)
-                dtype = PRECISIONS[config.precision]
                 parameters[side] = {name: value.to(device, dtype) for name, value in read.items()}
             except StorageError as error:
                 faults.extend(error.faults)
         relations.append(_relation(config, schema, parameters))
     globals_ = {}
     if config.global_emb:
-        used = {entity_type for relation in config.relations for entity_type in (relation.lhs, relation.rhs)}
-        for entity_type in sorted(used):
+        for entity_type in config.used_entity_types:
             vector = global_embedding(model, entity_type, config.dimension_of(entity_type))
             if vector is None:
                 faults.append(

@@ -114,11 +114,9 @@ def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **na
 
 
 def _partitions(config: EvalConfig) -> Iterable[tuple[str, int]]:
-    used = {entity_type for relation in config.relations for entity_type in (relation.lhs, relation.rhs)}
-    for entity_type, schema in config.entities.items():
-        if entity_type in used:
-            for partition in range(schema.num_partitions):
-                yield entity_type, partition
+    for entity_type in config.used_entity_types:
+        for partition in range(config.entities[entity_type].num_partitions):
+            yield entity_type, partition
 
 
 def _open_partition(config: EvalConfig, entity_type: str, partition: int, version: int) -> EmbeddingFile:

@@ -42,11 +42,3 @@ class SparseCounts:
 
     def __add__(self, other: SparseCounts) -> SparseCounts:
         return SparseCounts.sum([self, other])
-
-    def to_tensor(self) -> Tensor:
-        """Return an int64 tensor (2, n) that `from_tensor` reads."""
-        return torch.from_numpy(np.stack([self.keys, self.counts]).astype(np.int64))
-
-    @classmethod
-    def from_tensor(cls, table: Tensor) -> SparseCounts:
-        return cls(table[0].numpy(), table[1].numpy())
