@@ -57,7 +57,7 @@ def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Ob
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
     output = OutputDirectory(options.output or Path("results") / f"{config.name}-{digest_of(provenance)[:8]}")
-    work = Work(inputs, protocol, provenance, options.device, observer, started)
+    work = Work(inputs, protocol, provenance, options.device, observer, started, output.path)
     if is_worker_of_a_group():
         return _evaluate_in_group(work, options, output)
     for message in things_to_know(inputs):

@@ -7,13 +7,18 @@ Tensor names end in their letters, one per dimension:
     E edges              K cut-offs          G groups of statistics
 
 An edge is (lhs, rel, rhs). A query is an edge with one side hidden: `Side.LHS` hides the left entity
-(PyKEEN's *head* prediction), `Side.RHS` the right one (*tail*).
+(PyKEEN's *head* prediction), `Side.RHS` the right one (*tail*). A query's key is what is left of it: side, relation,
+and the known entity; queries with one key have one query vector and one set of known answers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
+
+import numpy as np
+from attrs import field, frozen
 
 T = TypeVar("T")
 
@@ -59,3 +64,52 @@ class WorkUnit(NamedTuple):
     @property
     def num_edges(self) -> int:
         return self.stop - self.start
+
+
+@frozen(eq=False)
+class EntityNumbering:
+    """Numbers all entities of all types and partitions through: (type, partition, row) <-> one integer.
+
+    A *slot* is one partition of one type; its entities have consecutive numbers. Where several partitions rank
+    together, an entity is its number, so nothing downstream needs to know how the graph is partitioned.
+    """
+
+    slots: tuple[tuple[str, int], ...]  # (entity type, partition), partitions of a type next to each other
+    boundaries: np.ndarray  # int64 (slots + 1): the first number of each slot, and the number of all entities
+    _offsets: dict[tuple[str, int], int] = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_offsets", dict(zip(self.slots, self.boundaries.tolist(), strict=False)))
+
+    @classmethod
+    def of_sizes(cls, sizes: Mapping[tuple[str, int], int]) -> EntityNumbering:
+        """Number the rows of each (type, partition), types by name and partitions in order."""
+        slots = tuple(sorted(sizes))
+        return cls(slots, np.cumsum([0, *(sizes[slot] for slot in slots)], dtype=np.int64))
+
+    @property
+    def num_entities(self) -> int:
+        """The number of entities of all types: one more than the largest number."""
+        return int(self.boundaries[-1])
+
+    def offset(self, entity_type: str, partition: int) -> int:
+        """Return the number of row 0 of a partition."""
+        return self._offsets[entity_type, partition]
+
+    def range_of_slot(self, slot: int) -> tuple[int, int]:
+        """Return the first number of a slot and one past its last."""
+        return int(self.boundaries[slot]), int(self.boundaries[slot + 1])
+
+    def range_of_type(self, entity_type: str) -> tuple[int, int]:
+        """Return the first number of a type and one past its last."""
+        slots = [slot for slot, (of_type, _) in enumerate(self.slots) if of_type == entity_type]
+        return int(self.boundaries[slots[0]]), int(self.boundaries[slots[-1] + 1])
+
+    def slot_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the slot of each entity."""
+        return np.searchsorted(self.boundaries, numbers, "right") - 1
+
+    def place_of(self, number: int) -> tuple[str, int, int]:
+        """Return (type, partition, row) of one entity."""
+        slot = int(np.searchsorted(self.boundaries, number, "right")) - 1
+        return (*self.slots[slot], number - int(self.boundaries[slot]))

@@ -32,6 +32,9 @@ class Observer(Protocol):
     def unit_finished(self, unit: UnitReport) -> None:
         """One more unit is done."""
 
+    def candidates_done(self, done: int, total: int) -> None:
+        """So many of this process's candidate rows have met all queries (`candidates = "all"`)."""
+
     def warn(self, message: str) -> None:
         """Something the user should know that is not an error."""
 
@@ -52,4 +55,7 @@ class Silence:
         pass
 
     def finished(self) -> None:
+        pass
+
+    def candidates_done(self, done: int, total: int) -> None:
         pass

@@ -64,6 +64,10 @@ class RankCounts:
     def cpu(self) -> RankCounts:
         return RankCounts(self.better_Q.cpu(), self.tied_Q.cpu(), self.competing_Q.cpu())
 
+    def of(self, query: Tensor) -> RankCounts:
+        """Return the counts of some of the queries."""
+        return RankCounts(self.better_Q[query], self.tied_Q[query], self.competing_Q[query])
+
     def doubled_rank(self, rank_type: RankType) -> Tensor:
         """Return twice the rank of each query, an int64 tensor (Q,): realistic ranks may be half-integral."""
         doubled_optimistic_Q = 2 + 2 * self.better_Q
@@ -71,3 +75,43 @@ class RankCounts:
             return doubled_optimistic_Q
         ties = 1 if rank_type is RankType.REALISTIC else 2
         return doubled_optimistic_Q + ties * self.tied_Q
+
+
+@frozen(eq=False)
+class QueryCounts:
+    """What a block of candidates says about each query, with and without the known answers."""
+
+    raw: RankCounts  # all competitors
+    known: RankCounts  # the known answers among them, which do not compete in filtered figures
+
+    @property
+    def filtered(self) -> RankCounts:
+        """The competitors that are not known answers."""
+        return RankCounts(
+            self.raw.better_Q - self.known.better_Q,
+            self.raw.tied_Q - self.known.tied_Q,
+            self.raw.competing_Q - self.known.competing_Q,
+        )
+
+    def __add__(self, other: QueryCounts) -> QueryCounts:
+        """Add the counts of another, disjoint block of candidates for the same queries."""
+        return QueryCounts(self.raw + other.raw, self.known + other.known)
+
+    @classmethod
+    def unfiltered(cls, raw: RankCounts) -> QueryCounts:
+        """Return counts where no answer is known."""
+        return cls(raw, RankCounts.zero(raw.better_Q.numel(), raw.better_Q.device))
+
+    @classmethod
+    def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
+        """Join the counts of disjoint sets of queries."""
+        return cls(
+            RankCounts.concatenate([part.raw for part in parts]), RankCounts.concatenate([part.known for part in parts])
+        )
+
+    def cpu(self) -> QueryCounts:
+        return QueryCounts(self.raw.cpu(), self.known.cpu())
+
+    def of(self, query: Tensor) -> QueryCounts:
+        """Return the counts of some of the queries."""
+        return QueryCounts(self.raw.of(query), self.known.of(query))

@@ -73,9 +73,9 @@ class ChunkBlock:
     first_word: int  # address of the first chunk's draws; the next chunk's follow at once
 
 
-def group_by_relation(rel_E: Tensor) -> list[RelationGroup]:
-    """Return a group per relation, rows in file order within each."""
-    order_E = torch.argsort(rel_E, stable=True)
+def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
+    """Return a group per relation of the rows named, in file order within each."""
+    order_E = rows_E[torch.argsort(rel_E[rows_E], stable=True)]
     relations, counts = torch.unique_consecutive(rel_E[order_E], return_counts=True)
     parts = torch.split(order_E, counts.tolist())
     return [RelationGroup(relation, rows_E) for relation, rows_E in zip(relations.tolist(), parts, strict=True)]

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pbgeval.candidates.ranges import concatenated_ranges
+
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tuple[Tensor, Tensor]:
     """Return (query, candidate) of every copy of a query's true entity in its chunk's list, ordered by query.
@@ -33,7 +35,7 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
     queries = np.flatnonzero(entry < num_queries)
     begin_of, length_of = begin_of[queries], length_of[queries]
     query_member = np.repeat(queries, length_of)
-    candidate_member = _ranges(begin_of, length_of)
+    candidate_member = concatenated_ranges(begin_of, length_of)
     candidate = entry[candidate_member] - (0 if num_batch else num_queries)
     kept = (candidate_member != query_member) & (candidate >= 0)
     query = (chunk[query_member] * num_queries + entry[query_member])[kept]
@@ -54,10 +56,3 @@ def _repeated_entries(entries_BM: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     repeated_BM[:, :-1] |= equal_BM
     row, at = np.nonzero(repeated_BM)
     return row, values_BM[row, at], packed_BM[row, at] & ((1 << position_bits) - 1)
-
-
-def _ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Concatenate range(begin, begin + length) of each pair."""
-    before = np.r_[0, np.cumsum(lengths)]
-    shifts: np.ndarray = np.repeat(begins - before[:-1], lengths)
-    return shifts + np.arange(before[-1], dtype=np.int64)

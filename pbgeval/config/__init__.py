@@ -3,6 +3,7 @@
 from pbgeval.config.explain import help_config
 from pbgeval.config.loading import check_config, load_config
 from pbgeval.config.provenance import numeric_settings
+from pbgeval.config.relation_groups import read_relation_groups
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "help_config",
     "load_config",
     "numeric_settings",
+    "read_relation_groups",
 ]

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
+from pbgeval.config.checks_of_competition import COMPETITION_CHECKS
+from pbgeval.config.checks_of_output import OUTPUT_CHECKS
 from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
-from pbgeval.config.schema import PRECISIONS, EvalConfig, RelationSchema
+from pbgeval.config.schema import PRECISIONS, TYPE_CONSTRAINTS, EvalConfig
 
 Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
 
@@ -24,6 +26,8 @@ _MINIMA: Mapping[str, int] = {
     "workers": 1,
     "dimension": 1,
     "margin": 0,
+    "sample_edges": 1,
+    "save_topk": 1,
 }
 _ENTITIES: KeyPath = ("entities",)
 
@@ -42,6 +46,8 @@ def _ranges(config: EvalConfig) -> Iterator[Fault]:
             yield Fault((key,), f"expected {kind} >= {minimum}, got {value}")
     if config.max_norm is not None and config.max_norm <= 0:
         yield Fault(("max_norm",), f"expected a number > 0 or None, got {config.max_norm}")
+    if config.target_error is not None and config.target_error <= 0:
+        yield Fault(("target_error",), f"expected a number > 0 or None, got {config.target_error}")
     if not 0 <= config.seed < 2**63:
         yield Fault(("seed",), f"expected an int >= 0 and < 2**63, got {config.seed}")
     if not config.hits_at:
@@ -72,6 +78,8 @@ def _names(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("candidates",), not_one_of(policies, config.candidates))
     if config.precision not in PRECISIONS:
         yield Fault(("precision",), not_one_of(PRECISIONS, config.precision))
+    if config.type_constraint not in TYPE_CONSTRAINTS:
+        yield Fault(("type_constraint",), not_one_of(TYPE_CONSTRAINTS, config.type_constraint))
     for index, relation in enumerate(config.relations):
         if relation.operator not in OPERATORS:
             yield Fault(("relations", index, "operator"), not_one_of(sorted(OPERATORS), relation.operator))
@@ -140,24 +148,6 @@ def _sides(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("disable_rhs_negs",), message, (("disable_lhs_negs",),))
 
 
-def _sampling(config: EvalConfig) -> Iterator[Fault]:
-    batch, uniform = config.num_batch_negs, config.num_uniform_negs
-    if batch > 0 and config.batch_size > 0 and config.batch_size % batch:
-        message = f"must be a multiple of num_batch_negs ({batch}), got {config.batch_size}"
-        yield Fault(("batch_size",), message, (("num_batch_negs",),))
-    if batch != 0 or uniform != 0:
-        return
-    for index, relation in enumerate(config.relations):
-        if config.candidates_of(relation) == "sampled":
-            message = (
-                f"expected an int >= 1, or num_uniform_negs >= 1, as relations[{index}] is ranked against sampled"
-                " candidates, got 0 for both; or set all_negs = True or candidates = 'partition'"
-            )
-            involved: tuple[KeyPath, ...] = (("num_uniform_negs",), ("relations", index, "all_negs"), ("candidates",))
-            yield Fault(("num_batch_negs",), message, involved)
-            return
-
-
 def _dimension(config: EvalConfig, entity_type: str) -> int | None:
     entity = config.entities.get(entity_type)
     return config.dimension if entity is None or entity.dimension is None else entity.dimension
@@ -203,54 +193,6 @@ def _dimensions_of_relations(config: EvalConfig) -> Iterator[Fault]:
             yield Fault(("relations", index, "operator"), message, involved)
 
 
-def _pbg_semantics(config: EvalConfig) -> Iterator[Fault]:
-    if config.pbg_semantics and config.workers is None:
-        message = (
-            "required with pbg_semantics = True: PBG cuts each bucket into that many slices before it draws chunks,"
-            " so the number is part of its protocol; set the one that PBG ran with (its default is the core count)"
-        )
-        yield Fault(("workers",), message, (("pbg_semantics",),))
-
-
-def _loss(config: EvalConfig) -> Iterator[Fault]:
-    if config.compute_loss and config.candidates == "all":
-        message = (
-            "expected False with candidates = 'all', got True; PBG's loss is defined on one partition's candidates"
-        )
-        yield Fault(("compute_loss",), message, (("candidates",),))
-
-
-def _featurized(config: EvalConfig) -> Iterator[Fault]:
-    """Featurized entities can only be candidates as entities of the other edges of a chunk."""
-    sampled: dict[str, tuple[KeyPath, ...]] = {}
-    for index, relation in enumerate(config.relations):
-        for name in _candidate_types(config, relation):
-            if name not in config.entities or not config.entities[name].featurized:
-                continue
-            involved: tuple[KeyPath, ...] = (("candidates",), ("entities", name, "featurized"))
-            if config.candidates_of(relation) == "sampled":
-                sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))
-            else:
-                key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
-                expected = "'sampled'" if config.candidates else "False"
-                found = show(config.candidates or True)
-                message = f"expected {expected}, as entity type {name!r} is featurized, got {found}"
-                yield Fault(key, message, involved)
-    for name, involved in sampled.items():
-        if config.num_batch_negs == 0:
-            message = f"expected an int >= 1, as entity type {name!r} is featurized and has no other candidates, got 0"
-            yield Fault(("num_batch_negs",), message, involved)
-        if config.num_uniform_negs > 0 and not config.pbg_semantics:
-            message = f"expected 0, as entity type {name!r} is featurized, got {config.num_uniform_negs}"
-            yield Fault(("num_uniform_negs",), message, (*involved, ("pbg_semantics",)))
-
-
-def _candidate_types(config: EvalConfig, relation: RelationSchema) -> list[str]:
-    """The entity types on the sides of a relation that are hidden in some query."""
-    sides = ((relation.lhs, config.disable_lhs_negs), (relation.rhs, config.disable_rhs_negs))
-    return list(dict.fromkeys(entity_type for entity_type, is_disabled in sides if not is_disabled))
-
-
 CHECKS: tuple[Check, ...] = (
     _ranges,
     _names,
@@ -260,10 +202,8 @@ CHECKS: tuple[Check, ...] = (
     _relations,
     _dynamic_relations,
     _sides,
-    _sampling,
     _dimensions,
     _dimensions_of_relations,
-    _pbg_semantics,
-    _loss,
-    _featurized,
+    *COMPETITION_CHECKS,
+    *OUTPUT_CHECKS,
 )

@@ -1,9 +1,9 @@
-"""Paths as a config gives them -> absolute paths of directories that exist."""
+"""Paths as a config gives them -> absolute paths of directories and files that exist."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -15,6 +15,8 @@ from pbgeval.config.schema import EvalConfig
 
 # A base directory, and what it is called in a fault.
 WORKING_DIRECTORY, CONFIG_FOLDER = "the working directory", "the config's folder"
+
+_IS: Mapping[str, Callable[[str], bool]] = {"directory": os.path.isdir, "file": os.path.isfile}
 
 
 @frozen
@@ -34,26 +36,34 @@ class Bases:
 def resolve_paths(
     config: EvalConfig, bases: Bases, overrides: Sequence[Override]
 ) -> tuple[EvalConfig, tuple[Fault, ...]]:
-    """Make the paths of directories to read absolute.
+    """Make the paths of what is to be read absolute.
 
     Returns:
-        The config with absolute paths, and a fault for each directory that was not found.
+        The config with absolute paths, and a fault for each directory or file that was not found.
     """
     faults: list[Fault] = []
 
-    def absolute(path: KeyPath, value: str) -> str:
+    def absolute(path: KeyPath, value: str, what: str = "directory") -> str:
         tried = list(_places(value, bases.of(path, overrides)))
         for place, _ in tried:
-            if os.path.isdir(place):
+            if _IS[what](place):
                 return place
-        faults.append(Fault(path, _not_found(value, tried)))
+        faults.append(Fault(path, _not_found(what, value, tried)))
         return value
 
+    def each(key: str, values: Sequence[str]) -> list[str]:
+        return [absolute((key, index), value) for index, value in enumerate(values)]
+
+    given, groups = config.candidate_path, config.relation_groups
     resolved = attrs.evolve(
         config,
         entity_path=absolute(("entity_path",), config.entity_path),
-        edge_paths=[absolute(("edge_paths", index), value) for index, value in enumerate(config.edge_paths)],
+        edge_paths=each("edge_paths", config.edge_paths),
         checkpoint_path=absolute(("checkpoint_path",), config.checkpoint_path),
+        filter_paths=each("filter_paths", config.filter_paths),
+        train_paths=each("train_paths", config.train_paths),
+        candidate_path=None if given is None else absolute(("candidate_path",), given),
+        relation_groups=None if groups is None else absolute(("relation_groups",), groups, "file"),
     )
     return resolved, tuple(faults)
 
@@ -70,10 +80,10 @@ def _places(value: str, bases: Sequence[tuple[Path, str]]) -> Iterator[tuple[str
             yield place, "" if os.path.isabs(value) else f" (in {label})"
 
 
-def _not_found(value: str, tried: Sequence[tuple[str, str]]) -> str:
+def _not_found(what: str, value: str, tried: Sequence[tuple[str, str]]) -> str:
     if not tried:
-        return f"expected a directory, got {show(value)}"
+        return f"expected a {what}, got {show(value)}"
     if len(tried) == 1:
         place, label = tried[0]
-        return f"expected a directory; {place}{label} {'is none' if os.path.exists(place) else 'does not exist'}"
-    return f"expected a directory; found none at {' nor at '.join(place + label for place, label in tried)}"
+        return f"expected a {what}; {place}{label} {'is none' if os.path.exists(place) else 'does not exist'}"
+    return f"expected a {what}; found none at {' nor at '.join(place + label for place, label in tried)}"

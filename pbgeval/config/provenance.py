@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 from pbgeval.config.schema import EvalConfig
+
+_MOST_NAMES = 100  # that the settings list one by one
 
 
 def numeric_settings(config: EvalConfig) -> dict[str, object]:
@@ -10,9 +15,10 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
 
     The digest of a run covers this dict (and the data), so two configs that give the same dict must give the same
     numbers on the same data, and what cannot change a number must stay out: no paths, no names of relations, nothing
-    of training, output or memory. `workers` and `batch_size` count only under `pbg_semantics`, sampling only where a
-    relation is sampled, the loss only if it is computed. Values are as decided, not as written: candidates per
-    relation, dimension per entity type, the headline's rank type. A key of `NOT_BUILT` enters when it is built.
+    of training, files per edge or memory. `workers` and `batch_size` count only under `pbg_semantics`, sampling only
+    where a relation is sampled, the loss only if it is computed, names only as a set. Values are as decided, not as
+    written: candidates per relation, dimension per entity type, the headline's rank type. What names stand for and
+    what files hold is for the digests of the data. A key of `NOT_BUILT` enters when it is built.
     """
     settings: dict[str, object] = {
         "entities": {
@@ -37,6 +43,16 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
         "hits_at": sorted(set(config.hits_at)),
         "pbg_semantics": config.pbg_semantics,
         "compute_loss": config.compute_loss,
+        "filtered": config.filtered,
+        "type_constraint": config.type_constraint,
+        "restrict_entities": _set_of_names(config.restrict_entities),
+        "restrict_relations": _set_of_names(config.restrict_relations),
+        "head_candidates": _set_of_names(config.head_candidates),
+        "tail_candidates": _set_of_names(config.tail_candidates),
+        "sample_edges": config.sample_edges,
+        "target_error": config.target_error,
+        "target_metric": None if config.target_error is None else config.target_key,
+        "breakdowns": sorted(set(config.breakdowns)),
     }
     if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
         settings["num_batch_negs"] = config.num_batch_negs
@@ -58,9 +74,19 @@ def _relations(config: EvalConfig) -> list[dict[str, object]]:
             "lhs": relation.lhs,
             "rhs": relation.rhs,
             "operator": relation.operator,
-            "candidates": config.candidates_of(relation),
+            "candidates": "given" if config.candidate_path is not None else config.candidates_of(relation),
         }
         if config.compute_loss:
             settings["weight"] = relation.weight
         relations.append(settings)
     return relations
+
+
+def _set_of_names(names: list[str] | None) -> list[str] | dict[str, object] | None:
+    """The names, each once and in order; of many, which would fill a report, their number and a digest."""
+    if names is None:
+        return None
+    distinct = sorted(set(names))
+    if len(distinct) <= _MOST_NAMES:
+        return distinct
+    return {"count": len(distinct), "sha256": hashlib.sha256(json.dumps(distinct).encode()).hexdigest()}

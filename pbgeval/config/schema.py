@@ -12,29 +12,18 @@ from pathlib import Path
 from attrs import field, frozen
 
 from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key
+from pbgeval.config.memory import parse_memory
 from pbgeval.errors import ConfigError
 
 PRECISIONS = ("float32", "float64", "certified")
+TYPE_CONSTRAINTS = ("schema", "observed")
+BREAKDOWNS = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
+TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
 # Keys that are accepted only with these values refused: () means everything but the default.
 # Building a feature means deleting its row.
 NOT_BUILT: Mapping[str, tuple[object, ...]] = {
-    "candidates": ("all",),
-    "filter_paths": (),
-    "train_paths": (),
-    "restrict_entities": (),
-    "restrict_relations": (),
-    "type_constraint": (),
-    "candidate_path": (),
-    "breakdowns": (),
-    "relation_groups": (),
     "precision": ("certified",),
-    "sample_edges": (),
-    "target_error": (),
-    "target_metric": (),
-    "save_ranks": (),
-    "save_topk": (),
-    "max_memory": (),
     "metrics": (),
     "preset": (),
     "model": (),
@@ -162,10 +151,25 @@ class EvalConfig:
     )
     restrict_entities: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "Evaluate only edges among these entities: names or type:partition:row."),
+        metadata=about(
+            EVALUATION, "Evaluate only edges among these entities, which alone compete: names or type:partition:row."
+        ),
     )
     restrict_relations: list[str] | None = field(
-        default=None, metadata=about(EVALUATION, "Evaluate only edges of these relations.")
+        default=None,
+        metadata=about(EVALUATION, "Evaluate only edges of these relations: names, or an index where names do not do."),
+    )
+    head_candidates: list[str] | None = field(
+        default=None,
+        metadata=about(
+            EVALUATION,
+            "Only these entities compete in head queries (left-hand entity hidden): names or type:partition:row. "
+            "A query whose true entity is not among them is counted, not ranked.",
+        ),
+    )
+    tail_candidates: list[str] | None = field(
+        default=None,
+        metadata=about(EVALUATION, "Only these entities compete in tail queries; otherwise as head_candidates."),
     )
     type_constraint: str = key(
         "schema",
@@ -173,18 +177,24 @@ class EvalConfig:
         "Candidates of a relation: schema (all of its entity type) or observed (those seen there in a known edge).",
     )
     candidate_path: str | None = key(
-        None, EVALUATION, "Directory of given candidates per edge (candidates_LHS_RHS.h5)."
+        None,
+        EVALUATION,
+        "Directory of given candidates per edge (candidates_LHS_RHS.h5, in a folder per edge path if there are "
+        "several: 0, 1, ...). Only they compete.",
     )
     precision: str = key("float32", EVALUATION, "Arithmetic of scores: float32, float64 or certified.")
     sample_edges: int | None = key(None, EVALUATION, "Evaluate a random sample of this many edges, with error bars.")
     target_error: float | None = key(
-        None, EVALUATION, "Sample edges until the standard error of target_metric is this small."
+        None, EVALUATION, "Sample edges until half the width of target_metric's 95 % interval is this small."
     )
     target_metric: str | None = key(
-        None, EVALUATION, "The metric of target_error. Unset: the headline mean reciprocal rank."
+        None,
+        EVALUATION,
+        "The metric of target_error: mean_rank, mean_reciprocal_rank, hits_at_K or query_auc, with side and rank type "
+        "in front if wanted. Unset: the headline mean reciprocal rank.",
     )
     max_memory: str | None = key(
-        None, EVALUATION, "Memory per worker such as 1.5GB; changes block sizes, never numbers."
+        None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
     )
     taxonomy_path: str | None = key(None, EVALUATION, "Hierarchy of entity types, for graded gains.")
     type_relations: list[str] | None = field(
@@ -197,10 +207,15 @@ class EvalConfig:
     )
     preset: str | None = key(None, OUTPUT, "Report exactly as a benchmark does: ogb.")
     breakdowns: list[str] = field(
-        factory=list, metadata=about(OUTPUT, "Tables of metrics per group, such as relation or entity_types.")
+        factory=lambda: ["relation"],
+        metadata=about(
+            OUTPUT,
+            "Tables of metrics per group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
+            "groups. cardinality and the frequencies need train_paths, groups needs relation_groups.",
+        ),
     )
     relation_groups: str | None = key(
-        None, OUTPUT, "JSON file of named groups of relations, for the breakdown `groups`."
+        None, OUTPUT, "JSON file of named groups of relations ({NAME: [RELATION, ...]}), for the breakdown groups."
     )
     save_ranks: bool = key(False, OUTPUT, "Write the rank counts of every query.")
     save_topk: int | None = key(None, OUTPUT, "Write this many best candidates of every query.")
@@ -252,13 +267,54 @@ class EvalConfig:
         return RANK_TYPE_SYNONYMS[self.rank_type].value
 
     @property
+    def filtered(self) -> bool:
+        """Whether known edges are read, so that filtered figures stand beside the raw ones."""
+        return bool(self.filter_paths or self.train_paths)
+
+    @property
+    def max_memory_bytes(self) -> int | None:
+        """`max_memory` in bytes; None if it is unset.
+
+        Raises:
+            ConfigError: If it is not an amount of memory.
+        """
+        return None if self.max_memory is None else parse_memory(self.max_memory)
+
+    @property
+    def target_keys(self) -> frozenset[str]:
+        """The keys of the report that `target_metric` may mean: those of the enabled sides that have intervals."""
+        from pbgeval.ranking import RankType  # here: see `headline`
+
+        disabled = {"head": self.disable_lhs_negs, "tail": self.disable_rhs_negs}
+        sides = [side for side in ("head", "tail", "both") if not disabled.get(side)]
+        metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
+        ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}
+        return frozenset(ranked | {f"{side}.query_auc" for side in sides})
+
+    @property
+    def target_key(self) -> str:
+        """The key of the report that `target_metric` means.
+
+        Raises:
+            pbgeval.metrics.names.UnknownMetricError: If it means none of `target_keys`.
+        """
+        from pbgeval.metrics.names import resolve  # here: see `headline`
+
+        return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, self.target_keys)
+
+    @property
     def used_entity_types(self) -> list[str]:
         """The entity types that relations name, in the order of `entities`; no other type's files are read."""
         used = {entity_type for relation in self.relations for entity_type in (relation.lhs, relation.rhs)}
         return [name for name in self.entities if name in used]
 
     def candidates_of(self, relation: RelationSchema) -> str:
-        """Who competes with the true entity in queries of the relation: sampled, partition or all."""
+        """Who competes with the true entity in queries of the relation: sampled, partition or all.
+
+        Given lists (`candidate_path`) may name entities of any partition, so they count as a part of all.
+        """
+        if self.candidate_path is not None:
+            return "all"
         if self.candidates is not None:
             return self.candidates
         return "partition" if relation.all_negs else "sampled"

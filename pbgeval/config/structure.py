@@ -26,7 +26,7 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from pbgeval.config.faults import Fault, KeyPath, is_within, show, unknown_key, wrong_type
 from pbgeval.config.fields import default_of, keys_of
-from pbgeval.config.schema import NOT_BUILT, EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import NOT_BUILT, PRECISIONS, EntitySchema, EvalConfig, RelationSchema
 
 _Hook: TypeAlias = Callable[[Any, Any], Any]  # (value, type) -> value of that type
 
@@ -94,7 +94,9 @@ def _is_same(value: object, default: object) -> bool:
 
 
 def _accepted(key: str) -> str:
-    return show(default_of(keys_of(EvalConfig)[key])) if key != "candidates" else "'sampled' or 'partition'"
+    if key == "precision":
+        return " or ".join(show(name) for name in PRECISIONS if name not in NOT_BUILT[key])
+    return show(default_of(keys_of(EvalConfig)[key]))
 
 
 def _make_converter() -> Converter:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from pbgeval.config import EvalConfig
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.inputs.model import read_relations
-from pbgeval.notation import Bucket, Side, WorkUnit
+from pbgeval.inputs.restrictions import Restrictions, read_restrictions
+from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
 from pbgeval.storage.checkpoint import (
     EmbeddingFile,
     embedding_path,
@@ -36,6 +37,30 @@ class Inputs:
     num_relations: int  # as the ids in edge files have them
     buckets: tuple[dict[Bucket, BucketFile], ...]  # of each edge path; empty buckets are absent
     embeddings: dict[tuple[str, int], EmbeddingFile] = field(repr=False)  # by entity type and partition
+    known_paths: tuple[str, ...] = ()  # filter_paths and train_paths, each once
+    known_buckets: tuple[dict[Bucket, BucketFile], ...] = ()  # of each known path
+    restrictions: Restrictions = field(factory=Restrictions, repr=False)
+
+    @property
+    def numbering(self) -> EntityNumbering:
+        """The numbers of all entities that relations may touch; rows of features for featurized types."""
+        return EntityNumbering.of_sizes({key: file.num_rows for key, file in self.embeddings.items()})
+
+    @property
+    def training_buckets(self) -> list[dict[Bucket, BucketFile]]:
+        """The buckets of `train_paths`."""
+        of_path = dict(zip(self.known_paths, self.known_buckets, strict=True))
+        return [of_path[path] for path in dict.fromkeys(self.config.train_paths)]
+
+    @property
+    def candidates(self) -> set[str]:
+        """Who competes in queries of the relations: sampled, partition, all."""
+        return {self.config.candidates_of(relation) for relation in self.config.relations}
+
+    @property
+    def featurized(self) -> bool:
+        """Whether a type that relations touch is featurized."""
+        return any(self.config.entities[name].featurized for name in self.config.used_entity_types)
 
     @property
     def num_partitions(self) -> Bucket:
@@ -88,6 +113,8 @@ def open_inputs(config: EvalConfig) -> Inputs:
     for path in config.edge_paths:
         opened = _collect(faults, find_buckets, Path(path), extent.lhs, extent.rhs)
         buckets.append(opened or {})
+    known_paths = tuple(dict.fromkeys([*config.filter_paths, *config.train_paths]))
+    known = [_collect(faults, find_buckets, Path(path), extent.lhs, extent.rhs) or {} for path in known_paths]
     num_relations: int | None = len(config.relations)
     if config.dynamic_relations:
         num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
@@ -102,7 +129,8 @@ def open_inputs(config: EvalConfig) -> Inputs:
             _collect(faults, read_relations, config, version, num_relations)
     if faults or version is None or num_relations is None:
         raise StorageError(*faults)
-    return Inputs(config, version, num_relations, tuple(buckets), embeddings)
+    inputs = Inputs(config, version, num_relations, tuple(buckets), embeddings, known_paths, tuple(known))
+    return evolve(inputs, restrictions=read_restrictions(config, inputs.numbering, num_relations))
 
 
 def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
@@ -134,11 +162,12 @@ def data_digests(inputs: Inputs) -> dict[str, object]:
     """Return a digest of the content of every file that can change a number, by role, without paths."""
     checkpoint = Path(inputs.config.checkpoint_path)
     model = model_path(checkpoint, inputs.checkpoint_version)
+    known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
     return {
-        "edges": [
-            {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
-            for files in inputs.buckets
-        ],
+        "restrictions": inputs.restrictions.digest,
+        "edges": [_fingerprints(files) for files in inputs.buckets],
+        "filter": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
+        "training": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
         "embeddings": {
             f"{entity_type}_{partition}": fingerprint(
                 embedding_path(checkpoint, entity_type, partition, inputs.checkpoint_version)
@@ -147,3 +176,7 @@ def data_digests(inputs: Inputs) -> dict[str, object]:
         },
         "model": fingerprint(model) if model.exists() else None,
     }
+
+
+def _fingerprints(files: dict[Bucket, BucketFile]) -> dict[str, str]:
+    return {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from attrs import frozen
 
 from pbgeval.candidates.chunks import SampledLists
 from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.config import EvalConfig
+from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import Side, WorkUnit
+from pbgeval.notation import EntityNumbering, Side, WorkUnit
 from pbgeval.passes.auc_sampling import AucSampling
 from pbgeval.passes.settings import LossSettings, PassSettings, Relation
 from pbgeval.plan.order import best_order
@@ -19,6 +22,18 @@ from pbgeval.stats.rank_stats import StatsLayout
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
 
 
+class CandidateRange(NamedTuple):
+    """Consecutive candidates: rows of one partition."""
+
+    slot: int
+    start: int  # row in the partition
+    stop: int
+
+    @property
+    def num_rows(self) -> int:
+        return self.stop - self.start
+
+
 @frozen
 class Protocol:
     """What is evaluated and how, before any model is read; the same on every worker."""
@@ -27,8 +42,11 @@ class Protocol:
     sides: tuple[Side, ...]
     layout: StatsLayout
     auc: AucSampling
-    units: tuple[WorkUnit, ...]  # in the order that loads few partitions
+    units: tuple[WorkUnit, ...]  # in the order that loads few partitions; none where all entities compete
     groups: tuple[GroupKey, ...]
+    sweeps: bool  # all entities compete: two sweeps over the partitions
+    filtered: bool  # known edges are read
+    counts_training: bool  # a breakdown needs `train_paths`
 
     def settings(self, config: EvalConfig, num_relations: int, relations: tuple[Relation, ...]) -> PassSettings:
         """Return the settings of the passes, once the model has been read."""
@@ -53,20 +71,41 @@ def make_protocol(inputs: Inputs) -> Protocol:
         pbg_semantics=config.pbg_semantics,
         batch_size=config.batch_size,
     )
+    sweeps = CandidatePolicy.ALL.value in inputs.candidates
     sides = tuple(side for side in Side if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs))
     return Protocol(
         lists=lists,
         sides=sides,
         layout=StatsLayout(tuple(sorted(set(config.hits_at)))),
         auc=_auc_sampling(inputs, lists, sides),
-        units=tuple(_units(inputs, lists)),
+        units=() if sweeps else tuple(_units(inputs, lists)),
         groups=tuple(
             GroupKey(path_index, bucket, side)
             for path_index, files in enumerate(inputs.buckets)
             for bucket in sorted(files)
             for side in sides
         ),
+        sweeps=sweeps,
+        filtered=config.filtered,
+        counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns)),
     )
+
+
+def candidate_ranges(
+    numbering: EntityNumbering, rank_in_team: int, team_size: int, rows_per_range: int
+) -> list[CandidateRange]:
+    """Return one worker's part of all rows of all partitions, cut in ranges; every row is in one worker's part.
+
+    Rows are shared, not partitions: workers have equal parts of however few partitions there are.
+    """
+    total = numbering.num_entities
+    first, stop = total * rank_in_team // team_size, total * (rank_in_team + 1) // team_size
+    ranges = []
+    for slot in range(len(numbering.slots)):
+        low, high = numbering.range_of_slot(slot)
+        for at in range(max(low, first), min(high, stop), rows_per_range):
+            ranges.append(CandidateRange(slot, at - low, min(at + rows_per_range, high, stop) - low))
+    return ranges
 
 
 def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
@@ -97,6 +136,14 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
             if CandidatePolicy.PARTITION in policies:
                 sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
                 longest = max(longest, *sizes)
+            if CandidatePolicy.ALL in policies:
+                longest = max(longest, _largest_type(inputs))
             num_cells += file.num_edges * longest * len(sides)
             longest_list = max(longest_list, longest)
     return AucSampling.of_size(num_cells, inputs.num_edges * len(sides), longest_list)
+
+
+def _largest_type(inputs: Inputs) -> int:
+    """Return how many entities the largest type has: the most that compete in a query."""
+    ranges = [inputs.numbering.range_of_type(name) for name in inputs.config.used_entity_types]
+    return max(stop - first for first, stop in ranges)

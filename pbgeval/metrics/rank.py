@@ -1,12 +1,15 @@
-"""Rank statistics -> mean rank, mean reciprocal rank, hits at K, count.
+"""Rank statistics -> mean rank, mean reciprocal rank, hits at K, count, adjusted mean rank index.
 
 Definitions are in docs/metrics.md. Sums are integers of any size and divided once, correctly rounded.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 
+from pbgeval.notation import Side
 from pbgeval.ranking import RankType
 from pbgeval.stats.rank_stats import FRACTION_BITS, LOSS_FRACTION_BITS, RankStats
 
@@ -26,6 +29,18 @@ def rank_metrics(stats: RankStats, rank_type: RankType) -> dict[str, float | int
     return metrics
 
 
+def adjusted_mean_rank_index(stats: RankStats, rank_type: RankType) -> float | None:
+    """Return 1 - 2 sum(rank - 1) / sum(candidates - 1), the true entity among its candidates.
+
+    [-1, 1], higher is better, 0 by chance. None if no query has a competitor. Source: Berrendorf et al., "On the
+    Ambiguity of Rank-Based Evaluation of Entity Alignment or Link Prediction Methods" (2020).
+    """
+    num_queries = stats.count("num_queries")
+    num_competitors = stats.total("candidates") - num_queries
+    beyond_first = stats.total(f"{rank_type.value}.doubled_rank") - 2 * num_queries  # 2 sum(rank - 1)
+    return ratio(num_competitors - beyond_first, num_competitors)
+
+
 def query_auc(stats: RankStats) -> float | None:
     """Return the mean share of its competitors that a true entity beats, ties one half; [0, 1], chance 0.5.
 
@@ -41,6 +56,13 @@ def mean_loss(stats: RankStats, num_edges: int) -> float | None:
     return ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
 
 
+def by_label(of_side: Mapping[Side, RankStats], sides: Sequence[Side]) -> dict[str, RankStats]:
+    """Return the statistics of the enabled sides, and of `both`: their queries pooled."""
+    of_enabled = [of_side[side] for side in sides]
+    labels = [side.label for side in sides]
+    return {**dict(zip(labels, of_enabled, strict=True)), "both": reduce(add, of_enabled)}
+
+
 def ratio(numerator: int, denominator: int) -> float | None:
     """Divide integers of any size with one rounding; None where nothing was counted."""
-    return float(Fraction(numerator, denominator)) if denominator else None
+    return numerator / denominator if denominator else None  # Python rounds the quotient of integers correctly

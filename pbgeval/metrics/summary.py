@@ -35,6 +35,7 @@ class Summary:
     """Metrics of some groups, with the intervals of those that are estimated."""
 
     num_edges: int
+    num_queries: int  # ranked ones
     metrics: Metrics
     intervals: dict[str, dict[str, float]]
 
@@ -69,10 +70,11 @@ def summarise(
         interval = None if auc is None else auc.interval()
         if interval is not None and math.isfinite(interval["standard_error"]):
             intervals[f"{label}.auc"] = interval
-    num_edges = of_side[sides[0].label].count("num_queries")
+    one_side = of_side[sides[0].label]
+    num_edges = one_side.count("num_queries") + one_side.count("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
-    return Summary(num_edges, metrics, intervals)
+    return Summary(num_edges, labelled["both"].count("num_queries"), metrics, intervals)
 
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
@@ -98,6 +100,8 @@ def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object
         "num_tied_queries": stats.count("num_tied_queries"),
         "num_queries_topped_up": stats.count("num_short_lists"),
         "num_queries_without_competitors": num_queries - stats.count("num_competing_queries"),
+        "num_queries_outside": stats.count("num_outside"),
         "num_copies_excluded": stats.count("num_excluded"),
+        "num_known_excluded": stats.total("known"),
         "num_undefined_losses": stats.count("num_undefined_losses"),
     }

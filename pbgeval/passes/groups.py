@@ -6,13 +6,14 @@ lists are numbered as they occur in the group.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
-from pbgeval.passes.settings import EdgeOrigin, Edges, Features, Relation, Tables
+from pbgeval.passes.settings import Competition, EdgeOrigin, Edges, Features, Relation, Tables
 from pbgeval.scoring.comparators import ZeroVectorError
 from pbgeval.scoring.entities import EntityTable
 
@@ -46,6 +47,7 @@ class Group:
     origin: EdgeOrigin
     lhs: GroupSide
     rhs: GroupSide
+    competition: Competition
 
     def side(self, side: Side) -> GroupSide:
         return side.pick(self.lhs, self.rhs)
@@ -53,6 +55,30 @@ class Group:
     def rel(self, rows_E: Tensor) -> Tensor | None:
         """Return the relation of each row when relations are dynamic."""
         return self.edges.rel[rows_E] if self.relation.scorer.dynamic else None
+
+    def allowed_rows(self, hidden: Side, relation: int) -> np.ndarray | None:
+        """Return the rows of the partition that compete in queries of a relation (id in edge files); None: all."""
+        sets = self.competition.sets
+        numbers = None if sets is None else sets.of(hidden, relation)
+        if numbers is None:
+            return None
+        first = self.first_number(hidden)
+        low, high = np.searchsorted(numbers, [first, first + self.side(hidden).table.num_rows])
+        return numbers[low:high] - first
+
+    def may_compete(self, hidden: Side, rel: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Tell of each (relation, row of the partition) whether it may compete, bool of the same shape."""
+        sets = self.competition.sets
+        if sets is None:
+            return np.ones(np.broadcast_shapes(rel.shape, row.shape), bool)
+        rel, number = np.broadcast_arrays(rel, row + self.first_number(hidden))
+        return sets.contains(hidden, rel, number)
+
+    def first_number(self, side: Side) -> int:
+        """Return the number of row 0 of a side's partition."""
+        if self.competition.first_number is None:
+            raise ValueError("constraints need the numbering of entities")
+        return self.competition.first_number(self.side(side).table.entity_type, side)
 
     def weights(self, rows_E: Tensor) -> Tensor | float:
         """Return what each query's loss counts."""
@@ -98,7 +124,9 @@ def check_relations(edges: Edges, origin: EdgeOrigin, num_relations: int) -> Non
     _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
 
 
-def make_group(relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOrigin, tables: Tables) -> Group:
+def make_group(
+    relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOrigin, tables: Tables, competition: Competition
+) -> Group:
     """Look up and check both ends of a group's edges.
 
     Raises:
@@ -118,7 +146,7 @@ def make_group(relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOri
             where = f"{origin.label}: dataset {name}"
             _check_range(ids_E[rows_E], 0, table.num_rows, where, edges.start, table.label, rows_E)
             sides[side] = GroupSide(ids_E, table, relation.dtype)
-    return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS])
+    return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
 
 
 def _check_range(

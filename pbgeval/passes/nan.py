@@ -22,8 +22,8 @@ def first_nan(query_BQD: Tensor, candidate_BCD: Tensor, scores_BQC: Tensor) -> t
     if scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel():
         if math.isfinite(float(scores_BQC.sum())):
             return None
-    elif _largest(query_BQD) * _largest(candidate_BCD) * query_BQD.shape[-1] < LARGEST_SAFE_SCORE:
-        return None  # not so for NaN and infinity
+    elif overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1]):
+        return None
     nan_BQC = torch.isnan(scores_BQC)
     if not bool(nan_BQC.any()):
         return None
@@ -31,7 +31,12 @@ def first_nan(query_BQD: Tensor, candidate_BCD: Tensor, scores_BQC: Tensor) -> t
     return chunk, query, candidate
 
 
-def _largest(rows: Tensor) -> float:
-    """Return the largest magnitude, NaN if there is a NaN."""
+def overflow_is_impossible(largest_query: float, largest_candidate: float, num_columns: int) -> bool:
+    """Tell whether no inner product of rows with such largest magnitudes overflows; False for NaN and infinity."""
+    return largest_query * largest_candidate * num_columns < LARGEST_SAFE_SCORE
+
+
+def largest(rows: Tensor) -> float:
+    """Return the largest magnitude of some rows, NaN if there is a NaN."""
     low, high = torch.aminmax(rows)
     return float(torch.maximum(-low, high))

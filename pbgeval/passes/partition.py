@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
+from pbgeval.candidates.chunks import RelationGroup, group_by_relation
+from pbgeval.candidates.ranges import concatenated_ranges
 from pbgeval.counting.general import BlockCounter
+from pbgeval.counting.known import count_cells, expand_by_row, ties_of_twins
 from pbgeval.notation import Side
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan
-from pbgeval.passes.settings import PassSettings
+from pbgeval.passes.settings import KnownInUnit, PassSettings
 from pbgeval.passes.tally import LossFold, SideTally
-from pbgeval.ranking import RankCounts
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.twins import Twins
 
-CELLS_AT_A_TIME = 1 << 16
 QUERIES_PER_BLOCK = 1024
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
 
@@ -25,15 +29,40 @@ class _Queries:
     """Queries of one block, while candidates stream past."""
 
     rows_Q: Tensor
-    true_ids_Q: Tensor
     prepared_QD: Tensor
-    true_rows_QD: Tensor
-    kernel_true_Q: Tensor  # scores of the true entities from the kernel that scores candidates
-    true_Q: Tensor  # what candidates are compared with: the same, but under pbg_semantics
-    counts: RankCounts
+    true: TrueScores
+    own_C: Tensor  # position of each true entity among the candidates
+    counts: QueryCounts
     fold: LossFold | None
     auc_query: Tensor = field(factory=lambda: torch.empty(0, dtype=torch.int64))
     auc_candidate: Tensor = field(factory=lambda: torch.empty(0, dtype=torch.int64))
+    known: tuple[Tensor, Tensor] | None = None  # (query, position of candidate) of known answers; None: no filter
+
+
+@frozen(eq=False)
+class _Candidates:
+    """Who competes: rows of the partition."""
+
+    rows_C: np.ndarray | None  # int64, sorted; None: all
+    num_candidates: int
+
+    def ids(self, start: int, stop: int) -> Tensor:
+        return torch.arange(start, stop) if self.rows_C is None else torch.from_numpy(self.rows_C[start:stop])
+
+    def vectors(self, group: Group, hidden: Side, start: int, stop: int) -> Tensor:
+        table = group.side(hidden).table
+        if self.rows_C is None:
+            return table.range_of_rows(start, stop, group.relation.dtype)
+        return table.rows(self.ids(start, stop), group.relation.dtype)
+
+    def positions(self, rows: np.ndarray) -> np.ndarray:
+        """Return where rows of the partition are among the candidates; -1 where they are not."""
+        if self.rows_C is None:
+            return rows
+        if not self.rows_C.size:
+            return np.full(rows.shape, -1, np.int64)
+        at = np.minimum(np.searchsorted(self.rows_C, rows), self.rows_C.size - 1)
+        return np.where(self.rows_C[at] == rows, at, -1)
 
 
 def count_against_partition(
@@ -44,63 +73,109 @@ def count_against_partition(
     tallies: dict[Side, SideTally],
     counter: BlockCounter,
 ) -> None:
-    """Rank the edges of a group against all entities of each side's partition."""
+    """Rank the edges of a group against all entities of each side's partition that may compete."""
+    sets = group.competition.sets
+    by_relation = sets is not None and sets.by_relation
+    parts = group_by_relation(group.edges.rel, rows_E) if by_relation else [RelationGroup(-1, rows_E)]
     for hidden in settings.sides:
-        blocks = [
-            _start(group, hidden, rows_Q, settings, auc_words[hidden])
-            for rows_Q in torch.split(rows_E, QUERIES_PER_BLOCK)
-        ]
-        table = group.side(hidden).table
-        for start in range(0, table.num_rows, CANDIDATES_PER_BLOCK):
-            stop = min(start + CANDIDATES_PER_BLOCK, table.num_rows)
-            ids_C = torch.arange(start, stop)
-            candidates_CD = group.candidates(hidden, table.range_of_rows(start, stop, group.relation.dtype), ids_C)
-            for queries in blocks:
-                _count_block(group, hidden, queries, candidates_CD, start, settings, tallies[hidden], counter)
+        for part in parts:
+            _count_rows(group, hidden, part, settings, auc_words[hidden], tallies[hidden], counter)
+
+
+def _count_rows(
+    group: Group,
+    hidden: Side,
+    part: RelationGroup,
+    settings: PassSettings,
+    auc_words_EW: np.ndarray | None,
+    tally: SideTally,
+    counter: BlockCounter,
+) -> None:
+    allowed = group.allowed_rows(hidden, part.relation)
+    candidates = _Candidates(allowed, group.side(hidden).table.num_rows if allowed is None else len(allowed))
+    own_E = candidates.positions(group.side(hidden).ids_E[part.rows_E].numpy())
+    inside_E = torch.from_numpy(own_E >= 0)
+    tally.add_outside(int((~inside_E).sum()))
+    blocks = [
+        _start(group, hidden, rows_Q, own_Q, candidates, settings, auc_words_EW)
+        for rows_Q, own_Q in zip(
+            torch.split(part.rows_E[inside_E], QUERIES_PER_BLOCK),
+            torch.split(torch.from_numpy(own_E)[inside_E], QUERIES_PER_BLOCK),
+            strict=True,
+        )
+        if rows_Q.numel()
+    ]
+    for start in range(0, candidates.num_candidates if blocks else 0, CANDIDATES_PER_BLOCK):
+        stop = min(start + CANDIDATES_PER_BLOCK, candidates.num_candidates)
+        vectors_CD = candidates.vectors(group, hidden, start, stop)
+        prepared_CD = group.candidates(hidden, vectors_CD, candidates.ids(start, stop))
+        twins = Twins.of_rows(prepared_CD)
         for queries in blocks:
-            _finish(group, queries, settings, table.num_rows, auc_words[hidden], tallies[hidden])
+            _count_block(group, hidden, queries, candidates, prepared_CD, twins, start, settings, tally, counter)
+    for queries in blocks:
+        _finish(group, queries, settings, candidates.num_candidates, auc_words_EW, tally)
 
 
 def _start(
-    group: Group, hidden: Side, rows_Q: Tensor, settings: PassSettings, auc_words_EW: np.ndarray | None
+    group: Group,
+    hidden: Side,
+    rows_Q: Tensor,
+    own_Q: Tensor,
+    candidates: _Candidates,
+    settings: PassSettings,
+    auc_words_EW: np.ndarray | None,
 ) -> _Queries:
     known = group.side(hidden.other)
     true_ids_Q = group.side(hidden).ids_E[rows_Q]
     prepared_QD = group.queries(hidden, known.rows(known.ids_E[rows_Q]), rows_Q)
     true_rows_QD = group.candidates(hidden, group.side(hidden).rows(true_ids_Q), true_ids_Q)
     comparator = group.relation.scorer.comparator
-    kernel_true_Q = comparator.paired_scores(prepared_QD, true_rows_QD)
-    # PBG sums its true scores elementwise, which rounds less: near-ties fall as they do there.
-    true_Q = comparator.pbg_true_scores(prepared_QD, true_rows_QD) if settings.pbg_semantics else kernel_true_Q
-    if bool(torch.isnan(true_Q).any()):
-        bad = int(torch.isnan(true_Q).nonzero()[0])
+    true = TrueScores.of_pairs(comparator, prepared_QD, true_rows_QD)
+    if bool(torch.isnan(true.score_Q).any()):
+        bad = int(torch.isnan(true.score_Q).nonzero()[0])
         raise group.nan_score(hidden, int(rows_Q[bad]), int(true_ids_Q[bad]))
     fold = None
     if settings.loss is not None:
-        fold = LossFold(settings.loss.name, settings.loss.margin, comparator, true_Q)
+        fold = LossFold(settings.loss.name, settings.loss.margin, comparator, true.score_Q)
     queries = _Queries(
         rows_Q,
-        true_ids_Q,
         prepared_QD,
-        true_rows_QD,
-        kernel_true_Q,
-        true_Q,
-        RankCounts.zero(rows_Q.numel(), true_Q.device),
+        true,
+        own_Q,
+        QueryCounts.unfiltered(RankCounts.zero(rows_Q.numel(), prepared_QD.device)),
         fold,
     )
     if auc_words_EW is not None:
-        list_length = group.side(hidden).table.num_rows
-        query, candidate = settings.auc.cells(auc_words_EW[rows_Q.numpy()], list_length)
-        kept = candidate != true_ids_Q[query]
+        query, candidate = settings.auc.cells(auc_words_EW[rows_Q.numpy()], candidates.num_candidates)
+        kept = candidate != own_Q[query]
         queries.auc_query, queries.auc_candidate = query[kept], candidate[kept]
+    if group.competition.known is not None:
+        queries.known = _known_answers(group.competition.known[hidden], rows_Q, own_Q, candidates)
     return queries
+
+
+def _known_answers(known: KnownInUnit, rows_Q: Tensor, own_Q: Tensor, candidates: _Candidates) -> tuple[Tensor, Tensor]:
+    """Return (query, position) of the known answers of a block's keys, by position, its own left in.
+
+    Queries with one key share them: they are listed for the first of its queries in the block.
+    """
+    key_Q = known.key_E[rows_Q.numpy()]
+    keys, first_Q = np.unique(key_Q, return_index=True)
+    low, high = np.searchsorted(known.key_P, keys), np.searchsorted(known.key_P, keys, "right")
+    position = candidates.positions(known.row_P[concatenated_ranges(low, high - low)])
+    query = np.repeat(first_Q, high - low)
+    order = np.argsort(position, kind="stable")
+    order = order[np.searchsorted(position[order], 0) :]  # those that are candidates
+    return torch.from_numpy(query[order]), torch.from_numpy(position[order])
 
 
 def _count_block(
     group: Group,
     hidden: Side,
     queries: _Queries,
+    candidates: _Candidates,
     candidates_CD: Tensor,
+    twins: Twins,
     start: int,
     settings: PassSettings,
     tally: SideTally,
@@ -111,43 +186,80 @@ def _count_block(
     not_a_number = first_nan(queries.prepared_QD, candidates_CD, scores_BQC)
     if not_a_number is not None:
         _, bad, candidate = not_a_number
-        raise group.nan_score(hidden, int(queries.rows_Q[bad]), start + candidate)
+        raise group.nan_score(hidden, int(queries.rows_Q[bad]), int(candidates.ids(start, start + candidate + 1)[-1]))
     scores_QC = scores_BQC[0]
-    own_C = queries.true_ids_Q - start
+    own_C = queries.own_C - start
     query = ((own_C >= 0) & (own_C < scores_QC.shape[1])).nonzero().squeeze(1)
     excluded = (query, own_C[query])
-    queries.counts = queries.counts + counter.count(scores_QC, queries.true_Q, excluded)
-    if settings.pbg_semantics:
-        queries.counts = queries.counts + _identical_ties(queries, candidates_CD, scores_QC, own_C)
+    known = _known_in_block(group, hidden, queries, start, scores_QC.shape[1])
+    true = queries.true
+    raw = counter.count(scores_QC, true.score_Q, excluded)
+    counts = QueryCounts.unfiltered(raw)
+    if known is not None:
+        counts = QueryCounts(raw, count_cells(scores_QC, true.score_Q, known))
+    queries.counts = queries.counts + counts
+    own_here_C = torch.where(own_C < scores_QC.shape[1], own_C, -1)
+    query, column = map(torch.from_numpy, twins.of_queries(true.hash_Q.cpu().numpy(), own_here_C.numpy()))
+    if query.numel():
+        is_known = _are_among(query, column, known, scores_QC.shape[1])
+        queries.counts = queries.counts + ties_of_twins(
+            scores_QC, true.score_Q, true.kernel_Q, (query, column), is_known
+        )
     if queries.fold is not None:
-        queries.fold.fold(scores_QC, excluded)
+        barred = excluded if known is None else tuple(map(torch.cat, zip(excluded, known, strict=True)))
+        queries.fold.fold(scores_QC, (barred[0], barred[1]))
+    _pool_block(queries, scores_QC, start, excluded, known, settings, tally)
+
+
+def _known_in_block(
+    group: Group, hidden: Side, queries: _Queries, start: int, num_columns: int
+) -> tuple[Tensor, Tensor] | None:
+    """Return (query, column) of the known answers of every query within a block of candidates, its own left out."""
+    if queries.known is None or group.competition.known is None:
+        return None
+    first, stop = np.searchsorted(queries.known[1].numpy(), [start, start + num_columns])
+    key_Q = torch.from_numpy(group.competition.known[hidden].key_E[queries.rows_Q.numpy()])
+    keys, row_Q = torch.unique(key_Q, return_inverse=True)
+    row_P = row_Q[queries.known[0][first:stop]]
+    order = torch.argsort(row_P)
+    column_P = queries.known[1][first:stop][order] - start
+    query, entry = expand_by_row(row_Q, row_P[order], keys.numel())
+    column = column_P[entry]
+    others = column != (queries.own_C - start)[query]
+    return query[others], column[others]
+
+
+def _pool_block(
+    queries: _Queries,
+    scores_QC: Tensor,
+    start: int,
+    excluded: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+    settings: PassSettings,
+    tally: SideTally,
+) -> None:
+    """Hand the pooled AUC the scores of a block's competitors."""
+    device = scores_QC.device
+    known_QC = None
+    if known is not None:
+        known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool)
+        known_QC[known] = True
     if settings.auc.exact:
         competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
         competes_QC[excluded] = False
-        tally.add_scores(None, scores_QC[competes_QC.to(scores_QC.device)])
+        tally.add_scores(scores_QC[competes_QC.to(device)], None if known_QC is None else known_QC[competes_QC])
         return
     here = (queries.auc_candidate >= start) & (queries.auc_candidate < start + scores_QC.shape[1])
-    device = scores_QC.device
-    cells = (queries.auc_query[here].to(device), (queries.auc_candidate[here] - start).to(device))
-    tally.add_scores(None, scores_QC[cells])
+    query, column = queries.auc_query[here], queries.auc_candidate[here] - start
+    scores = scores_QC[query.to(device), column.to(device)]
+    tally.add_scores(scores, None if known_QC is None else known_QC[query, column])
 
 
-def _identical_ties(queries: _Queries, candidates_CD: Tensor, scores_QC: Tensor, own_C: Tensor) -> RankCounts:
-    """Return the correction that makes candidates with the true entity's very vector tie with it (law 2).
-
-    Only under pbg_semantics, where they are compared with a score from another kernel.
-    """
-    correction = RankCounts.zero(scores_QC.shape[0], scores_QC.device)
-    cells = (scores_QC == queries.kernel_true_Q.unsqueeze(1)).nonzero()
-    cells = cells[own_C.to(cells.device)[cells[:, 0]] != cells[:, 1]]
-    for part in torch.split(cells, CELLS_AT_A_TIME):
-        query, candidate = part.unbind(1)
-        identical = (queries.true_rows_QD[query] == candidates_CD[candidate]).all(1)
-        query, candidate = query[identical], candidate[identical]
-        scores, true = scores_QC[query, candidate], queries.true_Q[query]
-        correction.better_Q.index_add_(0, query, (scores > true).long(), alpha=-1)
-        correction.tied_Q.index_add_(0, query, (scores != true).long())
-    return correction
+def _are_among(query: Tensor, column: Tensor, cells: tuple[Tensor, Tensor] | None, num_columns: int) -> Tensor:
+    """Tell of each cell whether it is among others, bool."""
+    if cells is None:
+        return torch.zeros(query.shape, dtype=torch.bool)
+    return torch.isin(query * num_columns + column, cells[0] * num_columns + cells[1])
 
 
 def _finish(
@@ -158,13 +270,13 @@ def _finish(
     auc_words_EW: np.ndarray | None,
     tally: SideTally,
 ) -> None:
-    tally.add_queries(queries.counts)
+    tally.add_queries(queries.rows_Q, queries.counts)
     if queries.fold is not None:
-        lengths_Q = torch.full_like(queries.counts.competing_Q, num_candidates)
+        lengths_Q = torch.full_like(queries.counts.raw.competing_Q, num_candidates)
         if not settings.pbg_semantics:
-            lengths_Q = queries.counts.competing_Q
+            lengths_Q = queries.counts.filtered.competing_Q
         tally.add_losses(queries.fold.finish(lengths_Q, group.weights(queries.rows_Q)))
-    true_Q = queries.true_Q
+    true_Q = queries.true.kernel_Q  # as competitors' scores are made
     if auc_words_EW is not None:
         true_Q = true_Q[settings.auc.true_is_kept(auc_words_EW[queries.rows_Q.numpy()]).to(true_Q.device)]
-    tally.add_scores(true_Q, None)
+    tally.add_true_scores(true_Q)

@@ -17,12 +17,15 @@ from torch import Tensor
 from pbgeval.candidates.chunks import ChunkBlock
 from pbgeval.candidates.copies import copies_of_true
 from pbgeval.candidates.draws import DrawStream
+from pbgeval.candidates.known_cells import known_cells
 from pbgeval.counting.general import BlockCounter
+from pbgeval.counting.known import count_cells
 from pbgeval.notation import Side
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan
 from pbgeval.passes.settings import PassSettings
 from pbgeval.passes.tally import LossFold, SideTally
+from pbgeval.ranking import QueryCounts
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
 
@@ -72,7 +75,7 @@ def count_sampled(
         for hidden, candidates in lists.items():
             known_BQD = _known_rows(group, block, hidden.other, rows, start, stop)
             part = _score(group, block, hidden, known_BQD, candidates, rows[hidden], start, stop)
-            _tally(group, block, settings, candidates, part, tallies[hidden], counter)
+            _tally(group, block, settings, hidden, candidates, part, tallies[hidden], counter)
 
 
 def _chunks_at_a_time(block: ChunkBlock, longest: int) -> Iterator[tuple[int, int]]:
@@ -174,10 +177,19 @@ def _true_scores(group: Group, hidden: Side, rows_Q: Tensor, queries_QD: Tensor)
     return true_Q
 
 
+@frozen(eq=False)
+class _Barred:
+    """Cells of some chunks that do not compete: in any figure, and in filtered ones besides."""
+
+    everywhere: tuple[Tensor, Tensor]  # (query, candidate): copies of the true entity, entities that may not compete
+    known: tuple[Tensor, Tensor]  # known answers among the rest
+
+
 def _tally(
     group: Group,
     block: ChunkBlock,
     settings: PassSettings,
+    hidden: Side,
     candidates: _List,
     part: _Scored,
     tally: SideTally,
@@ -185,25 +197,106 @@ def _tally(
 ) -> None:
     num_queries = part.rows_Q.numel()
     copies = candidates.copies.of_queries(part.start, part.start + num_queries)
-    counts = counter.count(part.scores_QC, part.true_Q, copies, holds_true=block.num_batch > 0)
+    barred = _barred_cells(group, block, hidden, candidates, part, copies)
+    raw = counter.count(part.scores_QC, part.true_Q, barred.everywhere, holds_true=block.num_batch > 0)
+    counts = QueryCounts(raw, count_cells(part.scores_QC, part.true_Q, barred.known))
+    kept_Q = torch.from_numpy(_inside(group, hidden, part.rows_Q))
+    num_kept = int(kept_Q.sum())
     topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
-    tally.add_queries(counts, num_short_lists=num_queries if topped_up else 0, num_excluded=copies[0].numel())
+    tally.add_outside(num_queries - num_kept)
+    tally.add_queries(
+        part.rows_Q[kept_Q],
+        counts.of(kept_Q.to(raw.better_Q.device)),
+        num_short_lists=num_kept if topped_up else 0,
+        num_excluded=int(kept_Q[copies[0]].sum()),
+    )
     if settings.loss is not None:
         fold = LossFold(settings.loss.name, settings.loss.margin, group.relation.scorer.comparator, part.true_Q)
-        fold.fold(part.scores_QC, _with_own(block, copies, num_queries))
-        lengths_Q = torch.full_like(counts.competing_Q, candidates.length + block.num_masked)
+        fold.fold(part.scores_QC, _join(_with_own(block, barred.everywhere, num_queries), barred.known))
+        lengths_Q = torch.full_like(raw.competing_Q, candidates.length + block.num_masked)
         if not settings.pbg_semantics:
-            lengths_Q = counts.competing_Q
-        tally.add_losses(fold.finish(lengths_Q, group.weights(part.rows_Q)))
+            lengths_Q = counts.filtered.competing_Q
+        losses_Q = fold.finish(lengths_Q, group.weights(part.rows_Q))
+        tally.add_losses(losses_Q[kept_Q.to(losses_Q.device)])
+    _pool(group, block, candidates, part, barred, kept_Q, tally)
+
+
+def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> np.ndarray:
+    """Tell of each query whether its true entity may compete, bool (Q,)."""
+    if group.competition.sets is None:
+        return np.ones(rows_Q.numel(), bool)
+    return group.may_compete(hidden, group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy())
+
+
+def _barred_cells(
+    group: Group, block: ChunkBlock, hidden: Side, candidates: _List, part: _Scored, copies: tuple[Tensor, Tensor]
+) -> _Barred:
+    none = torch.empty(0, dtype=torch.int64)
+    known = group.competition.known
+    if known is None and group.competition.sets is None:
+        return _Barred(copies, (none, none))
+    chunk_size = block.rows_BQ.shape[1]
+    first = part.start // chunk_size
+    rows_BQ = part.rows_Q.view(-1, chunk_size)
+    ids_BC = candidates.ids_BC[first : first + rows_BQ.shape[0]].numpy()
+    barred_BQC = np.zeros((*rows_BQ.shape, ids_BC.shape[1]), bool)
+    if group.competition.sets is not None:
+        rel_BQ1 = group.edges.rel[rows_BQ].numpy()[:, :, None]
+        barred_BQC = ~group.may_compete(hidden, rel_BQ1, ids_BC[:, None, :])
+    barred_QC = barred_BQC.reshape(-1, ids_BC.shape[1])
+    everywhere = _join(copies, tuple(map(torch.from_numpy, np.nonzero(barred_QC))))
+    if known is None:
+        return _Barred(everywhere, (none, none))
+    of_side = known[hidden]
+    query, candidate = known_cells(
+        of_side.key_E[rows_BQ.numpy()],
+        group.side(hidden).ids_E[rows_BQ].numpy(),
+        ids_BC,
+        of_side.key_P,
+        of_side.row_P,
+    )
+    competes = ~barred_QC[query, candidate]
+    return _Barred(everywhere, (torch.from_numpy(query[competes]), torch.from_numpy(candidate[competes])))
+
+
+def _join(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
+
+
+def _pool(
+    group: Group,
+    block: ChunkBlock,
+    candidates: _List,
+    part: _Scored,
+    barred: _Barred,
+    kept_Q: Tensor,
+    tally: SideTally,
+) -> None:
+    """Hand the pooled AUC the scores that it compares."""
     device = part.scores_QC.device
+    filtered = group.competition.filtered
+    constrained = group.competition.sets is not None
     if candidates.auc_cells is None or candidates.auc_true_Q is None:
-        competes_QC = torch.ones(part.scores_QC.shape, dtype=torch.bool)
-        competes_QC[_with_own(block, copies, num_queries)] = False
-        tally.add_scores(part.true_Q, part.scores_QC[competes_QC.to(device)])
+        competes_QC = kept_Q.unsqueeze(1).repeat(1, part.scores_QC.shape[1])
+        competes_QC[_with_own(block, barred.everywhere, kept_Q.numel())] = False
+        known = _mask(part, barred.known)[competes_QC] if filtered else None
+        tally.add_true_scores(part.true_Q[kept_Q.to(device)])
+        tally.add_scores(part.scores_QC[competes_QC.to(device)], known)
         return
-    query, candidate = candidates.auc_cells.of_queries(part.start, part.start + num_queries)
-    kept_Q = candidates.auc_true_Q[part.start : part.start + num_queries]
-    tally.add_scores(part.true_Q[kept_Q.to(device)], part.scores_QC[query.to(device), candidate.to(device)])
+    query, candidate = candidates.auc_cells.of_queries(part.start, part.start + kept_Q.numel())
+    if constrained:
+        competes = kept_Q[query] & ~_mask(part, barred.everywhere)[query, candidate]
+        query, candidate = query[competes], candidate[competes]
+    known = _mask(part, barred.known)[query, candidate] if filtered else None
+    true_kept_Q = candidates.auc_true_Q[part.start : part.start + kept_Q.numel()] & kept_Q
+    tally.add_true_scores(part.true_Q[true_kept_Q.to(device)])
+    tally.add_scores(part.scores_QC[query.to(device), candidate.to(device)], known)
+
+
+def _mask(part: _Scored, cells: tuple[Tensor, Tensor]) -> Tensor:
+    mask_QC = torch.zeros(part.scores_QC.shape, dtype=torch.bool)
+    mask_QC[cells] = True
+    return mask_QC
 
 
 def _with_own(block: ChunkBlock, copies: tuple[Tensor, Tensor], num_queries: int) -> tuple[Tensor, Tensor]:

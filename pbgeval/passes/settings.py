@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.candidates.chunks import SampledLists
+from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.notation import Bucket, Side
 from pbgeval.passes.auc_sampling import AucSampling
@@ -92,6 +94,33 @@ class PassSettings:
     @property
     def pbg_semantics(self) -> bool:
         return self.lists.pbg_semantics
+
+
+@frozen(eq=False)
+class KnownInUnit:
+    """The known answers of one side's queries of a unit, in the partition of the candidates."""
+
+    key_E: np.ndarray  # int64: index of each edge's key; -1 where the edge is not evaluated
+    key_P: np.ndarray  # int64, ascending: key of each known answer
+    row_P: np.ndarray  # int64, ascending within a key: its row in the partition
+
+
+@frozen(eq=False)
+class Competition:
+    """Which edges of a unit are evaluated, and who does not compete in their queries."""
+
+    rows_E: Tensor | None = None  # int64, ascending: positions of the edges that are evaluated; None: all
+    known: Mapping[Side, KnownInUnit] | None = None  # None: nothing is filtered
+    sets: CandidateSets | None = None  # None: every entity of the type competes
+    first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
+
+    @property
+    def filtered(self) -> bool:
+        return self.known is not None
+
+    def rows(self, num_edges: int) -> Tensor:
+        """Return the positions of the edges that are evaluated."""
+        return torch.arange(num_edges) if self.rows_E is None else self.rows_E
 
 
 Tables = Mapping[tuple[str, Side], EntityTable]  # of one bucket, by entity type and side

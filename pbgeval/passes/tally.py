@@ -1,57 +1,87 @@
-"""Blocks of scores of one side of one work unit -> the statistics of its queries."""
+"""Blocks of scores of one side of one work unit -> what was found about its queries."""
 
 from __future__ import annotations
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.ranking import RankCounts
+from pbgeval.ranking import QueryCounts
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.loss import LOSSES
-from pbgeval.stats.groups import SideStats
-from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.pool import ScorePool, order_image
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+
+@frozen(eq=False)
+class SideResult:
+    """What a pass found about the queries of one side of some edges."""
+
+    rows_Q: Tensor  # int64: position of each query's edge among the edges that were handed in
+    counts: QueryCounts
+    raw_pool: ScorePool
+    filtered_pool: ScorePool  # empty where nothing is filtered
+    loss_Q: Tensor | None = None  # float64, in the order of `rows_Q`
+    num_short_lists: int = 0
+    num_excluded: int = 0  # copies of true entities that were dropped
+    num_outside: int = 0  # queries that are not ranked: their true entity may not compete
 
 
 @define
 class SideTally:
     """Collects the queries of one side; order does not matter."""
 
-    layout: StatsLayout
-    _counts: list[RankCounts] = field(factory=list)
+    _rows: list[Tensor] = field(factory=list)
+    _counts: list[QueryCounts] = field(factory=list)
     _losses: list[Tensor] = field(factory=list)
     _true: list[Tensor] = field(factory=list)
     _competing: list[Tensor] = field(factory=list)
+    _unknown: list[Tensor] = field(factory=list)  # competing scores that are not of known answers
     _num_short_lists: int = 0
     _num_excluded: int = 0
+    _num_outside: int = 0
 
-    def add_queries(self, counts: RankCounts, *, num_short_lists: int = 0, num_excluded: int = 0) -> None:
+    def add_queries(
+        self, rows_Q: Tensor, counts: QueryCounts, *, num_short_lists: int = 0, num_excluded: int = 0
+    ) -> None:
         """Add queries whose counts are complete."""
+        self._rows.append(rows_Q)
         self._counts.append(counts.cpu())
         self._num_short_lists += num_short_lists
         self._num_excluded += num_excluded
 
+    def add_outside(self, num_queries: int) -> None:
+        """Add queries whose true entity may not compete."""
+        self._num_outside += num_queries
+
     def add_losses(self, loss_Q: Tensor) -> None:
+        """Add the losses of the queries added last."""
         self._losses.append(loss_Q.cpu())
 
-    def add_scores(self, true: Tensor | None, competing: Tensor | None) -> None:
-        """Add scores to the pool of the AUC."""
-        if true is not None:
-            self._true.append(true.float().cpu())
-        if competing is not None:
-            self._competing.append(competing.float().cpu())
+    def add_true_scores(self, true: Tensor) -> None:
+        """Add scores of true entities to the pools of the AUC."""
+        self._true.append(true.float().cpu())
 
-    def finish(self) -> SideStats:
-        counts = RankCounts.concatenate(self._counts)
-        stats = RankStats.of_queries(
-            self.layout, counts, num_short_lists=self._num_short_lists, num_excluded=self._num_excluded
+    def add_scores(self, competing: Tensor, known: Tensor | None = None) -> None:
+        """Add scores of competitors to the pools; `known` tells which are of known answers (None: no filter)."""
+        competing = competing.float().cpu()
+        self._competing.append(competing)
+        if known is not None:
+            self._unknown.append(competing[~known.cpu()])
+
+    def finish(self, *, filtered: bool) -> SideResult:
+        true, competing, unknown = (
+            [order_image(torch.cat(parts))] if parts else [] for parts in (self._true, self._competing, self._unknown)
         )
-        if self._losses:
-            stats = stats.with_losses(torch.cat(self._losses))
-        images = ([order_image(torch.cat(parts))] if parts else [] for parts in (self._true, self._competing))
-        return SideStats(stats, RankHistograms.of_queries(counts), ScorePool(*images))
+        return SideResult(
+            rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
+            counts=QueryCounts.concatenate(self._counts),
+            raw_pool=ScorePool(true, competing),
+            filtered_pool=ScorePool(true, unknown) if filtered else ScorePool(),
+            loss_Q=torch.cat(self._losses) if self._losses else None,
+            num_short_lists=self._num_short_lists,
+            num_excluded=self._num_excluded,
+            num_outside=self._num_outside,
+        )
 
 
 class LossFold:

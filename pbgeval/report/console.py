@@ -20,6 +20,7 @@ class ConsoleObserver:
     quiet: bool = False
     _bar: Progress | None = field(default=None, init=False)
     _task: TaskID | None = field(default=None, init=False)
+    _tenths: int = field(default=0, init=False)  # of the candidates, where no bar is drawn
     _begun: dict[tuple[str, Bucket], tuple[int, float, float]] = field(factory=dict, init=False)
 
     def started(self, num_edges: int, rank_in_team: int) -> None:
@@ -60,6 +61,18 @@ class ConsoleObserver:
             f"{edges / max(seconds, 1e-9):,.0f} edges/s, MRR {weighted / max(edges, 1):.4f}; "
             f"{100 * unit.edges_done // max(unit.edges_total, 1)} % done"
         )
+
+    def candidates_done(self, done: int, total: int) -> None:
+        """Show how much of the candidates has been met, on a terminal as a bar of all edges."""
+        if self.quiet:
+            return
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=total, completed=done, description="candidates")
+            return
+        tenth = 10 * done // max(total, 1)
+        if not _is_terminal() and tenth > self._tenths:
+            self._tenths = tenth
+            self._line(f"{done:,} of {total:,} candidate rows have met all queries; {10 * tenth} % done")
 
     def warn(self, message: str) -> None:
         if not self.quiet:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import frozen
 
-from pbgeval.metrics.summary import AucSample, diagnose, summarise
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses, breakdown_rows
+from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
+from pbgeval.metrics.summary import AucSample, Summary, diagnose, summarise
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import bin_edges
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
+
+
+class Results(Protocol):
+    """Merged statistics of all workers."""
+
+    @property
+    def raw(self) -> GroupStats: ...
+    @property
+    def filtered(self) -> GroupStats | None: ...  # None: nothing is filtered
+    @property
+    def grouped(self) -> GroupedStats: ...
 
 
 @frozen(eq=False)
@@ -28,36 +42,30 @@ class Evaluated:
     auc_sample: AucSample
     with_loss: bool
     headline: str
+    with_macro: bool  # whether query keys were counted
+    breakdowns: Sequence[str]
+    classes: GroupClasses
 
 
 def make_report(
-    groups: GroupStats, evaluated: Evaluated, provenance: Mapping[str, Any], run: Mapping[str, Any]
+    results: Results, evaluated: Evaluated, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. What `run` says may differ between equal runs; nothing else may."""
-    pools = {key: pool.sort() for key, pool in groups.pools.items()}
-
-    def summary(path_index: int | None = None, bucket: Bucket | None = None) -> Any:  # noqa: ANN401
-        return summarise(
-            groups,
-            pools,
-            evaluated.sides,
-            evaluated.auc_sample,
-            with_loss=evaluated.with_loss,
-            path_index=path_index,
-            bucket=bucket,
-        )
-
-    total = summary()
+    groups = results.raw if results.filtered is None else results.filtered
+    summaries = _Summaries(groups, evaluated, with_loss=evaluated.with_loss)
+    total = summaries.of()
     num_paths = len(evaluated.edge_paths)
-    paths = [total] if num_paths == 1 else [summary(path_index) for path_index in range(num_paths)]
+    paths = [total] if num_paths == 1 else [summaries.of(path_index) for path_index in range(num_paths)]
     document = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,
-        "filter": "raw",
+        "filter": "raw" if results.filtered is None else "filtered",
         "headline": evaluated.headline,
         "num_edges": total.num_edges,
-        "num_queries": total.num_edges * len(evaluated.sides),
+        "num_queries": total.num_queries,
         "metrics": total.metrics,
+        "macro_metrics": macro_over_keys(results.grouped, evaluated.sides) if evaluated.with_macro else None,
+        "relation_macro_metrics": macro_over_relations(results.grouped, evaluated.sides),
         "intervals": total.intervals,
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
@@ -67,15 +75,48 @@ def make_report(
         "provenance": {**provenance, "digest": digest_of(provenance)},
         "run": run,
     }
+    if results.filtered is not None:
+        document["raw_metrics"] = _Summaries(results.raw, evaluated, with_loss=False).of().metrics
     bucket_rows = tuple(
-        _bucket_row(path, bucket, summary(path_index, bucket))
+        _bucket_row(path, bucket, summaries.of(path_index, bucket))
         for path_index, path in enumerate(evaluated.edge_paths)
         for bucket in evaluated.buckets
     )
-    return Report(document, bucket_rows, tuple(_histogram_rows(groups, evaluated.sides)))
+    histogram_rows = tuple(_histogram_rows(groups, evaluated.sides))
+    return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results.grouped, evaluated))
 
 
-def _bucket_row(path: str, bucket: Bucket, summary: Any) -> dict[str, Any]:  # noqa: ANN401 - a metrics.Summary
+class _Summaries:
+    """Metrics of parts of one set of groups; pools are sorted once."""
+
+    def __init__(self, groups: GroupStats, evaluated: Evaluated, *, with_loss: bool) -> None:
+        self._groups = groups
+        self._evaluated = evaluated
+        self._with_loss = with_loss
+        self._pools = {key: pool.sort() for key, pool in groups.pools.items()}
+
+    def of(self, path_index: int | None = None, bucket: Bucket | None = None) -> Summary:
+        return summarise(
+            self._groups,
+            self._pools,
+            self._evaluated.sides,
+            self._evaluated.auc_sample,
+            with_loss=self._with_loss,
+            path_index=path_index,
+            bucket=bucket,
+        )
+
+
+def _breakdown_tables(grouped: GroupedStats, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
+    """Return the rows of each table of breakdowns, by file name."""
+    classes = evaluated.classes
+    return {
+        BREAKDOWN_FILES[name]: tuple(breakdown_rows(name, grouped, classes, evaluated.sides))
+        for name in evaluated.breakdowns
+    }
+
+
+def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
     row: dict[str, Any] = {
         "edge_path": path,
         "lhs_partition": bucket.lhs,

@@ -18,11 +18,14 @@ from typing import Any
 from attrs import define, field
 
 from pbgeval.errors import OutputError
-from pbgeval.files import move_files, remove_files, write_atomically
+from pbgeval.files import move_files, move_folders, remove_files, remove_folders, write_atomically
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.report.report import SCHEMA_VERSION, Report
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
-OUR_FILES = [METRICS, BUCKETS, HISTOGRAM]
+OUR_FILES = [METRICS, BUCKETS, HISTOGRAM, *BREAKDOWN_FILES.values()]
+PER_EDGE = ["ranks", "topk"]  # folders of files per edge
+SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
 EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
 
 
@@ -66,6 +69,7 @@ class OutputDirectory:
                 return found
             if found is not None and found.document.get("complete"):
                 move_files(self.path, self._earlier, OUR_FILES)
+                move_folders(self.path, self._earlier, PER_EDGE)
         elif self.path.is_dir() and any(self.path.iterdir()) and not overwrite:
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
@@ -74,6 +78,7 @@ class OutputDirectory:
         marker = {"schema_version": SCHEMA_VERSION, "complete": False, "provenance": {**provenance, "digest": digest}}
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         remove_files(self.path, OUR_FILES)
+        remove_folders(self.path, [SCRATCH, *PER_EDGE])
         try:
             write_atomically(self.path / METRICS, json.dumps(marker, sort_keys=True, indent=2) + "\n")
         except OutputError as error:
@@ -106,6 +111,8 @@ class OutputDirectory:
     def release(self) -> None:
         """Leave nothing of a run that could not be carried out, and put back the result that it was to replace."""
         remove_files(self.path, OUR_FILES)
+        remove_folders(self.path, [SCRATCH, *PER_EDGE])
+        move_folders(self._earlier, self.path, PER_EDGE)
         move_files(self._earlier, self.path, OUR_FILES)
         for folder in self._made:
             if folder.is_dir() and not any(folder.iterdir()):
@@ -120,9 +127,13 @@ class OutputDirectory:
         """Write the result; metrics.json last, so that it vouches for the rest."""
         write_atomically(self.path / BUCKETS, _table(report.bucket_rows))
         write_atomically(self.path / HISTOGRAM, _table(report.histogram_rows))
+        for name, rows in report.tables.items():
+            write_atomically(self.path / name, _table(rows))
+        remove_folders(self.path, [SCRATCH])
         write_atomically(self.path / METRICS, report.to_json())
         if self._earlier.is_dir():
             remove_files(self._earlier, OUR_FILES)
+            remove_folders(self._earlier, PER_EDGE)
             if not any(self._earlier.iterdir()):
                 self._earlier.rmdir()
 

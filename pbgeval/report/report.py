@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.names import resolve
@@ -22,6 +22,7 @@ class Report:
     document: Mapping[str, Any]  # the content of metrics.json
     bucket_rows: tuple[Mapping[str, Any], ...] = ()  # of buckets.csv; empty when read back from a file
     histogram_rows: tuple[Mapping[str, Any], ...] = ()  # of rank_histogram.csv; likewise
+    tables: Mapping[str, tuple[Mapping[str, Any], ...]] = field(factory=dict)  # of breakdowns, by file name; likewise
     path: Path | None = None  # the output directory
 
     def __getitem__(self, name: str) -> float | int | None:

@@ -90,7 +90,8 @@ class Cos(Base):
         norms_N = _norms(x_ND)
         if bool((norms_N == 0).any()):
             raise ZeroVectorError((norms_N == 0).flatten().nonzero().flatten().tolist())
-        return x_ND / norms_N.unsqueeze(-1).to(x_ND.dtype)
+        # Like PBG, times the reciprocal: the last bits, and so near-ties, are those of its figures.
+        return x_ND * norms_N.reciprocal().unsqueeze(-1).to(x_ND.dtype)
 
 
 def _squares(x_ND: Tensor) -> Tensor:
@@ -170,6 +171,10 @@ class Comparator:
             return _joined(self.base.prepare_candidates(x_ND))
         bias_N1 = x_ND[..., :1]
         return _joined([*self.base.prepare_candidates(x_ND[..., 1:]), torch.ones_like(bias_N1), bias_N1])
+
+    def width(self, dimension: int) -> int:
+        """Return the number of columns of prepared rows, for rows of `dimension` columns."""
+        return self.prepare_candidates(torch.ones((1, dimension))).shape[1]
 
     def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         """Return what candidates are ranked by, (B, Q, C), from prepared rows; see `real_scores`."""

@@ -29,6 +29,7 @@ class EntityTable:
     global_embedding_D: Tensor | None = None
     max_norm: float | None = None
     featurized: bool = False
+    first_row: int = 0  # row in the partition of the table's first, where the table is a part of it
 
     @property
     def num_rows(self) -> int:
@@ -90,7 +91,7 @@ class EntityTable:
                     self._refuse(zero_E, start, "zero vectors", "a direction for comparator 'cos'")
 
     def _refuse(self, bad_E: Tensor, start: int, found: str, expected: str) -> None:
-        rows = (bad_E.nonzero().flatten() + start).tolist()
+        rows = (bad_E.nonzero().flatten() + start + self.first_row).tolist()
         named = ", ".join(str(row) for row in rows[:NUM_ROWS_NAMED]) + (", ..." if len(rows) > NUM_ROWS_NAMED else "")
         raise DataError(
             f"{self.label}: expected {expected}, got {found} in rows {named}; "

@@ -29,6 +29,14 @@ class Operator(ABC):
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         """Return the transformed rows (E, D); `rel_E` is None when the parameters are those of one relation."""
 
+    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
+        """Return the rows q' with q . M x = q' . x for every x, M being the linear part of one relation's operator."""
+        return q_ED
+
+    def translation(self, parameters: Parameters) -> Tensor | None:
+        """Return the constant part (D,) of one relation's operator, None if it is linear."""
+        return None
+
 
 def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
     """Return the parameter of each row, or the one parameter that all rows share (it broadcasts)."""
@@ -56,6 +64,9 @@ class Diagonal(Operator):
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return _of_rows(parameters["diagonal"], rel_E) * x_ED
 
+    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
+        return parameters["diagonal"] * q_ED
+
 
 class Translation(Operator):
     """x + t (TransE)."""
@@ -65,6 +76,9 @@ class Translation(Operator):
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return x_ED + _of_rows(parameters["translation"], rel_E)
+
+    def translation(self, parameters: Parameters) -> Tensor | None:
+        return parameters["translation"]
 
 
 def _multiply_matrices(matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
@@ -88,6 +102,9 @@ class Linear(Operator):
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return _multiply_matrices(parameters["linear_transformation"], x_ED, rel_E)
 
+    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
+        return transform(q_ED, parameters["linear_transformation"].t().contiguous())
+
 
 class Affine(Operator):
     """M x + t."""
@@ -98,6 +115,12 @@ class Affine(Operator):
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         transformed_ED = _multiply_matrices(parameters["linear_transformation"], x_ED, rel_E)
         return transformed_ED + _of_rows(parameters["translation"], rel_E)
+
+    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
+        return transform(q_ED, parameters["linear_transformation"].t().contiguous())
+
+    def translation(self, parameters: Parameters) -> Tensor | None:
+        return parameters["translation"]
 
 
 class ComplexDiagonal(Operator):
@@ -118,6 +141,10 @@ class ComplexDiagonal(Operator):
         torch.mul(x_real_EH, imag_EH, out=product_ED[..., half:])
         product_ED[..., half:] += torch.mul(x_imag_EH, real_EH, out=term_EH)
         return product_ED
+
+    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
+        conjugate = {"real": parameters["real"], "imag": -parameters["imag"]}
+        return self.apply(conjugate, q_ED, None)
 
 
 OPERATORS: dict[str, Operator] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -31,8 +32,8 @@ class StatsLayout:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
-        names += ["num_undefined_losses"]
-        limbs = ["candidates", "query_auc", "loss"]
+        names += ["num_undefined_losses", "num_outside"]
+        limbs = ["candidates", "known", "query_auc", "loss"]
         for rank_type in RankType:
             limbs += [f"{rank_type.value}.doubled_rank", f"{rank_type.value}.reciprocal_rank"]
             names += [f"{rank_type.value}.hits_at_{cutoff}" for cutoff in self.cutoffs]
@@ -56,7 +57,14 @@ class RankStats:
 
     @classmethod
     def of_queries(
-        cls, layout: StatsLayout, counts: RankCounts, *, num_short_lists: int = 0, num_excluded: int = 0
+        cls,
+        layout: StatsLayout,
+        counts: RankCounts,
+        *,
+        num_short_lists: int = 0,
+        num_excluded: int = 0,
+        num_outside: int = 0,
+        known_Q: Tensor | None = None,
     ) -> RankStats:
         """Return the statistics of queries whose counts are complete.
 
@@ -65,31 +73,26 @@ class RankStats:
             counts: competitors of each query, over all its candidates.
             num_short_lists: how many of the queries have a list that was topped up.
             num_excluded: candidates dropped because they are the true entity again.
+            num_outside: further queries that are not ranked, because their true entity may not compete.
+            known_Q: how many known answers were taken out of each query's competitors, int64.
         """
-        sums = dict.fromkeys(layout.columns, 0)
-        sums["num_queries"] = counts.better_Q.numel()
-        sums["num_competing_queries"] = int((counts.competing_Q > 0).sum())
-        sums["num_tied_queries"] = int((counts.tied_Q > 0).sum())
-        sums["num_short_lists"], sums["num_excluded"] = num_short_lists, num_excluded
-        _add_limbs(sums, "candidates", counts.competing_Q + 1)
-        _add_limbs(sums, "query_auc", _fixed_point(_shares_beaten(counts), FRACTION_BITS))
-        for rank_type in RankType:
-            doubled_Q = counts.doubled_rank(rank_type)
-            _add_limbs(sums, f"{rank_type.value}.doubled_rank", doubled_Q)
-            _add_limbs(
-                sums, f"{rank_type.value}.reciprocal_rank", _fixed_point(2.0 / doubled_Q.double(), FRACTION_BITS)
-            )
-            for cutoff in layout.cutoffs:
-                sums[f"{rank_type.value}.hits_at_{cutoff}"] = int((doubled_Q <= 2 * cutoff).sum())
-        return cls(layout, torch.tensor([sums[name] for name in layout.columns], dtype=torch.int64))
+        num_queries = counts.better_Q.numel()
+        sums = sum_groups(layout, counts, np.zeros(min(num_queries, 1), np.int64)).sum(0)
+        further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
+        if known_Q is not None:
+            further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
+        for name, value in further.items():
+            sums[layout.index[name]] = value
+        return cls(layout, torch.from_numpy(sums))
 
     def with_losses(self, loss_Q: Tensor) -> RankStats:
         """Return these statistics with the loss of each query added, float64 (Q,)."""
         defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < LARGEST_LOSS)
-        sums = dict.fromkeys(self.layout.columns, 0)
-        sums["num_undefined_losses"] = int((~defined_Q).sum())
-        _add_limbs(sums, "loss", _fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS))
-        return self + RankStats(self.layout, torch.tensor(list(sums.values()), dtype=torch.int64))
+        sums = torch.zeros_like(self.sums)
+        sums[self.layout.index["num_undefined_losses"]] = (~defined_Q).sum()
+        for part, limbs_Q in _limbs("loss", _fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS)).items():
+            sums[self.layout.index[part]] = limbs_Q.sum()
+        return RankStats(self.layout, self.sums + sums)
 
     def __add__(self, other: RankStats) -> RankStats:
         if self.layout != other.layout:
@@ -98,21 +101,77 @@ class RankStats:
 
     def count(self, column: str) -> int:
         """Return the sum of a plain column."""
-        return int(self.sums[self.layout.index[column]])
+        return self._integers[self.layout.index[column]]
 
     def total(self, name: str) -> int:
         """Return the sum of a column kept in two limbs, as a Python integer of any size."""
-        low, high = (int(self.sums[self.layout.index[f"{name}.{part}"]]) for part in ("low", "high"))
+        low, high = (self._integers[self.layout.index[f"{name}.{part}"]] for part in ("low", "high"))
         return low + (high << LIMB_BITS)
+
+    @cached_property
+    def _integers(self) -> list[int]:
+        integers: list[int] = self.sums.tolist()  # at once: an element of a tensor costs microseconds
+        return integers
+
+
+def sum_groups(layout: StatsLayout, counts: RankCounts, starts_G: np.ndarray) -> np.ndarray:
+    """Return a row of sums for each group of queries, int64 (G, columns).
+
+    Args:
+        layout: the columns; those that do not follow from the counts are zero.
+        counts: of queries whose counts are complete; those of one group stand next to each other.
+        starts_G: where each group begins, int64, increasing from 0; no group is empty.
+    """
+    table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
+    table_GF[:, layout.index["num_queries"]] = np.diff(starts_G, append=counts.better_Q.numel())
+    columns = {"num_competing_queries": counts.competing_Q > 0, "num_tied_queries": counts.tied_Q > 0}
+    columns |= _limbs("candidates", counts.competing_Q + 1)
+    columns |= _limbs("query_auc", _fixed_point(_shares_beaten(counts), FRACTION_BITS))
+    for name, values_Q in columns.items():
+        table_GF[:, layout.index[name]] = _sums(values_Q, starts_G)
+    _put_rank_sums(table_GF, layout, counts, starts_G)
+    return table_GF
+
+
+def _put_rank_sums(table_GF: np.ndarray, layout: StatsLayout, counts: RankCounts, starts_G: np.ndarray) -> None:
+    """Set the columns of all rank types. They differ by the tied queries alone, of which there are few."""
+    num_tied_G = table_GF[:, layout.index["num_tied_queries"]]
+    has_ties = np.flatnonzero(num_tied_G)  # groups
+    tied = counts.of((counts.tied_Q > 0).nonzero().squeeze(1)) if len(has_ties) else RankCounts.zero(0)
+    starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
+    untied_GR = _rank_sums(layout, counts.doubled_rank(RankType.OPTIMISTIC), starts_G)
+    untied_GR[has_ties] -= _rank_sums(layout, tied.doubled_rank(RankType.OPTIMISTIC), starts_of_tied)
+    for rank_type in RankType:
+        columns = [layout.index[f"{rank_type.value}.{name}"] for name in _rank_columns(layout)]
+        table_GF[:, columns] = untied_GR
+        table_GF[has_ties[:, None], columns] += _rank_sums(layout, tied.doubled_rank(rank_type), starts_of_tied)
+
+
+def _rank_columns(layout: StatsLayout) -> list[str]:
+    limbs = [f"{name}.{part}" for name in ("doubled_rank", "reciprocal_rank") for part in ("low", "high")]
+    return limbs + [f"hits_at_{cutoff}" for cutoff in layout.cutoffs]
+
+
+def _rank_sums(layout: StatsLayout, doubled_Q: Tensor, starts_G: np.ndarray) -> np.ndarray:
+    """Return the sums of `_rank_columns` for each group, int64 (G, columns)."""
+    columns = [
+        *_limbs("rank", doubled_Q).values(),
+        *_limbs("reciprocal", _fixed_point(2.0 / doubled_Q.double(), FRACTION_BITS)).values(),
+        *(doubled_Q <= 2 * cutoff for cutoff in layout.cutoffs),
+    ]
+    return np.stack([_sums(values_Q, starts_G) for values_Q in columns], axis=1)
+
+
+def _sums(values_Q: Tensor, starts_G: np.ndarray) -> np.ndarray:
+    sums_G: np.ndarray = np.add.reduceat(values_Q.numpy(), starts_G, dtype=np.int64)
+    return sums_G
 
 
 def _shares_beaten(counts: RankCounts) -> Tensor:
-    """Return the share of its competitors that each true entity beats, ties one half; queries without any left out."""
-    not_beaten_Q, competing_Q = 2 * counts.better_Q + counts.tied_Q, counts.competing_Q
-    has_competitors_Q = competing_Q > 0
-    if not bool(has_competitors_Q.all()):
-        not_beaten_Q, competing_Q = not_beaten_Q[has_competitors_Q], competing_Q[has_competitors_Q]
-    return 1.0 - not_beaten_Q.double() / (2 * competing_Q)
+    """Return the share of its competitors that each true entity beats, ties one half; 0 for queries without any."""
+    not_beaten_Q = (2 * counts.better_Q + counts.tied_Q).double()
+    shares_Q = 1.0 - not_beaten_Q / (2 * counts.competing_Q).clamp(min=1)
+    return shares_Q.masked_fill_(counts.competing_Q == 0, 0.0)
 
 
 def _fixed_point(values: Tensor, bits: int) -> Tensor:
@@ -120,6 +179,6 @@ def _fixed_point(values: Tensor, bits: int) -> Tensor:
     return torch.round(values * 2.0**bits).to(torch.int64)
 
 
-def _add_limbs(sums: dict[str, int], name: str, values: Tensor) -> None:
-    sums[f"{name}.low"] += int((values & ((1 << LIMB_BITS) - 1)).sum())
-    sums[f"{name}.high"] += int((values >> LIMB_BITS).sum())
+def _limbs(name: str, values: Tensor) -> dict[str, Tensor]:
+    """Split integers in the parts that are summed apart, by the names of their columns."""
+    return {f"{name}.low": values & ((1 << LIMB_BITS) - 1), f"{name}.high": values >> LIMB_BITS}

@@ -70,22 +70,40 @@ class EmbeddingFile:
         """
         shape = (self.num_rows, self.dimension)
         with open_hdf5(self.path) as file:
-            dataset = require_dataset(file, self.path, _EMBEDDINGS)
-            with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
-                is_unchanged = dataset.shape == shape and _is_mappable(dataset) == self.is_mapped
-            if not is_unchanged:
-                raise StorageError(
-                    f"{self.path}: dataset {_EMBEDDINGS}: expected shape {shape} and the layout seen at the start,"
-                    f" found shape {dataset.shape}; the file changed during the run: start it again"
-                )
+            dataset = self._checked_dataset(file)
             if 0 in shape:
                 return torch.empty(shape)
             if self.is_mapped:
                 return map_rows(self.path, dataset.id.get_offset(), shape)
-            block = torch.empty(shape)
-            with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
-                dataset.read_direct(block.numpy())
-            return block
+            return self._read(dataset, 0, self.num_rows)
+
+    def read_rows(self, start: int, stop: int) -> Tensor:
+        """Return a copy of rows start to stop (exclusive), float32: memory follows the range, not the partition.
+
+        Raises:
+            StorageError: as `load`.
+        """
+        with open_hdf5(self.path) as file:
+            return self._read(self._checked_dataset(file), start, stop)
+
+    def _checked_dataset(self, file: h5py.File) -> h5py.Dataset:
+        shape = (self.num_rows, self.dimension)
+        dataset = require_dataset(file, self.path, _EMBEDDINGS)
+        with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
+            is_unchanged = dataset.shape == shape and _is_mappable(dataset) == self.is_mapped
+        if not is_unchanged:
+            raise StorageError(
+                f"{self.path}: dataset {_EMBEDDINGS}: expected shape {shape} and the layout seen at the start,"
+                f" found shape {dataset.shape}; the file changed during the run: start it again"
+            )
+        return dataset
+
+    def _read(self, dataset: h5py.Dataset, start: int, stop: int) -> Tensor:
+        block = torch.empty((stop - start, self.dimension))
+        if block.numel():
+            with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}, rows {start} to {stop}"):
+                dataset.read_direct(block.numpy(), np.s_[start:stop])
+        return block
 
 
 def open_embeddings(

@@ -57,6 +57,8 @@ filter_paths: list[str] = []
 train_paths: list[str] = []
 restrict_entities: list[str] | None = None
 restrict_relations: list[str] | None = None
+head_candidates: list[str] | None = None
+tail_candidates: list[str] | None = None
 type_constraint: str = 'schema'
 candidate_path: str | None = None
 precision: str = 'float32'
@@ -71,7 +73,7 @@ relations.INDEX.all_negs: bool = False
 [output]
 metrics: list[str] = ['rank', 'auc']
 preset: str | None = None
-breakdowns: list[str] = []
+breakdowns: list[str] = ['relation']
 relation_groups: str | None = None
 save_ranks: bool = False
 save_topk: int | None = None
@@ -104,24 +106,9 @@ partition_shard_size: int = 250
 half_precision: bool = False
 """
 
-# Accepted, but refused unless they have their default (`candidates`: refused if "all"). Rows only ever go.
+# Accepted, but refused unless they have their default (`precision`: refused if "certified"). Rows only ever go.
 NOT_BUILT_KEYS = """
-candidates
-filter_paths
-train_paths
-restrict_entities
-restrict_relations
-type_constraint
-candidate_path
-breakdowns
-relation_groups
 precision
-sample_edges
-target_error
-target_metric
-save_ranks
-save_topk
-max_memory
 metrics
 preset
 model

@@ -9,12 +9,13 @@ from pbgeval.candidates import chunks
 from pbgeval.candidates.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
 from tests import reference
 
+NOTHING = torch.empty(0, dtype=torch.int64)
 RELATIONS = torch.tensor([1, 0, 1, 1, 0, 1, 1])
 
 
 def layout(rel_E, lists, first_row=0, dynamic=False):
     """(relation, rows of each chunk, batch, draws, topped up, masked, first word) of every block."""
-    groups = [RelationGroup(0, torch.arange(len(rel_E)))] if dynamic else group_by_relation(rel_E)
+    groups = [RelationGroup(0, torch.arange(len(rel_E)))] if dynamic else group_by_relation(rel_E, torch.arange(len(rel_E)))
     return [
         (
             group.relation,
@@ -30,10 +31,10 @@ def layout(rel_E, lists, first_row=0, dynamic=False):
 
 
 def test_rows_are_grouped_by_relation_in_file_order():
-    groups = group_by_relation(RELATIONS)
+    groups = group_by_relation(RELATIONS, torch.arange(len(RELATIONS)))
 
     assert [(0, [1, 4]), (1, [0, 2, 3, 5, 6])] == [(group.relation, group.rows_E.tolist()) for group in groups]
-    assert [] == group_by_relation(torch.empty(0, dtype=torch.int64))
+    assert [] == group_by_relation(NOTHING, NOTHING)
 
 
 def test_short_chunks_are_topped_up_and_words_follow_each_other():

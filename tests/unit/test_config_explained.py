@@ -63,7 +63,7 @@ def test_help_shows_groups_in_order_with_nested_keys_types_and_defaults() -> Non
 def test_help_says_what_is_not_built() -> None:
     text = " ".join(help_config().split())
 
-    assert "else sampled. Not built yet in this version: all." in text
+    assert "float32, float64 or certified. Not built yet in this version: certified." in text
     assert len(NOT_BUILT) == text.count("Not built yet in this version: ")
 
 
@@ -125,6 +125,10 @@ def test_each_config_has_lists_of_its_own() -> None:
         {"rank_type": "average"},
         {"max_memory": "1GB"},
         {"save_ranks": True},
+        {"save_topk": 3},
+        {"relation_groups": "/x"},
+        {"target_metric": "mrr"},
+        {"breakdowns": ["relation", "relation"]},
     ],
     ids=str,
 )
@@ -136,6 +140,8 @@ BASES: dict[str, dict[str, Any]] = {
     "default": {},
     "pbg": {"pbg_semantics": True, "workers": 2},
     "loss": {"compute_loss": True},
+    "all": {"candidates": "all"},
+    "target": {"target_error": 0.1},
 }
 
 
@@ -157,6 +163,22 @@ BASES: dict[str, dict[str, Any]] = {
         ("default", {"pbg_semantics": True}),
         ("default", {"compute_loss": True}),
         ("default", {"dimension": 16}),
+        ("default", {"filter_paths": ["/x"]}),
+        ("default", {"train_paths": ["/x"]}),
+        ("default", {"candidates": "all"}),
+        ("default", {"candidate_path": "/x"}),
+        ("all", {"candidate_path": "/x"}),
+        ("default", {"restrict_entities": ["a"]}),
+        ("default", {"restrict_relations": ["a"]}),
+        ("default", {"head_candidates": ["a"]}),
+        ("default", {"tail_candidates": ["a"]}),
+        ("default", {"type_constraint": "observed"}),
+        ("default", {"precision": "float64"}),
+        ("default", {"sample_edges": 10}),
+        ("default", {"target_error": 0.1}),
+        ("target", {"target_error": 0.2}),
+        ("target", {"target_metric": "hits@10"}),
+        ("default", {"breakdowns": []}),
         ("pbg", {"workers": 3}),
         ("pbg", {"batch_size": 10}),
         ("loss", {"margin": 1.0}),
@@ -185,3 +207,72 @@ def test_numeric_settings_are_plain_json() -> None:
         name: entity["dimension"]
         for name, entity in settings["entities"].items()  # type: ignore[attr-defined]
     }
+
+
+def test_names_count_as_a_set_and_many_of_them_as_a_digest() -> None:
+    def restriction(*names: str) -> object:
+        return numeric_settings(config(restrict_entities=list(names)))["restrict_entities"]
+
+    assert ["a", "b"] == restriction("b", "a", "b")
+    many = [f"entity {number}" for number in range(300)]
+    assert {"count", "sha256"} == set(restriction(*many))  # type: ignore[call-overload]
+    assert restriction(*many) == restriction(*reversed(many), "entity 7")
+    assert restriction(*many) != restriction(*many[1:], "another")
+    assert 1000 > len(json.dumps(restriction(*many)))
+
+
+def test_paths_of_known_edges_and_given_candidates_are_in_no_setting() -> None:
+    for key in ("filter_paths", "train_paths"):
+        assert numeric_settings(config(**{key: ["/x"]})) == numeric_settings(config(**{key: ["/y", "/z"]}))
+    assert numeric_settings(config(candidate_path="/x")) == numeric_settings(config(candidate_path="/y"))
+    assert "/x" not in json.dumps(numeric_settings(config(candidate_path="/x", relation_groups="/x")))
+
+
+def test_settings_of_sampling_do_not_count_where_candidates_are_given() -> None:
+    given = config(candidate_path="/x")
+
+    assert numeric_settings(given) == numeric_settings(attrs.evolve(given, num_batch_negs=10, num_uniform_negs=3))
+    assert numeric_settings(given) == numeric_settings(attrs.evolve(given, candidates="all"))
+    assert ["all", "all"] == [given.candidates_of(relation) for relation in given.relations]
+
+
+def test_figures_are_filtered_where_known_edges_are_named() -> None:
+    assert [False, True, True] == [
+        config(**paths).filtered for paths in ({}, {"filter_paths": ["/x"]}, {"train_paths": ["/x"]})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({}, "both.realistic.mean_reciprocal_rank"),
+        ({"rank_type": "worst"}, "both.pessimistic.mean_reciprocal_rank"),
+        ({"target_metric": "hits@10"}, "both.realistic.hits_at_10"),
+        ({"target_metric": "tail.optimistic.mr"}, "tail.optimistic.mean_rank"),
+        ({"target_metric": "head.query_auc"}, "head.query_auc"),
+        ({"target_metric": "query_auc", "disable_lhs_negs": True}, "both.query_auc"),
+    ],
+)
+def test_the_metric_of_the_target_error_is_a_key_of_the_report(changes: dict[str, Any], key: str) -> None:
+    assert key == config(target_error=0.1, **changes).target_key
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        (None, None),
+        ("1500000000", 1_500_000_000),
+        ("1", 1),
+        ("7B", 7),
+        ("800MB", 800_000_000),
+        ("1.5GB", 1_500_000_000),
+        ("1.5 gb", 1_500_000_000),
+        (" 2GiB ", 2 * 2**30),
+        ("0.5kib", 512),
+        ("1.9B", 1),
+        ("3TB", 3 * 10**12),
+        ("0.1GB", 100_000_000),
+    ],
+)
+def test_memory_is_read_in_bytes(text: str | None, num_bytes: int | None) -> None:
+    assert num_bytes == config(max_memory=text).max_memory_bytes

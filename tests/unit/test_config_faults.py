@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config
-from pbgeval.config.checks import find_faults
 from pbgeval.config.schema import NOT_BUILT
 from pbgeval.errors import ConfigError
 
@@ -327,23 +326,7 @@ def test_what_makes_sense_is_accepted(folder: Path, raw: dict[str, Any]) -> None
     assert [] == faults_of(folder, raw)
 
 
-SET: dict[str, object] = {
-    "candidates": "all",
-    "restrict_entities": ["a"],
-    "restrict_relations": ["r"],
-    "type_constraint": "observed",
-    "precision": "certified",
-    "sample_edges": 100,
-    "target_error": 0.01,
-    "save_ranks": True,
-    "save_topk": 10,
-    "metrics": ["rank"],
-    "trust_pickle": True,
-    "filter_paths": ["x"],
-    "train_paths": ["x"],
-    "breakdowns": ["relation"],
-    "type_relations": ["r"],
-}
+SET: dict[str, object] = {"precision": "certified", "metrics": ["rank"], "trust_pickle": True, "type_relations": ["r"]}
 
 
 @pytest.mark.parametrize("key", NOT_BUILT)
@@ -354,7 +337,7 @@ def test_a_key_that_is_not_built_is_refused_when_it_is_set_but_not_by_its_defaul
 
     assert [] == faults_of(folder, changed(**{key: default}))
     (fault,) = faults_of(folder, changed(**{key: value}))
-    expected = "'sampled' or 'partition'" if key == "candidates" else repr(default)
+    expected = "'float32' or 'float64'" if key == "precision" else repr(default)
     assert fault.startswith(f"eval.json: {key}: not built yet in this version; expected {expected}, got {value!r}; "), (
         fault
     )
@@ -362,10 +345,10 @@ def test_a_key_that_is_not_built_is_refused_when_it_is_set_but_not_by_its_defaul
 
 def test_the_line_of_a_key_that_is_not_built_says_what_to_do(folder: Path) -> None:
     assert [
-        "eval.json: filter_paths: not built yet in this version; expected [], got ['x']; remove the key"
-    ] == faults_of(folder, changed(filter_paths=["x"]))
-    assert ["-p filter_paths=x: not built yet in this version; expected [], got ['x']; remove the key"] == faults_of(
-        folder, valid(), "filter_paths=x"
+        "eval.json: metrics: not built yet in this version; expected ['rank', 'auc'], got ['x']; remove the key"
+    ] == (faults_of(folder, changed(metrics=["x"])))
+    assert ["-p model=x: not built yet in this version; expected None, got 'x'; remove the key"] == faults_of(
+        folder, valid(), "model=x"
     )
 
 
@@ -411,15 +394,6 @@ def test_a_fault_is_not_reported_again_by_its_consequences(folder: Path) -> None
             num_uniform_negs=0,
         ),
     )
-
-
-def test_the_loss_is_refused_with_all_candidates() -> None:
-    config = EvalConfig(**changed(candidates="all", compute_loss=True, entities={}, relations=[]))
-
-    assert [
-        "compute_loss: expected False with candidates = 'all', got True; "
-        "PBG's loss is defined on one partition's candidates"
-    ] == [str(fault) for fault in find_faults(config) if fault.path == ("compute_loss",)]
 
 
 VALUES: st.SearchStrategy[object] = st.recursive(

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics
+from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, mean_loss, query_auc, rank_metrics
+from pbgeval.notation import Side
 from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.rank_stats import FRACTION_BITS, LARGEST_LOSS, RankStats, StatsLayout
 from tests import reference
@@ -50,6 +51,38 @@ def test_counts_by_hand():
     assert [3, 3, 3] == [stats.count(f"{rank_type.value}.hits_at_10") for rank_type in RankType]
     assert Fraction(2 + 8 + 2, 2) == Fraction(stats.total("realistic.doubled_rank"), 2)
     assert (1 + (1 - (2 * 2 + 2) / 16)) / 2 == query_auc(stats)
+
+
+def test_the_adjusted_mean_rank_index_by_hand():
+    """Ranks 1 of 5, 3 to 5 of 9, and 1 of 1: 2 to 4 places are lost of 12 that there are."""
+    stats = stats_of([(0, 0, 4), (2, 2, 4), (0, 0, 0)])
+
+    assert [8 / 12, 6 / 12, 4 / 12] == [adjusted_mean_rank_index(stats, rank_type) for rank_type in RankType]
+    last, chance = stats_of([(4, 0, 0), (9, 0, 0)]), stats_of([(0, 4, 0), (0, 9, 0)])
+    assert -1 == adjusted_mean_rank_index(last, RankType.REALISTIC)
+    assert 0 == adjusted_mean_rank_index(chance, RankType.REALISTIC)
+    assert adjusted_mean_rank_index(stats_of([(0, 0, 0)]), RankType.REALISTIC) is None
+
+
+def test_both_pools_the_enabled_sides():
+    of_side = {Side.LHS: stats_of([(0, 0, 1)]), Side.RHS: stats_of([(1, 0, 0), (2, 0, 3)])}
+
+    labelled = by_label(of_side, (Side.LHS, Side.RHS))
+
+    assert {"head": 1, "tail": 2, "both": 3} == {name: of.count("num_queries") for name, of in labelled.items()}
+    assert {"tail": 2, "both": 2} == {
+        name: of.count("num_queries") for name, of in by_label(of_side, (Side.RHS,)).items()
+    }
+
+
+def test_further_columns_are_what_they_are_told():
+    counts = RankCounts(*torch.tensor([[0, 1], [0, 0], [3, 3]]))
+    stats = RankStats.of_queries(
+        LAYOUT, counts, num_short_lists=2, num_excluded=3, num_outside=5, known_Q=torch.tensor([1 << 33, 7])
+    )
+
+    assert [2, 3, 5] == [stats.count(f"num_{name}") for name in ("short_lists", "excluded", "outside")]
+    assert (1 << 33) + 7 == stats.total("known")
 
 
 def test_a_half_rank_misses_its_cutoff():

@@ -1,0 +1,103 @@
+"""`EvalConfig` -> what its settings of sampled edges, memory and output must satisfy.
+
+See `checks.py` for what all checks have in common.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
+from pbgeval.config.relation_groups import read_relation_groups
+from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
+from pbgeval.errors import ConfigError
+
+
+def _memory(config: EvalConfig) -> Iterator[Fault]:
+    try:
+        _ = config.max_memory_bytes
+    except ConfigError as error:
+        yield Fault(("max_memory",), str(error))
+
+
+def _sample(config: EvalConfig) -> Iterator[Fault]:
+    if config.sample_edges is not None and config.target_error is not None:
+        message = (
+            f"expected None with sample_edges = {config.sample_edges}, got {config.target_error};"
+            " set the number of edges or the error to reach, not both"
+        )
+        yield Fault(("target_error",), message, (("sample_edges",),))
+    if config.target_metric is None:
+        return
+    if config.target_error is None:
+        message = f"expected None without target_error, got {show(config.target_metric)}; set target_error too"
+        yield Fault(("target_metric",), message, (("target_error",),))
+    if config.rank_type is None or config.rank_type in _rank_types():  # else it is refused already
+        yield from _target_metric(config)
+
+
+def _rank_types() -> frozenset[str]:
+    from pbgeval.ranking import RANK_TYPE_SYNONYMS  # here: it imports torch
+
+    return frozenset(RANK_TYPE_SYNONYMS)
+
+
+def _target_metric(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.names import UnknownMetricError
+
+    try:
+        _ = config.target_key
+    except UnknownMetricError:
+        cutoffs = " or ".join(f"hits_at_{k}" for k in config.hits_at[:5])
+        message = (
+            f"expected mean_rank, mean_reciprocal_rank, query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), with"
+            f" an enabled side and a rank type in front if wanted, got {show(config.target_metric)}"
+        )
+        sides: tuple[KeyPath, ...] = (("disable_lhs_negs",), ("disable_rhs_negs",))
+        yield Fault(("target_metric",), message, (("hits_at",), *sides))
+
+
+def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
+    for index, name in enumerate(config.breakdowns):
+        where: KeyPath = ("breakdowns", index)
+        if name not in BREAKDOWNS:
+            yield Fault(where, not_one_of(BREAKDOWNS, name))
+        if name in TRAINING_BREAKDOWNS and not config.train_paths:
+            message = f"{show(name)} counts training edges: expected train_paths, got []; set it or remove {show(name)}"
+            yield Fault(where, message, (("train_paths",),))
+        if name == "groups" and config.relation_groups is None:
+            message = "'groups' needs relation_groups, got None; set it or remove 'groups'"
+            yield Fault(where, message, (("relation_groups",),))
+
+
+def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
+    path = config.relation_groups
+    if path is None or not os.path.isfile(path):  # a missing file is refused where paths are resolved
+        return
+    try:
+        read_relation_groups(path)
+    except ConfigError as error:
+        yield Fault(("relation_groups",), str(error))
+
+
+def _topk(config: EvalConfig) -> Iterator[Fault]:
+    if config.save_topk is None:
+        return
+    for index, relation in enumerate(config.relations):
+        if config.candidates_of(relation) == "sampled":
+            message = (
+                f"expected None, as relations[{index}] is ranked against sampled candidates, got {config.save_topk};"
+                " set candidates = 'all' or 'partition'"
+            )
+            yield Fault(("save_topk",), message, (("candidates",), ("relations", index, "all_negs")))
+            return
+
+
+OUTPUT_CHECKS: tuple[Callable[[EvalConfig], Iterator[Fault]], ...] = (
+    _memory,
+    _sample,
+    _breakdowns,
+    _relation_groups,
+    _topk,
+)

@@ -1,0 +1,104 @@
+"""A block of scores and cells in it, such as known answers -> what to take back from the block's counts.
+
+Queries with one key (side, relation, known entity) share a row of scores and a list of known answers; only their true
+entities differ. A query's own true entity is among the known answers where it is known: the caller leaves it out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pbgeval.ranking import QueryCounts, RankCounts
+
+
+def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Pair each query with every entry of its row.
+
+    Args:
+        row_Q: row of each query.
+        row_P: row of each entry, ascending.
+        num_rows: how many rows there are.
+
+    Returns:
+        (query, entry) indices of all pairs, int64, queries in order.
+    """
+    entries_R = torch.bincount(row_P, minlength=num_rows)
+    first_R = entries_R.cumsum(0) - entries_R
+    entries_Q = entries_R[row_Q]
+    query = torch.repeat_interleave(torch.arange(row_Q.numel(), device=row_Q.device), entries_Q)
+    before_Q = entries_Q.cumsum(0) - entries_Q
+    entry = torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
+    return query, entry
+
+
+def count_known(
+    scores_KC: Tensor, true_Q: Tensor, row_Q: Tensor, own_column_Q: Tensor, known: tuple[Tensor, Tensor]
+) -> RankCounts:
+    """Count the known answers of each query among a block's candidates.
+
+    Args:
+        scores_KC: the block of scores that was counted, a row per key.
+        true_Q: score of each query's true entity, from the same kernel.
+        row_Q: row of each query's key in the block.
+        own_column_Q: column of each query's true entity, negative where it is not in the block.
+        known: (row, column) of the known answers of all keys, each pair once, rows ascending.
+
+    Returns:
+        The known answers that score better, the same, and all of them; the true entity is not among them. At most
+        Q x C cells are looked at, so a key with a million answers costs no more than the block itself.
+    """
+    row_P, column_P = known
+    query, entry = expand_by_row(row_Q, row_P, scores_KC.shape[0])
+    competes = column_P[entry] != own_column_Q[query]
+    query, entry = query[competes], entry[competes]
+    return _compare(scores_KC[row_P[entry], column_P[entry]], true_Q, query)
+
+
+def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor]) -> RankCounts:
+    """Count the candidates of a block that are named one by one.
+
+    Args:
+        scores_QC: the block of scores that was counted.
+        true_Q: score of each query's true entity, from the same kernel.
+        cells: (query, candidate), each once.
+    """
+    query, candidate = (index.to(scores_QC.device) for index in cells)
+    return _compare(scores_QC[query, candidate], true_Q, query)
+
+
+def ties_of_twins(
+    scores_QC: Tensor, true_Q: Tensor, kernel_true_Q: Tensor, cells: tuple[Tensor, Tensor], known: Tensor
+) -> QueryCounts:
+    """Return the correction that makes the candidates with a true entity's very vector tie with it.
+
+    Args:
+        scores_QC: the block of scores that was counted.
+        true_Q: what it was compared with: a sum whose last bits may differ from the kernel's.
+        kernel_true_Q: the true scores from the kernel itself.
+        cells: (query, candidate) of the twins, the true entities themselves not among them.
+        known: whether each of them is a known answer, bool.
+    """
+    query, candidate = (index.to(scores_QC.device) for index in cells)
+    scores, true = scores_QC[query, candidate], true_Q[query]
+    is_twin = scores == kernel_true_Q[query]
+    was_better, was_tied = (scores > true) & is_twin, (scores == true) & is_twin
+    num_queries = true_Q.numel()
+
+    def correction(counted: Tensor) -> RankCounts:
+        better_Q = torch.bincount(query[was_better & counted], minlength=num_queries)
+        tied_Q = torch.bincount(query[is_twin & ~was_tied & counted], minlength=num_queries)
+        return RankCounts(-better_Q, tied_Q, torch.zeros_like(tied_Q))
+
+    known = known.to(scores_QC.device)
+    return QueryCounts(correction(torch.ones_like(known)), correction(known))
+
+
+def _compare(scores: Tensor, true_Q: Tensor, query: Tensor) -> RankCounts:
+    """Compare scores with the true scores of the queries that they belong to."""
+    true, num_queries = true_Q[query], true_Q.numel()
+    return RankCounts(
+        torch.bincount(query[scores > true], minlength=num_queries),
+        torch.bincount(query[scores == true], minlength=num_queries),
+        torch.bincount(query, minlength=num_queries),
+    )

@@ -1,0 +1,130 @@
+"""Bucket files -> edges whose entities are numbers, ids checked, and which of them are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.candidates.constraints import is_among
+from pbgeval.errors import DataError
+from pbgeval.inputs.opening import Inputs
+from pbgeval.inputs.restrictions import Restrictions
+from pbgeval.known.keys import KnownBlock
+from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
+from pbgeval.plan.assignment import share_of_worker
+from pbgeval.plan.units import window_units
+from pbgeval.storage.edges import BucketFile, EdgeBlock
+
+
+@define
+class EdgeNumberer:
+    """Turns rows of partitions into numbers, and refuses ids out of range."""
+
+    inputs: Inputs
+    numbering: EntityNumbering = field(init=False)
+    _ranges: dict[tuple[Bucket, Side], tuple[np.ndarray, np.ndarray]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.numbering = self.inputs.numbering
+
+    def numbered(self, file: BucketFile, block: EdgeBlock) -> KnownBlock:
+        """Return the edges of a block with numbers for entities.
+
+        Raises:
+            DataError: an id is out of range; it names file, dataset and row.
+        """
+        rel_n = block.rel.numpy()
+        self._check(file, block, "rel", rel_n, self.inputs.num_relations, "relations")
+        ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
+        return KnownBlock(ends[Side.LHS], rel_n, ends[Side.RHS])
+
+    def _numbers(
+        self, file: BucketFile, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
+    ) -> np.ndarray:
+        offset_R, size_R = self._range_of_relations(file.bucket, side)
+        name = side.pick("lhs", "rhs")
+        if len(set(offset_R.tolist())) == 1:
+            relation = self.inputs.config.relations[0]
+            label = self._label(side.pick(relation.lhs, relation.rhs), side, file.bucket)
+            self._check(file, block, name, row_n, int(size_R[0]), label)
+            return row_n + int(offset_R[0]) if offset_R[0] else row_n
+        beyond = (row_n < 0) | (row_n >= size_R[rel_n])
+        if beyond.any():
+            at = int(np.flatnonzero(beyond)[0])
+            relation = self.inputs.config.relations[int(rel_n[at])]
+            label = self._label(side.pick(relation.lhs, relation.rhs), side, file.bucket)
+            raise _out_of_range(file, block, name, at, int(row_n[at]), int(size_R[rel_n[at]]), label)
+        numbers_n: np.ndarray = row_n + offset_R[rel_n]
+        return numbers_n
+
+    def _label(self, entity_type: str, side: Side, bucket: Bucket) -> str:
+        return f"entity type '{entity_type}', partition {self.inputs.partition_of(entity_type, side, bucket)}"
+
+    def _range_of_relations(self, bucket: Bucket, side: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of row 0 and the number of rows of a side's partition, by relation of the config."""
+        if (bucket, side) not in self._ranges:
+            types = [side.pick(relation.lhs, relation.rhs) for relation in self.inputs.config.relations]
+            slots = [(name, self.inputs.partition_of(name, side, bucket)) for name in types]
+            offset_R = np.array([self.numbering.offset(*slot) for slot in slots], np.int64)
+            size_R = np.array([self.inputs.embeddings[slot].num_rows for slot in slots], np.int64)
+            self._ranges[bucket, side] = offset_R, size_R
+        return self._ranges[bucket, side]
+
+    @staticmethod
+    def _check(file: BucketFile, block: EdgeBlock, name: str, id_n: np.ndarray, size: int, label: str) -> None:
+        if not len(id_n) or (id_n.min() >= 0 and id_n.max() < size):
+            return
+        at = int(np.flatnonzero((id_n < 0) | (id_n >= size))[0])
+        raise _out_of_range(file, block, name, at, int(id_n[at]), size, label)
+
+
+def _out_of_range(
+    file: BucketFile, block: EdgeBlock, name: str, at: int, found: int, size: int, label: str
+) -> DataError:
+    return DataError(
+        f"{file.path}: dataset {name}, row {block.start + at}: expected an id in 0..{size - 1} ({label} has {size}), "
+        f"got {found}; the edges and the entity counts do not belong together"
+    )
+
+
+@frozen(eq=False)
+class EvaluatedRows:
+    """Which edges are evaluated: those that restrictions leave."""
+
+    restrictions: Restrictions
+
+    @property
+    def keeps_all(self) -> bool:
+        return not self.restrictions.drops_edges
+
+    def positions(self, block: KnownBlock) -> np.ndarray:
+        """Return the positions of the edges that are evaluated, ascending."""
+        kept = np.ones(block.num_edges, bool)
+        if self.restrictions.relations is not None:
+            kept &= is_among(block.rel_n, self.restrictions.relations)
+        if self.restrictions.entities is not None:
+            kept &= is_among(block.lhs_n, self.restrictions.entities)
+            kept &= is_among(block.rhs_n, self.restrictions.entities)
+        return np.flatnonzero(kept)
+
+
+def shares_of_files(
+    buckets: Iterable[dict[Bucket, BucketFile]], rank_in_team: int, team_size: int, rows_at_a_time: int
+) -> Iterator[tuple[BucketFile, int, int]]:
+    """Yield (file, first row, one past the last) of this worker's part of all files, block by block."""
+    files = [file for of_path in buckets for _, file in sorted(of_path.items())]
+    units: list[WorkUnit] = []
+    for index, file in enumerate(files):
+        # A compressed file is unpacked chunk by chunk, so blocks follow its chunks.
+        rows = -(-rows_at_a_time // file.rows_per_chunk) * file.rows_per_chunk
+        units += window_units(index, file.bucket, file.num_edges, rows)
+    for unit in share_of_worker(units, rank_in_team, team_size):
+        yield files[unit.path_index], unit.start, unit.stop
+
+
+def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[BucketFile, int, int]]) -> Iterator[KnownBlock]:
+    """Read parts of files as numbered edges."""
+    for file, start, stop in parts:
+        yield numberer.numbered(file, file.read(start, stop))

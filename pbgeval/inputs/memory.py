@@ -1,0 +1,64 @@
+"""`max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from pbgeval.errors import ConfigError
+
+MOST_ROWS_PER_RANGE = 1 << 16  # candidates that queries stream past at a time
+FEWEST_ROWS_PER_RANGE = 1 << 10
+MOST_KNOWN_ROWS = 1 << 20  # known edges read at a time
+BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
+BLOCK_BYTES = 64 << 20  # scores of one block, compared and expanded, and what kernels allocate
+BYTES_PER_QUERY = 48 + 32 + 24  # six counts; edge, key, true entity, score; what the end of a run makes of a block
+BYTES_PER_EDGE = 4 * 8 * 2  # row, lhs, rel, rhs, and a copy while they are sorted
+PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
+SLACK = 1.1
+
+
+@frozen
+class MemoryPlan:
+    """How large blocks are."""
+
+    rows_per_range: int  # candidates read at a time
+    known_rows: int  # known edges read at a time
+    pairs_bytes: int  # known answers that are buffered before they are spilled
+    queries_in_memory: bool  # else prepared queries are spilled
+
+
+def plan_memory(limit: int | None, resident: int, num_edges: int, num_queries: int, row_bytes: int) -> MemoryPlan:
+    """Choose sizes so that a worker stays below its limit.
+
+    Args:
+        limit: bytes; None: as large as is useful.
+        resident: bytes that this process holds before it begins.
+        num_edges: evaluated edges.
+        num_queries: their queries.
+        row_bytes: of one prepared row.
+
+    Raises:
+        ConfigError: the limit is too small; says how much is needed.
+    """
+    if limit is None:
+        return MemoryPlan(MOST_ROWS_PER_RANGE, MOST_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
+    fixed = resident + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
+    least = FEWEST_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
+    needed = int((fixed + least) * SLACK)
+    if limit < needed:
+        megabytes = -(-needed // 10**6)
+        raise ConfigError(
+            f"max_memory: expected at least {megabytes}MB for {num_edges} edges here (a worker holds "
+            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it or sample edges"
+        )
+    free = int(limit / SLACK) - fixed
+    queries_bytes = num_queries * row_bytes
+    in_memory = queries_bytes <= free // 3
+    free -= queries_bytes if in_memory else 0
+    rows = free // 3 // (row_bytes * 6)  # raw, finished, prepared, and copies while they are made
+    return MemoryPlan(
+        rows_per_range=max(FEWEST_ROWS_PER_RANGE, min(MOST_ROWS_PER_RANGE, rows)),
+        known_rows=max(FEWEST_ROWS_PER_RANGE, min(MOST_KNOWN_ROWS, free // 3 // BYTES_PER_KNOWN_ROW)),
+        pairs_bytes=max(1 << 20, free // 8),  # sorting takes as much again, and a slot is read back whole
+        queries_in_memory=in_memory,
+    )

@@ -1,0 +1,208 @@
+"""Names in `EvalConfig` -> numbers of entities and ids of relations: what is evaluated, and who competes.
+
+An entity is named as entity_names_<type>_<partition>.json names it, or as `type:partition:row`, which always means
+the entity of that place if the type is one that relations use.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import field, frozen
+
+from pbgeval.config import EvalConfig
+from pbgeval.errors import ConfigError
+from pbgeval.inputs.relation_names import read_relation_vocabulary
+from pbgeval.notation import EntityNumbering, Side
+from pbgeval.storage.entities import read_entity_names
+from pbgeval.storage.labels import wrong_number_of_names
+
+_ADDRESS = re.compile(r"(.+):([0-9]{1,18}):([0-9]{1,18})", re.ASCII | re.DOTALL)
+_MOST_FAULTS = 20  # of one list
+_MOST_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
+_MOST_COMPARED = 20_000  # names of each partition that an unknown one is compared with
+
+
+@frozen(eq=False)
+class Restrictions:
+    """What of the graph is evaluated, and who may compete. Arrays are int64, sorted, without duplicates."""
+
+    entities: np.ndarray | None = None  # numbers: an edge that touches another is dropped, and nobody else competes
+    relations: np.ndarray | None = None  # ids: edges of others are dropped
+    of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # numbers: only they compete where this side is hidden
+
+    @property
+    def drops_edges(self) -> bool:
+        """Whether some edges may not be evaluated."""
+        return self.entities is not None or self.relations is not None
+
+    @property
+    def digest(self) -> str | None:
+        """What the names stood for, for the provenance; None where nothing is restricted."""
+        parts = [self.entities, self.relations, *(self.of_side.get(side) for side in Side)]
+        if all(part is None for part in parts):
+            return None
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(b"-" if part is None else b"%d:" % part.size + part.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relations: int) -> Restrictions:
+    """Find what the lists of names in a config stand for.
+
+    Args:
+        config: its `restrict_*`, `head_candidates` and `tail_candidates`.
+        numbering: of all types that relations use.
+        num_relations: as the ids in edge files have them.
+
+    Raises:
+        ConfigError: Names are unknown or ambiguous, rows out of range, or nobody is left to compete; a line for each.
+        StorageError: a file of names cannot be read, or has not one per entity.
+    """
+    faults: list[str] = []
+    relations: np.ndarray | None = None
+    if config.restrict_relations is not None:
+        vocabulary = read_relation_vocabulary(config, num_relations)
+        try:
+            relations = vocabulary.find(config.restrict_relations, _where(config, "restrict_relations"))
+        except ConfigError as error:
+            faults += error.faults[:_MOST_FAULTS]
+    keys = ("restrict_entities", "head_candidates", "tail_candidates")
+    lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
+    entities = _Entities(Path(config.entity_path), numbering)
+    try:
+        numbers = entities.find(lists, {key: _where(config, key) for key in lists})
+    except ConfigError as error:
+        raise ConfigError(*faults, *error.faults) from None
+    allowed = numbers.get("restrict_entities")
+    of_side = {side: numbers[f"{side.label}_candidates"] for side in Side if f"{side.label}_candidates" in numbers}
+    for side, competing in of_side.items():
+        if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
+            where = _where(config, f"{side.label}_candidates")
+            faults.append(f"{where}: empty restriction: expected an entity of restrict_entities, got none of them")
+    if faults:
+        raise ConfigError(*faults)
+    return Restrictions(allowed, relations, of_side)
+
+
+def _where(config: EvalConfig, key: str) -> str:
+    return f"{config.source.name}: {key}" if config.source else key
+
+
+@frozen
+class _Entities:
+    """The entities that lists of names can mean."""
+
+    entity_path: Path
+    numbering: EntityNumbering
+    _slots: dict[tuple[str, int], int] = field(init=False, repr=False)  # by type and partition
+    _num_partitions: Counter[str] = field(init=False, repr=False)  # by type
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_slots", {place: slot for slot, place in enumerate(self.numbering.slots)})
+        object.__setattr__(self, "_num_partitions", Counter(of_type for of_type, _ in self.numbering.slots))
+
+    def find(self, lists: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """Return the sorted numbers of the entities of each list."""
+        faults: list[str] = []
+        numbers: dict[str, int] = {}  # of addresses
+        for key, names in lists.items():
+            wrong = self._read_addresses(names, numbers)
+            faults += [f"{where[key]}: {fault}" for fault in wrong[:_MOST_FAULTS]]
+        wanted = {name for names in lists.values() for name in names if self._address(name) is None}
+        places = self._places(wanted)
+        nearest: dict[str, str] | None = None
+        for key, names in lists.items():
+            if not names:
+                faults.append(f"{where[key]}: empty restriction: expected at least one entity, got []")
+            wrong_names = [name for name in dict.fromkeys(names) if name in wanted and len(places[name]) != 1]
+            if wrong_names and nearest is None:
+                unknown = [name for name in sorted(wanted) if not places[name]]
+                nearest = self._nearest(unknown[:_MOST_NEAREST])
+            faults += [
+                f"{where[key]}: {self._fault(name, places[name], nearest)}" for name in wrong_names[:_MOST_FAULTS]
+            ]
+        if faults:
+            raise ConfigError(*faults)
+        numbers |= {name: places[name][0] for name in wanted}
+        return {key: np.unique(np.array([numbers[name] for name in names], np.int64)) for key, names in lists.items()}
+
+    def _address(self, name: str) -> tuple[str, int, int] | None:
+        match = _ADDRESS.fullmatch(name)
+        if match is None or match[1] not in self._num_partitions:
+            return None
+        return match[1], int(match[2]), int(match[3])
+
+    def _read_addresses(self, names: Sequence[str], numbers: dict[str, int]) -> list[str]:
+        """Put the number of each name that is an address into `numbers`; return what is wrong with others."""
+        faults: list[str] = []
+        for name in names:
+            address = self._address(name)
+            if address is None:
+                continue
+            entity_type, partition, row = address
+            slot = self._slots.get((entity_type, partition))
+            if slot is None:
+                last = self._num_partitions[entity_type] - 1
+                faults.append(f"partition out of range in {name!r}: expected 0 to {last}")
+                continue
+            first, stop = self.numbering.range_of_slot(slot)
+            if row >= stop - first:
+                faults.append(f"row out of range in {name!r}: expected 0 to {stop - first - 1}")
+                continue
+            numbers[name] = first + row
+        return faults
+
+    def _places(self, wanted: set[str]) -> dict[str, list[int]]:
+        """The numbers of the entities that have each name."""
+        places: dict[str, list[int]] = defaultdict(list)
+        if wanted:
+            for first, names in self._names():
+                for row, name in enumerate(names):
+                    if name in wanted:
+                        places[name].append(first + row)
+        return places
+
+    def _names(self) -> Iterator[tuple[int, list[str]]]:
+        """The names of each partition that has some, one partition at a time, with the number of its first entity."""
+        for slot, (entity_type, partition) in enumerate(self.numbering.slots):
+            names = read_entity_names(self.entity_path, entity_type, partition)
+            if names is None:
+                continue
+            first, stop = self.numbering.range_of_slot(slot)
+            if len(names) != stop - first:
+                raise wrong_number_of_names(self.entity_path, entity_type, partition, stop - first, len(names))
+            yield first, names
+
+    def _nearest(self, unknown: Sequence[str]) -> dict[str, str]:
+        """The nearest known name to each unknown one that has a near one; "" stands for "there are no names"."""
+        close: dict[str, list[str]] = defaultdict(list)
+        has_names = False
+        for _, names in self._names():
+            has_names = True
+            for name in unknown:
+                similar = [known for known in names if abs(len(known) - len(name)) <= 2][:_MOST_COMPARED]
+                close[name] += difflib.get_close_matches(name, similar, n=1)
+        nearest = {name: difflib.get_close_matches(name, found, n=1)[0] for name, found in close.items() if found}
+        return nearest if has_names else {"": ""}
+
+    def _fault(self, name: str, places: Sequence[int], nearest: Mapping[str, str] | None) -> str:
+        if places:
+            addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
+            choice = " or ".join(map(repr, addresses))
+            return f"ambiguous entity {name!r}: {len(places)} have that name; write {choice}"
+        if nearest is not None and "" in nearest:
+            return (
+                f"unknown entity {name!r}: {self.entity_path} has no entity_names_<type>_<partition>.json;"
+                " write type:partition:row"
+            )
+        if nearest is not None and name in nearest:
+            return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"
+        return f"unknown entity {name!r}; expected a name of an entity, or type:partition:row"

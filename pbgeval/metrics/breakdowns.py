@@ -1,0 +1,160 @@
+"""Statistics of groups of queries -> the rows of each breakdown's table: who is in the group, then its metrics.
+
+All but `entity_frequency` are unions of relations, so they follow from the statistics by relation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
+
+import numpy as np
+from attrs import field, frozen
+
+from pbgeval.known.training import CARDINALITIES, FREQUENCY_CLASSES
+from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, query_auc, rank_metrics
+from pbgeval.notation import Side
+from pbgeval.ranking import RankType
+from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+Row = dict[str, str | float | int | None]
+Group = tuple[str | int, ...]  # values of the group's columns
+SideSums = dict[Side, RankStats]
+
+BREAKDOWN_FILES = {
+    "relation": "relations.csv",
+    "entity_types": "entity_types.csv",
+    "cardinality": "cardinality.csv",
+    "relation_frequency": "relation_frequency.csv",
+    "entity_frequency": "entity_frequency.csv",
+    "groups": "relation_groups.csv",
+}
+GROUP_COLUMNS = {
+    "relation": ("relation", "relation_id", "lhs_type", "rhs_type"),
+    "entity_types": ("lhs_type", "rhs_type"),
+    "cardinality": ("cardinality",),
+    "relation_frequency": ("quantile",),
+    "entity_frequency": ("entity_side", "quantile"),
+    "groups": ("group",),
+}
+
+
+@frozen(eq=False)
+class GroupClasses:
+    """What breakdowns tell relations apart by; each sequence is indexed by relation id."""
+
+    names: Sequence[str]
+    lhs_types: Sequence[str]
+    rhs_types: Sequence[str]
+    cardinality_R: np.ndarray | None = None  # int64: index in `CARDINALITIES`; None: `train_paths` were not counted
+    frequency_R: np.ndarray | None = None  # int64: index in `FREQUENCY_CLASSES`; likewise
+    groups: Mapping[str, Iterable[int]] = field(factory=dict)  # relations of each named group; groups may overlap
+
+
+def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, sides: Sequence[Side]) -> list[Row]:
+    """Return the rows of a breakdown, ordered by group; only groups with queries, ranked or not.
+
+    Args:
+        name: a key of `BREAKDOWN_FILES`.
+        grouped: statistics by relation and, for `entity_frequency`, by class of the entity at each side.
+        classes: of all relations.
+        sides: the enabled ones; a disabled one has no columns.
+
+    Returns:
+        The group's columns first, then `<side>.<rank type>.<metric>` and `<side>.query_auc`. Undefined is None.
+
+    Raises:
+        ValueError: the breakdown needs classes that were not counted.
+    """
+    rows = []
+    for group, of_side in _GROUPINGS[name](grouped, classes).items():
+        if any(bool(of_side[side].sums.any()) for side in sides):
+            columns = dict(zip(GROUP_COLUMNS[name], group, strict=True))
+            rows.append({**columns, **_metrics(by_label(of_side, sides))})
+    return rows
+
+
+def breakdown_columns(name: str, layout: StatsLayout, sides: Sequence[Side]) -> list[str]:
+    """Return the columns of a breakdown's rows, for a table that has none."""
+    nothing = {side: RankStats.zero(layout) for side in Side}
+    return [*GROUP_COLUMNS[name], *_metrics(by_label(nothing, sides))]
+
+
+def _metrics(labelled: Mapping[str, RankStats]) -> Row:
+    row: Row = {}
+    for label, stats in labelled.items():
+        for rank_type in RankType:
+            key = f"{label}.{rank_type.value}."
+            row |= {f"{key}{metric}": value for metric, value in rank_metrics(stats, rank_type).items()}
+            row[f"{key}adjusted_mean_rank_index"] = adjusted_mean_rank_index(stats, rank_type)
+        row[f"{label}.query_auc"] = query_auc(stats)
+    return row
+
+
+def _by_relation(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    return {
+        (classes.names[relation], relation, classes.lhs_types[relation], classes.rhs_types[relation]): of_side
+        for relation, of_side in grouped.rows(RELATION).items()
+    }
+
+
+def _by_types(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    rows = grouped.rows(RELATION)
+    return _unions(rows, {relation: (classes.lhs_types[relation], classes.rhs_types[relation]) for relation in rows})
+
+
+def _by_cardinality(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    return _by_class(grouped, classes.cardinality_R, CARDINALITIES)
+
+
+def _by_relation_frequency(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    return _by_class(grouped, classes.frequency_R, FREQUENCY_CLASSES)
+
+
+def _by_class(grouped: GroupedStats, class_R: np.ndarray | None, labels: Sequence[str]) -> dict[Group, SideSums]:
+    if class_R is None:
+        raise ValueError("this breakdown needs the classes of relations, which follow from train_paths")
+    rows = grouped.rows(RELATION)
+    by_class = _unions(rows, {relation: (int(class_R[relation]),) for relation in rows})
+    return {(labels[int(of_class)],): of_side for (of_class,), of_side in by_class.items()}
+
+
+def _by_named_group(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
+    rows = grouped.rows(RELATION)
+    by_group: dict[Group, SideSums] = {}
+    for group, relations in sorted(classes.groups.items()):
+        of_group = {relation: (group,) for relation in relations if relation in rows}
+        by_group |= _unions(rows, of_group)
+    return by_group
+
+
+def _by_entity_frequency(grouped: GroupedStats, _: GroupClasses) -> dict[Group, SideSums]:
+    return {
+        (side.pick("lhs", "rhs"), FREQUENCY_CLASSES[of_class]): of_side
+        for side, dimension in ENTITY_FREQUENCY.items()
+        for of_class, of_side in grouped.rows(dimension).items()
+    }
+
+
+def _unions(rows: Mapping[int, SideSums], group_of: Mapping[int, Group]) -> dict[Group, SideSums]:
+    """Add up the relations of each group; groups in order."""
+    members: dict[Group, list[SideSums]] = defaultdict(list)
+    for relation, group in group_of.items():
+        members[group].append(rows[relation])
+    return {
+        group: {side: reduce(add, [of_side[side] for of_side in members[group]]) for side in Side}
+        for group in sorted(members)
+    }
+
+
+_GROUPINGS: dict[str, Callable[[GroupedStats, GroupClasses], dict[Group, SideSums]]] = {
+    "relation": _by_relation,
+    "entity_types": _by_types,
+    "cardinality": _by_cardinality,
+    "relation_frequency": _by_relation_frequency,
+    "entity_frequency": _by_entity_frequency,
+    "groups": _by_named_group,
+}

@@ -1,0 +1,376 @@
+"""Rank counts of sampled queries -> standard errors and intervals of their metrics.
+
+The sample is one of clusters (edges, or chunks where candidates are sampled), stratified, without replacement, and
+every cluster was as likely to be drawn as any other (`passes/edge_sample.py`), so each metric is its plain value on the
+sample: a ratio of two sums over clusters. Its variance is that of the linearised residuals, within strata, corrected
+for the finite population, plus what the random rounding of the strata's shares adds. Sums within a cluster are
+integers and clusters stand in the order of the sample, so neither workers nor the order of queries change a bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.metrics.rank import adjusted_mean_rank_index, query_auc, rank_metrics
+from pbgeval.notation import Side
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+ERROR_RATE = 0.05  # of all rounds together
+VALUE_BITS = 40  # of 1/rank and of shares beaten: a cluster of 2^22 edges sums without overflow
+PRIOR_DRAWS = 0.5  # weight of the mean variance in that of a stratum, for degrees of freedom only
+_NO_VARIANCE = 1e-9  # standard errors below this part of the value are rounding: all clusters agree
+
+
+@frozen(eq=False)
+class SampleDesign:
+    """How the clusters of a sample were drawn."""
+
+    stratum_U: np.ndarray  # int64: the stratum of each sampled cluster, in the order of the sample
+    population_H: np.ndarray  # int64: all clusters of each stratum
+
+    @property
+    def sampled_H(self) -> np.ndarray:
+        """The sampled clusters of each stratum, int64."""
+        return np.bincount(self.stratum_U, minlength=len(self.population_H))
+
+    @property
+    def is_population(self) -> bool:
+        return len(self.stratum_U) == int(self.population_H.sum())
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Sampled clusters less the strata that have any."""
+        return len(self.stratum_U) - int((self.sampled_H > 0).sum())
+
+
+@frozen(eq=False)
+class SampledQueries:
+    """The queries of a sample; a cluster may have any number of them, also none."""
+
+    counts: RankCounts
+    is_tail_Q: Tensor  # bool: the hidden side is the rhs
+    cluster_Q: Tensor  # int64: index in `SampleDesign.stratum_U`
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[SampledQueries]) -> SampledQueries:
+        """Join disjoint sets of queries: those of workers, or of rounds."""
+        return cls(
+            RankCounts.concatenate([part.counts for part in parts]),
+            torch.cat([torch.empty(0, dtype=torch.bool), *(part.is_tail_Q for part in parts)]),
+            torch.cat([torch.empty(0, dtype=torch.int64), *(part.cluster_Q for part in parts)]),
+        )
+
+    def of_side(self, side: Side) -> SampledQueries:
+        chosen_Q = self.is_tail_Q == (side is Side.RHS)
+        counts = self.counts
+        parts = (counts.better_Q[chosen_Q], counts.tied_Q[chosen_Q], counts.competing_Q[chosen_Q])
+        return SampledQueries(RankCounts(*parts), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
+
+
+@frozen
+class Interval:
+    """An estimate, and between which values the whole population's lies with the stated probability."""
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """The distance to the farther end."""
+        return max(self.high - self.value, self.value - self.low)
+
+    def report(self) -> dict[str, float]:
+        """Return the interval as `metrics.json` has it."""
+        return {"standard_error": self.standard_error, "low": self.low, "high": self.high}
+
+
+def round_level(round_number: int) -> float:
+    """Return the level of the intervals of a round, numbered from 1: errors of all rounds add up to ERROR_RATE."""
+    return 1.0 - ERROR_RATE * 2.0**-round_number
+
+
+def should_stop(interval: Interval | None, target_error: float) -> bool:
+    """Tell whether a round's interval is narrow enough: its farther end lies within target_error of the value."""
+    return interval is not None and interval.half_width <= target_error
+
+
+def sample_intervals(
+    queries: SampledQueries,
+    design: SampleDesign,
+    sides: Collection[Side],
+    cutoffs: tuple[int, ...],
+    *,
+    level: float = 1.0 - ERROR_RATE,
+    keys: Collection[str] | None = None,
+) -> dict[str, Interval]:
+    """Return the intervals of a sample's metrics by the report's keys.
+
+    Args:
+        queries: all queries of the sample, in any order.
+        design: how their clusters were drawn.
+        sides: the enabled sides; `both` pools their queries.
+        cutoffs: K of hits at K.
+        level: the probability that an interval covers the population's value.
+        keys: the metrics wanted, those without an interval are passed over; None: all.
+
+    Returns:
+        `<head|tail|both>.<rank type>.<mean_rank|mean_reciprocal_rank|hits_at_K|adjusted_mean_rank_index>` and
+        `<head|tail|both>.query_auc`. A metric that is undefined, or that rests on a single cluster of a larger
+        population, has none. A sample that is the population has errors of exactly 0.
+    """
+    found = {}
+    for label, chosen in {**{side.label: queries.of_side(side) for side in sides}, "both": queries}.items():
+        prefix = f"{label}."
+        names = None if keys is None else {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
+        if names is None or names:
+            for name, interval in _label_intervals(chosen, design, cutoffs, level, names):
+                found[prefix + name] = interval
+    return found
+
+
+class _Measure(NamedTuple):
+    """A metric as start + slope x mean, the mean a ratio of sums over queries that lies in 0..top."""
+
+    name: str
+    value: float  # the metric on the sample, exact
+    numerator_Q: Tensor  # int64; shares and reciprocals in units of 2^-VALUE_BITS
+    denominator_Q: Tensor  # int64
+    top: int = 1
+    start: float = 0.0
+    slope: float = 1.0
+
+
+def _label_intervals(
+    queries: SampledQueries, design: SampleDesign, cutoffs: tuple[int, ...], level: float, names: Collection[str] | None
+) -> Iterator[tuple[str, Interval]]:
+    sample = _Sample(queries, design, level)
+    for measure in _measures(queries.counts, cutoffs, names):
+        if design.is_population:
+            yield measure.name, Interval(measure.value, 0.0, measure.value, measure.value)
+        elif design.degrees_of_freedom > 0:
+            yield measure.name, sample.interval(measure)
+
+
+def _measures(counts: RankCounts, cutoffs: tuple[int, ...], names: Collection[str] | None) -> Iterator[_Measure]:
+    """Yield the wanted metrics that are defined."""
+    stats = RankStats.of_queries(StatsLayout(cutoffs), counts)
+    values = _values(stats, cutoffs)
+    one_Q = torch.ones_like(counts.better_Q)
+    for name in values.keys() if names is None else [name for name in values if name in names]:
+        value = values[name]
+        if value is None:
+            continue
+        if name == "query_auc":
+            yield _Measure(name, value, *_shares_beaten(counts))
+            continue
+        rank_type, _, metric = name.partition(".")
+        doubled_Q = counts.doubled_rank(RankType(rank_type))
+        if metric == "mean_rank":
+            top = max(1, int(counts.competing_Q.max()))
+            yield _Measure(name, value, doubled_Q - 2, 2 * one_Q, top, start=1.0)
+        elif metric == "mean_reciprocal_rank":
+            yield _Measure(name, value, _in_units(2.0 / doubled_Q.double()), one_Q << VALUE_BITS)
+        elif metric == "adjusted_mean_rank_index":  # twice the share of all competitors that are beaten, less 1
+            beaten_Q = 2 * counts.competing_Q - (doubled_Q - 2)
+            yield _Measure(name, value, beaten_Q, 2 * counts.competing_Q, start=-1.0, slope=2.0)
+        else:
+            cutoff = int(metric.removeprefix("hits_at_"))
+            yield _Measure(name, value, (doubled_Q <= 2 * cutoff).long(), one_Q)
+
+
+def _values(stats: RankStats, cutoffs: tuple[int, ...]) -> dict[str, float | None]:
+    """Return the metrics on the sample as the report computes them."""
+    values: dict[str, float | None] = {}
+    for rank_type in RankType:
+        of_type = rank_metrics(stats, rank_type)
+        for metric in ("mean_rank", "mean_reciprocal_rank", *(f"hits_at_{cutoff}" for cutoff in cutoffs)):
+            values[f"{rank_type.value}.{metric}"] = of_type[metric]
+        values[f"{rank_type.value}.adjusted_mean_rank_index"] = adjusted_mean_rank_index(stats, rank_type)
+    values["query_auc"] = query_auc(stats)
+    return values
+
+
+def _shares_beaten(counts: RankCounts) -> tuple[Tensor, Tensor]:
+    """Return the share of its competitors that each query beats, and 1 where it has any, in units."""
+    has_competitors_Q = counts.competing_Q > 0
+    not_beaten_Q = (2 * counts.better_Q + counts.tied_Q).double() / (2 * counts.competing_Q.clamp(min=1))
+    return _in_units(1.0 - not_beaten_Q) * has_competitors_Q, has_competitors_Q.long() << VALUE_BITS
+
+
+def _in_units(values_Q: Tensor) -> Tensor:
+    return torch.round(values_Q * 2.0**VALUE_BITS).long()
+
+
+class _Mean(NamedTuple):
+    """A ratio of sums over clusters."""
+
+    value: float
+    variance: float
+    degrees_of_freedom: int
+
+
+class _Sample:
+    """One label's queries by cluster."""
+
+    def __init__(self, queries: SampledQueries, design: SampleDesign, level: float) -> None:
+        self._queries = queries
+        self._design = design
+        self._level = level
+
+    def interval(self, measure: _Measure) -> Interval:
+        mean = self._mean(measure.numerator_Q, measure.denominator_Q)
+        critical = student_quantile(self._level, mean.degrees_of_freedom)
+        share, error = mean.value / measure.top, math.sqrt(mean.variance) / measure.top
+        agree = error <= _NO_VARIANCE * share  # also where no cluster has a hit
+        low, high = (
+            unseen_ends(share, self._num_independent(), critical) if agree else wilson_ends(share, error, critical)
+        )
+        scale = measure.slope * measure.top
+        low, high = (measure.start + scale * end for end in (low, high))
+        low, high = min(low, measure.value), max(high, measure.value)
+        if agree:  # what a normal interval as wide would have: 0 is for what is exact
+            return Interval(measure.value, max(high - measure.value, measure.value - low) / critical, low, high)
+        return Interval(measure.value, scale * error, low, high)
+
+    def _mean(self, numerator_Q: Tensor, denominator_Q: Tensor) -> _Mean:
+        numerator_U, denominator_U = (self._cluster_sums(values_Q) for values_Q in (numerator_Q, denominator_Q))
+        total = int(denominator_U.sum())
+        value = int(numerator_U.sum()) / total
+        residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
+        return _Mean(value, *variance_of_mean(residual_U, self._design))
+
+    def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
+        sums_U = torch.zeros(len(self._design.stratum_U), dtype=torch.int64)
+        return sums_U.index_add_(0, self._queries.cluster_Q, values_Q).numpy()
+
+    def _num_independent(self) -> float:
+        """Return how many independent queries of an endless population the sample is worth.
+
+        That is measured on the reciprocal ranks; where they too agree, a cluster counts as one query.
+        """
+        one_Q = torch.ones_like(self._queries.cluster_Q)
+        num_clusters = int((self._cluster_sums(one_Q) > 0).sum())
+        unseen = 1.0 - len(self._design.stratum_U) / int(self._design.population_H.sum())
+        reciprocal_Q = 2.0 / self._queries.counts.doubled_rank(RankType.REALISTIC).double()
+        mean = self._mean(_in_units(reciprocal_Q), one_Q << VALUE_BITS)
+        if mean.variance <= (_NO_VARIANCE * mean.value) ** 2:
+            return num_clusters / unseen
+        of_one_query = float(np.var(np.sort(reciprocal_Q.numpy())))  # sorted: the order of queries moves no bit
+        return min(max(of_one_query / mean.variance, num_clusters / unseen), len(one_Q) / unseen)
+
+
+def wilson_ends(share: float, error: float, critical: float) -> tuple[float, float]:
+    """Return the ends of Wilson's interval for a mean in 0..1, 0 < share < 1, with a standard error above 0.
+
+    The number of draws is the effective one: as many as would give a share this error.
+    """
+    weight = (critical * error) ** 2 / (share * (1.0 - share)) if 0.0 < share < 1.0 else math.inf
+    if math.isinf(weight):
+        return 0.0, 1.0
+    centre = (share + weight / 2) / (1.0 + weight)
+    reach = math.sqrt((critical * error) ** 2 + weight**2 / 4) / (1.0 + weight)
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+def unseen_ends(share: float, num_draws: float, critical: float) -> tuple[float, float]:
+    """Return the ends for a mean in 0..1 on which all draws agree: what they have not shown may be all 0, or all 1.
+
+    With all draws 0, or all 1, this is Wilson's interval.
+    """
+    unseen = critical**2 / (num_draws + critical**2)
+    return share * (1.0 - unseen), share + unseen * (1.0 - share)
+
+
+def variance_of_mean(residual_U: np.ndarray, design: SampleDesign) -> tuple[float, int]:
+    """Return the variance of the plain mean of the sampled clusters' values, and its degrees of freedom.
+
+    Degrees of freedom are Satterthwaite's, at most clusters less strata. A stratum's variance rests on few draws, so
+    there it is first drawn towards that of all strata, which counts as PRIOR_DRAWS draws.
+
+    Args:
+        residual_U: float64, of each sampled cluster; their mean is 0.
+        design: at least one stratum has two clusters.
+    """
+    sampled_H, population_H, num_strata = design.sampled_H, design.population_H, len(design.population_H)
+    free_H = np.maximum(sampled_H - 1, 0)
+    means_H = np.bincount(design.stratum_U, residual_U, num_strata) / np.maximum(sampled_H, 1)
+    squares_H = np.bincount(design.stratum_U, (residual_U - means_H[design.stratum_U]) ** 2, num_strata)
+    draws_H = sampled_H * (1.0 - sampled_H / np.maximum(population_H, 1))  # corrected for the finite population
+    parts_H = draws_H * squares_H / np.maximum(free_H, 1)
+    errors_H = parts_H / np.maximum(sampled_H, 1) ** 2  # of the strata's means
+    rounding = _variance_of_rounding(means_H, errors_H, design)
+    variance = (float(parts_H.sum()) + rounding) / len(residual_U) ** 2
+    pooled = float(squares_H.sum()) / design.degrees_of_freedom
+    shrunk_H = draws_H * (squares_H + PRIOR_DRAWS * pooled) / (free_H + PRIOR_DRAWS)
+    fourth = float((shrunk_H**2 / np.maximum(free_H, 1)).sum())
+    freedom = float(shrunk_H.sum()) ** 2 / fourth if fourth > 0.0 else math.inf
+    return variance, max(1, int(min(freedom, design.degrees_of_freedom)))
+
+
+def _variance_of_rounding(means_H: np.ndarray, errors_H: np.ndarray, design: SampleDesign) -> float:
+    """Return the variance of sum(draws_H x mean_H) over the offset u that rounds the strata's shares.
+
+    The draws up to stratum h are floor(cumulative share + u): one more where u passes 1 - the share's fractional part,
+    so the sum is a step function of u. What the errors of the estimated means add to it is taken off.
+    """
+    num_clusters = int(design.population_H.sum())
+    share_H = design.population_H.astype(object) * len(design.stratum_U)  # Python integers: products may pass 2^63
+    fraction_H = (share_H % num_clusters).astype(np.float64) / num_clusters
+    step_H = 1.0 - (np.cumsum(share_H) % num_clusters).astype(np.float64) / num_clusters
+    change_H = means_H - np.append(means_H[1:], 0.0)
+    order_H = np.argsort(step_H, kind="stable")
+    widths = np.diff(np.concatenate([[0.0], step_H[order_H], [1.0]]))
+    heights = np.concatenate([[0.0], np.cumsum(change_H[order_H])])
+    variance = float((widths * heights**2).sum()) - float((widths * heights).sum()) ** 2
+    return max(0.0, variance - float((fraction_H * (1.0 - fraction_H) * errors_H).sum()))
+
+
+def student_quantile(level: float, degrees_of_freedom: int) -> float:
+    """Return t such that Student's variable lies within -t..t with probability `level`.
+
+    Up to 200 degrees of freedom from the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4, by bisection; beyond,
+    from the expansion 26.7.5, whose error is then below 1e-7.
+    """
+    normal = NormalDist().inv_cdf((1.0 + level) / 2)
+    if degrees_of_freedom > 200:
+        terms = (
+            (normal**3 + normal) / 4,
+            (5 * normal**5 + 16 * normal**3 + 3 * normal) / 96,
+            (3 * normal**7 + 19 * normal**5 + 17 * normal**3 - 15 * normal) / 384,
+        )
+        return normal + sum(term / float(degrees_of_freedom) ** power for power, term in enumerate(terms, start=1))
+    low = high = normal
+    while _student_probability(high, degrees_of_freedom) < level:
+        high *= 2
+    for _ in range(64):
+        middle = (low + high) / 2
+        if _student_probability(middle, degrees_of_freedom) < level:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _student_probability(t: float, degrees_of_freedom: int) -> float:
+    """Return the probability that Student's variable lies within -t..t."""
+    angle = math.atan(t / math.sqrt(degrees_of_freedom))
+    cosine = math.cos(angle)
+    odd = degrees_of_freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for power in range(3 if odd else 2, degrees_of_freedom + 1, 2):
+        total += term
+        term *= cosine**2 * (power - 1) / power
+    if odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total

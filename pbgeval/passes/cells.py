@@ -1,0 +1,86 @@
+"""Cells (query, candidate) of one contest -> the scores that its pooled AUC compares."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.counting.known import expand_by_row
+from pbgeval.stats.pool import order_image
+
+
+@frozen(eq=False)
+class CellSample:
+    """Some cells, in the order of queries or of candidates as needed."""
+
+    query_P: np.ndarray  # int64: position among the contest's queries
+    number_P: np.ndarray  # int64: number of the candidate
+
+    @classmethod
+    def by_number(cls, query_P: np.ndarray, number_P: np.ndarray) -> CellSample:
+        """Arrange cells so that `within` finds those of a range of candidates."""
+        order = np.argsort(number_P, kind="stable")
+        return cls(query_P[order], number_P[order])
+
+    def within(self, numbers_C: np.ndarray) -> CellSample:
+        """Return the cells of a range of candidates (sorted numbers), arranged by query."""
+        first, stop = np.searchsorted(self.number_P, [numbers_C[0], numbers_C[-1] + 1])
+        query, number = self.query_P[first:stop], self.number_P[first:stop]
+        order = np.argsort(query, kind="stable")
+        return CellSample(query[order], number[order])
+
+    def of_queries(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (query, number) of the cells of consecutive queries, once arranged by query."""
+        low, high = np.searchsorted(self.query_P, [first, stop])
+        return self.query_P[low:high], self.number_P[low:high]
+
+
+@define
+class ScoreCollector:
+    """Scores of competitors, with the query that each belongs to."""
+
+    _query: list[np.ndarray] = field(factory=list)
+    _image: list[np.ndarray] = field(factory=list)
+    _known: list[np.ndarray] = field(factory=list)
+
+    def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
+        """Add scores of competitors; `known_P` tells which of them are known answers (None: nothing is filtered)."""
+        self._query.append(query_P)
+        self._image.append(order_image(score_P.float().cpu()))
+        self._known.append(np.zeros(query_P.shape, bool) if known_P is None else known_P)
+
+    def add_block(
+        self, first_query: int, scores_QC: Tensor, own_Q: Tensor, row_Q: Tensor, known: tuple[Tensor, Tensor] | None
+    ) -> None:
+        """Add every cell of a block but the true entities'.
+
+        Args:
+            first_query: position of the block's first query.
+            scores_QC: its scores.
+            own_Q: column of each true entity, out of range where it is elsewhere.
+            row_Q: row of each query's key in `known`.
+            known: (row, column) of the known answers, rows ascending.
+        """
+        num_queries, num_columns = scores_QC.shape
+        competes_QC = torch.ones((num_queries, num_columns), dtype=torch.bool)
+        query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
+        competes_QC[query, own_Q[query]] = False
+        known_QC = torch.zeros((num_queries, num_columns), dtype=torch.bool)
+        if known is not None:
+            row_P, column_P = known[0].cpu(), known[1].cpu()
+            of_query, entry = expand_by_row(row_Q, row_P, int(row_Q.max()) + 1)
+            known_QC[of_query, column_P[entry]] = True
+        query_of_cell = torch.arange(first_query, first_query + num_queries).unsqueeze(1).expand_as(competes_QC)
+        self.add(
+            query_of_cell[competes_QC].numpy(),
+            scores_QC[competes_QC.to(scores_QC.device)],
+            known_QC[competes_QC].numpy(),
+        )
+
+    def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (query, order image, known) of all scores added, int64, int32 and bool."""
+        query = np.concatenate([np.empty(0, np.int64), *self._query])
+        image = np.concatenate([np.empty(0, np.int32), *self._image])
+        return query, image, np.concatenate([np.empty(0, bool), *self._known])

@@ -1,0 +1,233 @@
+"""Ranks against every entity of the type, in every partition: two sweeps over the partitions (`candidates = "all"`).
+
+    gather    rows of a partition -> the vectors of the entities that evaluated edges touch
+    prepare   those vectors -> a prepared query per key, and a true score per query
+    rank      a range of candidate rows, once -> counts of every query against them
+    finish    counts summed over all ranges -> results per bucket
+
+Nothing of size queries x entities exists: scores live in one block. Reads nothing and writes nothing; rows come and go
+through the sources and sinks handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.errors import DataError
+from pbgeval.notation import Side
+from pbgeval.passes.query_edges import ContestQueries, QueryEdges
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.comparators import Comparator, ZeroVectorError
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.true_scores import TrueScores
+
+KEYS_AT_A_TIME = 4096  # prepared together; changes no number
+QUERIES_AT_A_TIME = 8192  # true scores computed together
+
+
+class Rows(Protocol):
+    """Vectors kept between the sweeps."""
+
+    def write(self, start: int, rows_ND: Tensor) -> None: ...
+    def read(self, start: int, stop: int) -> Tensor: ...
+    def take(self, rows: Tensor) -> Tensor: ...
+
+
+@frozen(eq=False)
+class EntityVectors:
+    """What each type's rows are made into before operators see them."""
+
+    global_embeddings: Mapping[str, Tensor]
+    max_norm: float | None
+    dtype: torch.dtype
+    device: torch.device
+
+    def table(self, entity_type: str, partition: int, rows_ND: Tensor, first_row: int = 0) -> EntityTable:
+        """Return raw rows of a partition as a table."""
+        return EntityTable(
+            entity_type=entity_type,
+            partition=partition,
+            embeddings_ND=rows_ND.to(self.device),
+            global_embedding_D=self.global_embeddings.get(entity_type),
+            max_norm=self.max_norm,
+            first_row=first_row,
+        )
+
+    def finished(self, entity_type: str, rows_ND: Tensor) -> Tensor:
+        """Return raw rows as operators see them, in the type that is computed in."""
+        return self.table(entity_type, 0, rows_ND).range_of_rows(0, rows_ND.shape[0], self.dtype)
+
+
+@frozen(eq=False)
+class GatheredEntities:
+    """The raw vectors of all entities that evaluated edges touch."""
+
+    numbers: Mapping[str, np.ndarray]  # int64, sorted, by entity type
+    rows: Mapping[str, Rows]
+
+    def take(self, entity_type: str, number: np.ndarray) -> Tensor:
+        """Return the raw vectors of entities of one type."""
+        at = np.searchsorted(self.numbers[entity_type], number)
+        return self.rows[entity_type].take(torch.from_numpy(at))
+
+
+@define
+class SweepState:
+    """One contest's queries, and what the sweeps make of them."""
+
+    queries: ContestQueries
+    prepared: Rows  # (K, D'): a prepared query per key
+    true_scores: Rows  # a packed `TrueScores` per query
+    counts_6Q: Tensor = field(init=False)  # int64: better, tied, competing of all candidates; then of the known ones
+
+    def __attrs_post_init__(self) -> None:
+        self.counts_6Q = torch.zeros((6, self.queries.num_queries), dtype=torch.int64)
+
+    @property
+    def hidden(self) -> Side:
+        return self.queries.contest.hidden
+
+    @property
+    def comparator(self) -> Comparator:
+        return next(iter(self.queries.contest.scorers.values())).comparator
+
+    def true(self, first: int, stop: int, device: torch.device) -> TrueScores:
+        """Return the true scores of consecutive queries."""
+        return TrueScores.unpacked(self.true_scores.read(first, stop), device)
+
+    def add(self, first: int, stop: int, counts: QueryCounts) -> None:
+        """Add what a block of candidates says about consecutive queries."""
+        parts = (counts.raw, counts.known)
+        rows = [column for part in parts for column in (part.better_Q, part.tied_Q, part.competing_Q)]
+        self.counts_6Q[:, first:stop] += torch.stack(rows).cpu()
+
+    def counts(self) -> QueryCounts:
+        """Return the counts of all queries, once every candidate has been met."""
+        return QueryCounts(RankCounts(*self.counts_6Q[:3]), RankCounts(*self.counts_6Q[3:]))
+
+
+def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return the sorted numbers of the entities that edges touch, by type."""
+    touched = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    ranges = {entity_type: edges.numbering.range_of_type(entity_type) for entity_type in types}
+    return {
+        entity_type: touched[np.searchsorted(touched, low) : np.searchsorted(touched, high)]
+        for entity_type, (low, high) in ranges.items()
+    }
+
+
+def gather(table: EntityTable, first_number: int, entities: GatheredEntities) -> None:
+    """Store the rows of a part of a partition that evaluated edges touch.
+
+    Args:
+        table: the part, its rows checked.
+        first_number: the number of the table's first row.
+        entities: where they go.
+    """
+    numbers = entities.numbers[table.entity_type]
+    first, stop = np.searchsorted(numbers, [first_number, first_number + table.num_rows])
+    if first < stop:
+        rows = torch.from_numpy(numbers[first:stop] - first_number)
+        raw_ND = table.embeddings_ND.index_select(0, rows.to(table.device))
+        entities.rows[table.entity_type].write(int(first), raw_ND)
+
+
+def prepare(
+    state: SweepState, edges: QueryEdges, entities: GatheredEntities, vectors: EntityVectors, share: tuple[int, int]
+) -> None:
+    """Make the prepared queries and true scores of this worker's share of the keys.
+
+    Args:
+        state: of one contest.
+        edges: all edges.
+        entities: their vectors.
+        vectors: how raw vectors become rows.
+        share: first key and one past the last; shares of workers need not be aligned with anything.
+
+    Raises:
+        DataError: a query or true entity without a direction under cos, or a true score that is not a number.
+    """
+    queries = state.queries
+    for first, stop in _runs_of_one_schema(queries, *share):
+        schema = int(queries.schema_K[first])
+        scorer = queries.contest.scorers[schema]
+        known_type = scorer.entity_type(state.hidden.other)
+        known_KD = vectors.finished(known_type, entities.take(known_type, queries.known_K[first:stop]))
+        rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
+        try:
+            prepared_KD = queries.contest.queries(schema, known_KD, rel_K)
+        except ZeroVectorError as error:
+            raise _no_direction(edges, scorer.name, int(queries.known_K[first + error.rows[0]])) from error
+        state.prepared.write(first, prepared_KD)
+        _true_scores(state, edges, entities, vectors, prepared_KD, (first, stop))
+
+
+def _runs_of_one_schema(queries: ContestQueries, start: int, stop: int) -> list[tuple[int, int]]:
+    borders = np.flatnonzero(np.diff(queries.schema_K[start:stop])) + 1 + start
+    runs = []
+    for first, last in zip([start, *borders.tolist()], [*borders.tolist(), stop], strict=True):
+        runs += [(at, min(at + KEYS_AT_A_TIME, last)) for at in range(first, last, KEYS_AT_A_TIME)]
+    return runs
+
+
+def _true_scores(
+    state: SweepState,
+    edges: QueryEdges,
+    entities: GatheredEntities,
+    vectors: EntityVectors,
+    prepared_KD: Tensor,
+    keys: tuple[int, int],
+) -> None:
+    queries = state.queries
+    first, stop = np.searchsorted(queries.key_Q, keys).tolist()
+    candidate_type = queries.contest.candidate_type
+    for at in range(first, stop, QUERIES_AT_A_TIME):
+        until = min(at + QUERIES_AT_A_TIME, stop)
+        true_Q = queries.true_Q[at:until]
+        true_QD = vectors.finished(candidate_type, entities.take(candidate_type, true_Q))
+        row_Q = torch.from_numpy(queries.key_Q[at:until] - keys[0]).to(prepared_KD.device)
+        candidates_QD = prepared_candidates(state, edges, true_QD, true_Q)
+        true = TrueScores.of_pairs(state.comparator, prepared_KD.index_select(0, row_Q), candidates_QD)
+        if bool(torch.isnan(true.score_Q).any()):
+            query = at + int(torch.isnan(true.score_Q).nonzero()[0])
+            raise nan_score(state, edges, query, int(queries.true_Q[query]))
+        state.true_scores.write(at, true.packed())
+
+
+def prepared_candidates(state: SweepState, edges: QueryEdges, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
+    """Return the prepared rows of candidates; one without a direction under cos is the user's fault."""
+    try:
+        return state.queries.contest.candidates(x_CD)
+    except ZeroVectorError as error:
+        name = next(iter(state.queries.contest.scorers.values())).name
+        raise _no_direction(edges, name, int(numbers_C[error.rows[0]])) from error
+
+
+def _no_direction(edges: QueryEdges, relation: str, number: int) -> DataError:
+    return DataError(
+        f"{edges.entity_label(number)}: expected a vector with a direction for comparator 'cos', got a zero vector "
+        f"after the operator of relation '{relation}'; this checkpoint cannot be ranked"
+    )
+
+
+def nan_score(state: SweepState, edges: QueryEdges, query: int, number: int) -> DataError:
+    """Return the error that names a query and a candidate whose score is not a number."""
+    edge = int(state.queries.edge_Q[query])
+    return DataError(
+        f"{edges.label(edge)}: expected a number as the score of {state.hidden.label} candidate "
+        f"{edges.entity_label(number)}, got NaN: finite embeddings overflow; this checkpoint cannot be ranked"
+    )
+
+
+def outside_queries(edges: QueryEdges, hidden: Side, sets: CandidateSets) -> np.ndarray:
+    """Tell of each edge whether its true entity may not compete, bool (E,)."""
+    if sets.unconstrained:
+        return np.zeros(edges.num_edges, bool)
+    return ~sets.contains(hidden, edges.rel_E, edges.entity(hidden))

@@ -1,0 +1,281 @@
+"""A range of candidate rows -> counts of every query against them: the second sweep.
+
+Queries stream past the range block by block; a block's scores are multiplied, compared, and dropped. The known answers
+and the cells that the pooled AUC samples are read from the same kernel's scores.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from pbgeval.candidates.constraints import CandidateSets, is_among
+from pbgeval.counting.general import BlockCounter
+from pbgeval.counting.known import count_known, ties_of_twins
+from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
+from pbgeval.passes.query_edges import QueryBlock, QueryEdges
+from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
+from pbgeval.passes.topk import TopCandidates
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.twins import Twins
+
+CANDIDATES_PER_BLOCK = 2048  # changes no number
+
+
+@frozen(eq=False)
+class KnownAnswers:
+    """The known answers of one contest's keys within one range of candidates."""
+
+    key_P: np.ndarray  # int64, ascending: index among the contest's keys
+    number_P: np.ndarray  # int64, ascending within a key: number of the answer
+
+    def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Tell of each (key, entity) whether it is a known answer, bool."""
+        if not self.number_P.size or not number.size:
+            return np.zeros(number.shape, bool)
+        low = min(int(self.number_P.min()), int(number.min()))
+        width = max(int(self.number_P.max()), int(number.max())) - low + 1
+        return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+
+
+@frozen(eq=False)
+class RangeSinks:
+    """What a range of candidates is asked for besides counts; None where nobody asks."""
+
+    sample: CellSample | None = None  # the cells whose scores the pooled AUC compares
+    collector: ScoreCollector | None = None  # where they go; without a sample: all cells
+    top: TopCandidates | None = None
+
+
+@frozen(eq=False)
+class _Columns:
+    """The candidates of a range that compete in some blocks' queries."""
+
+    numbers_C: np.ndarray
+    prepared_CD: Tensor
+    largest: tuple[float, ...] = field(init=False)  # magnitude in each run of CANDIDATES_PER_BLOCK rows
+
+    @largest.default
+    def _largest(self) -> tuple[float, ...]:
+        return tuple(largest(part) for part in torch.split(self.prepared_CD, CANDIDATES_PER_BLOCK))
+
+
+def rank(
+    state: SweepState,
+    edges: QueryEdges,
+    table: EntityTable,
+    first_number: int,
+    sets: CandidateSets,
+    dtype: torch.dtype,
+    known: KnownAnswers | None,
+    counter: BlockCounter,
+    sinks: RangeSinks,
+) -> None:
+    """Count a contest's queries against a range of candidates, which no other call names again.
+
+    Args:
+        state: the contest, prepared; its counts grow.
+        edges: all edges, for errors.
+        table: the range's rows, checked.
+        first_number: the number of the table's first row.
+        sets: who may compete.
+        dtype: of products and comparisons.
+        known: the known answers in this range; None if nothing is filtered.
+        counter: keeps the comparison buffer.
+        sinks: what else is wanted.
+
+    Raises:
+        DataError: a candidate without a direction under cos, or a score that is not a number.
+    """
+    if not state.queries.blocks:
+        return
+    all_numbers_C = np.arange(first_number, first_number + table.num_rows)
+    prepared_CD = prepared_candidates(state, edges, table.range_of_rows(0, table.num_rows, dtype), all_numbers_C)
+    for relation, blocks in groupby(state.queries.blocks, key=lambda block: block.relation):
+        allowed = sets.of(state.hidden, relation)
+        columns = _Columns(all_numbers_C, prepared_CD)
+        if allowed is not None:
+            rows = np.flatnonzero(is_among(all_numbers_C, allowed))
+            columns = _Columns(all_numbers_C[rows], prepared_CD.index_select(0, torch.from_numpy(rows)))
+        if columns.numbers_C.size:
+            _rank_blocks(state, edges, list(blocks), columns, known, counter, sinks)
+
+
+def _rank_blocks(
+    state: SweepState,
+    edges: QueryEdges,
+    blocks: list[QueryBlock],
+    columns: _Columns,
+    known: KnownAnswers | None,
+    counter: BlockCounter,
+    sinks: RangeSinks,
+) -> None:
+    known_of = _KnownByBlock.arrange(known, columns.numbers_C) if known is not None else None
+    cells = sinks.sample.within(columns.numbers_C) if sinks.sample is not None else None
+    twins = Twins.of_rows(columns.prepared_CD)
+    for block in blocks:
+        rows = _BlockRows.read(state, block, columns)
+        twin_cells = twins.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+        counts: list[QueryCounts] = []
+        for part, start in enumerate(range(0, columns.numbers_C.size, CANDIDATES_PER_BLOCK)):
+            scores_KC = _scores(state, edges, block, columns, rows, part)
+            scores_QC = scores_KC if scores_KC.shape[0] == rows.row_Q.numel() else scores_KC[rows.row_Q]
+            own_Q = rows.own_Q - start
+            raw = counter.count(scores_QC, rows.true.score_Q, _own_cells(own_Q, scores_QC.shape[1]))
+            in_block = None
+            of_known = RankCounts.zero(rows.row_Q.numel(), scores_QC.device)
+            if known_of is not None:
+                in_block = known_of.in_block(part, block, scores_KC.device)
+                own = own_Q.to(scores_KC.device)
+                of_known = count_known(scores_KC, rows.true.score_Q, rows.row_Q, own, in_block)
+            counts.append(QueryCounts(raw, of_known))
+            if twin_cells[0].size:
+                counts.append(_tie_twins(state, block, columns, known, rows.true, scores_QC, start, twin_cells))
+            if sinks.collector is not None and sinks.sample is None:
+                sinks.collector.add_block(block.first, scores_QC, own_Q, rows.row_Q.cpu(), in_block)
+            if sinks.top is not None:
+                numbers = columns.numbers_C[start : start + CANDIDATES_PER_BLOCK]
+                sinks.top.add(block.first_key, scores_KC, numbers, in_block)
+        state.add(block.first, block.stop, _sum(counts))
+        if cells is not None and sinks.collector is not None:
+            _sample_cells(state, block, columns, known, rows.prepared_KD, cells, sinks.collector)
+
+
+@frozen(eq=False)
+class _BlockRows:
+    """What a block of queries brings."""
+
+    prepared_KD: Tensor
+    largest: float  # magnitude in it
+    row_Q: Tensor  # row of each query's key
+    own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
+    true: TrueScores
+
+    @classmethod
+    def read(cls, state: SweepState, block: QueryBlock, columns: _Columns) -> _BlockRows:
+        device = columns.prepared_CD.device
+        prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(device)
+        queries = state.queries
+        own_Q = _positions(columns.numbers_C, queries.true_Q[block.first : block.stop])
+        return cls(
+            prepared_KD,
+            largest(prepared_KD),
+            torch.from_numpy(queries.key_Q[block.first : block.stop] - block.first_key).to(device),
+            torch.from_numpy(own_Q),
+            state.true(block.first, block.stop, device),
+        )
+
+
+def _scores(
+    state: SweepState, edges: QueryEdges, block: QueryBlock, columns: _Columns, rows: _BlockRows, part: int
+) -> Tensor:
+    """Return the scores (K, C) of a run of candidates, none of them NaN."""
+    start = part * CANDIDATES_PER_BLOCK
+    candidates_CD = columns.prepared_CD[start : start + CANDIDATES_PER_BLOCK]
+    scores_KC = state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))[0]
+    if not overflow_is_impossible(rows.largest, columns.largest[part], rows.prepared_KD.shape[1]):
+        found = first_nan(rows.prepared_KD, candidates_CD, scores_KC.unsqueeze(0))
+        if found is not None:
+            _, key, column = found
+            query = int(np.searchsorted(state.queries.key_Q, block.first_key + key))
+            raise nan_score(state, edges, query, int(columns.numbers_C[start + column]))
+    return scores_KC
+
+
+def _tie_twins(
+    state: SweepState,
+    block: QueryBlock,
+    columns: _Columns,
+    known: KnownAnswers | None,
+    true: TrueScores,
+    scores_QC: Tensor,
+    start: int,
+    cells: tuple[np.ndarray, np.ndarray],
+) -> QueryCounts:
+    """Return the correction that makes twins of true entities tie with them."""
+    here = (cells[1] >= start) & (cells[1] < start + scores_QC.shape[1])
+    query, column = cells[0][here], cells[1][here]
+    is_known = np.zeros(query.shape, bool)
+    if known is not None:
+        is_known = known.are_known(state.queries.key_Q[block.first + query], columns.numbers_C[column])
+    at = (torch.from_numpy(query), torch.from_numpy(column - start))
+    return ties_of_twins(scores_QC, true.score_Q, true.kernel_Q, at, torch.from_numpy(is_known))
+
+
+def _sum(counts: list[QueryCounts]) -> QueryCounts:
+    total = counts[0]
+    for part in counts[1:]:
+        total = total + part
+    return total
+
+
+def _own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the true entities that are in a block."""
+    query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
+    return query, own_Q[query]
+
+
+def _positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return where each number is in a sorted array; far below zero where it is not."""
+    at = np.searchsorted(sorted_numbers, wanted)
+    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
+    return np.where(found, at, np.int64(-(1 << 62)))
+
+
+@frozen(eq=False)
+class _KnownByBlock:
+    """Known answers as cells, those of one block of scores next to each other."""
+
+    code_P: np.ndarray  # ascending: run of columns, then key
+    key_P: np.ndarray
+    column_P: np.ndarray  # within its run
+    num_keys: int
+
+    @classmethod
+    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray) -> _KnownByBlock:
+        column_P = _positions(numbers_C, known.number_P)
+        competes_P = column_P >= 0
+        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
+        num_keys = int(key_P.max()) + 1 if key_P.size else 1
+        code_P = column_P // CANDIDATES_PER_BLOCK * num_keys + key_P
+        order = np.argsort(code_P, kind="stable")
+        return cls(code_P[order], key_P[order], column_P[order] % CANDIDATES_PER_BLOCK, num_keys)
+
+    def in_block(self, part: int, block: QueryBlock, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
+        keys = np.minimum([block.first_key, block.stop_key], self.num_keys)
+        first, stop = np.searchsorted(self.code_P, part * self.num_keys + keys)
+        row_P = torch.from_numpy(self.key_P[first:stop] - block.first_key)
+        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
+
+
+def _sample_cells(
+    state: SweepState,
+    block: QueryBlock,
+    columns: _Columns,
+    known: KnownAnswers | None,
+    prepared_KD: Tensor,
+    cells: CellSample,
+    collector: ScoreCollector,
+) -> None:
+    """Score the sampled cells of a block's queries."""
+    query, number = cells.of_queries(block.first, block.stop)
+    if not query.size:
+        return
+    competes = number != state.queries.true_Q[query]
+    query, number = query[competes], number[competes]
+    key = state.queries.key_Q[query]
+    column = torch.from_numpy(np.searchsorted(columns.numbers_C, number)).to(prepared_KD.device)
+    row = torch.from_numpy(key - block.first_key).to(prepared_KD.device)
+    for at in range(0, query.size, CANDIDATES_PER_BLOCK):
+        part = slice(at, at + CANDIDATES_PER_BLOCK)
+        scores = state.comparator.paired_scores(prepared_KD[row[part]], columns.prepared_CD[column[part]])
+        is_known = known.are_known(key[part], number[part]) if known is not None else None
+        collector.add(query[part], scores, is_known)

@@ -1,0 +1,44 @@
+"""Queries and their true entities -> what candidates are compared with, and what tells a true entity's twin."""
+
+from __future__ import annotations
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.twins import row_hashes
+
+
+@frozen(eq=False)
+class TrueScores:
+    """Of some queries. Candidates are compared with `score_Q`, a sum as PBG makes it: it rounds less than a product."""
+
+    score_Q: Tensor
+    kernel_Q: Tensor  # with the bits that the kernel of the candidates gives
+    hash_Q: Tensor  # int64: of the true entity's prepared row
+
+    @classmethod
+    def of_pairs(cls, comparator: Comparator, query_QD: Tensor, true_QD: Tensor) -> TrueScores:
+        """Score each prepared query with its own true entity's prepared row."""
+        return cls(
+            comparator.pbg_true_scores(query_QD, true_QD),
+            comparator.paired_scores(query_QD, true_QD),
+            row_hashes(true_QD),
+        )
+
+    def packed(self) -> Tensor:
+        """Return a row of floats per query; the hash keeps its bits."""
+        hash_Qw = self.hash_Q.unsqueeze(1).view(self.score_Q.dtype)
+        return torch.cat([self.score_Q.unsqueeze(1), self.kernel_Q.unsqueeze(1), hash_Qw], dim=1)
+
+    @classmethod
+    def unpacked(cls, rows_QW: Tensor, device: torch.device) -> TrueScores:
+        """Read what `packed` made."""
+        hash_Q = rows_QW[:, 2:].contiguous().view(torch.int64).squeeze(1)
+        return cls(rows_QW[:, 0].to(device), rows_QW[:, 1].to(device), hash_Q.to(device))
+
+    @staticmethod
+    def width(dtype: torch.dtype) -> int:
+        """Return the number of columns of packed rows."""
+        return 2 + 8 // torch.empty(0, dtype=dtype).element_size()

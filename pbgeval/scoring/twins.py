@@ -1,0 +1,57 @@
+"""Prepared rows -> hashes of their values, and the candidates that are the very vector of a query's true entity.
+
+A true score that is summed elementwise rounds less than a matrix kernel, and near-ties fall as they do in PBG; but
+then a candidate with the true entity's own vector need not have the same last bits. Such twins are found by hash and
+tie by definition (law 2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+_MULTIPLIER = -7046029254386353131  # 2^64 / golden ratio, as int64
+
+
+def row_hashes(prepared_ND: Tensor) -> Tensor:
+    """Return a 64-bit hash of each row's values, int64 (N,); equal rows have equal hashes, 0.0 and -0.0 being equal."""
+    bits_ND = (prepared_ND + 0.0).view(torch.int32 if prepared_ND.dtype is torch.float32 else torch.int64)
+    hash_N = torch.zeros(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
+    for column_N in bits_ND.unbind(1):
+        hash_N = (hash_N ^ column_N) * _MULTIPLIER
+        hash_N ^= hash_N >> 29
+    return hash_N
+
+
+@frozen(eq=False)
+class Twins:
+    """Candidates, to be asked which of them have a given vector."""
+
+    hash_C: np.ndarray  # int64, ascending
+    column_C: np.ndarray  # the candidate of each
+
+    @classmethod
+    def of_rows(cls, prepared_CD: Tensor) -> Twins:
+        hash_C = row_hashes(prepared_CD).cpu().numpy()
+        order = np.argsort(hash_C, kind="stable")
+        return cls(hash_C[order], order)
+
+    def of_queries(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (query, candidate) of the candidates with a query's true vector that are not its true entity.
+
+        Args:
+            hash_Q: of the true entities' prepared rows.
+            own_Q: candidate that is the true entity itself, negative where it is none of these.
+        """
+        low_Q, high_Q = np.searchsorted(self.hash_C, hash_Q), np.searchsorted(self.hash_C, hash_Q, "right")
+        with_twin = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
+        if not with_twin.size:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        lengths = high_Q[with_twin] - low_Q[with_twin]
+        query = np.repeat(with_twin, lengths)
+        begins = np.repeat(low_Q[with_twin] - (np.cumsum(lengths) - lengths), lengths)
+        column = self.column_C[begins + np.arange(query.size)]
+        others = column != own_Q[query]
+        return query[others], column[others]

@@ -1,0 +1,183 @@
+"""Folder of given candidates -> for each bucket file, who competes in each of its queries.
+
+`candidates_<l>_<r>.h5` holds `head` and `tail`, integers (edges, k): rows of entities in their partition, one row per
+row of `edges_<l>_<r>.h5`. `head_partition` and `tail_partition`, of the same shapes, say which partition; where they
+are absent it is the bucket's own of that side. An entity of a type with one partition is in partition 0, whatever
+stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+from attrs import frozen
+
+from pbgeval.errors import DataError, StorageError
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.files_hdf5 import find_dataset, hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.text_files import one_line
+
+
+@frozen(eq=False)
+class GivenCandidates:
+    """The candidates of consecutive edges' queries that hide one side, as the file lists them."""
+
+    ids_EK: np.ndarray  # int64: rows in their partitions
+    partitions_EK: np.ndarray  # int64
+
+
+@frozen
+class CandidateFile:
+    """A file whose header has been checked; `find_candidate_files` makes them."""
+
+    path: Path
+    bucket: Bucket
+    num_edges: int
+    num_candidates: Mapping[Side, int]  # k, of each side that is ranked
+    with_partition: frozenset[Side]  # sides that say a partition
+
+    def read(
+        self, side: Side, start: int, stop: int, type_E: np.ndarray, sizes: Sequence[Sequence[int]]
+    ) -> GivenCandidates:
+        """Read rows start to stop (exclusive).
+
+        Args:
+            side: the side that is hidden.
+            start: the first row.
+            stop: one past the last row.
+            type_E: int64 (stop - start): the type of each edge's entity on that side, an index into `sizes`.
+            sizes: of each type, the number of entities of each of its partitions.
+
+        Raises:
+            StorageError: the file is gone, damaged, or no longer what its header was.
+            DataError: an id or a partition is out of range.
+        """
+        if not 0 <= start <= stop <= self.num_edges:
+            raise ValueError(f"rows {start} to {stop} of a file of {self.num_edges}")
+        shape = (self.num_edges, self.num_candidates[side])
+        with open_hdf5(self.path) as file:
+            ids_EK = _read_rows(file, self.path, side.label, shape, start, stop)
+            if side in self.with_partition:
+                partitions_EK = _read_rows(file, self.path, f"{side.label}_partition", shape, start, stop)
+            else:
+                partitions_EK = np.full_like(ids_EK, self.bucket.partition(side))
+        counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
+        sizes_TP = np.zeros((len(sizes), max(counts_T, default=1)), np.int64)
+        for index, partitions in enumerate(sizes):
+            sizes_TP[index, : len(partitions)] = partitions
+        partitions_EK[counts_T[type_E] == 1] = 0
+        limits_EK = np.broadcast_to(counts_T[type_E, None], ids_EK.shape)
+        self._check(f"{side.label}_partition", start, partitions_EK, limits_EK, "a partition")
+        limits_EK = sizes_TP[type_E[:, None], partitions_EK]
+        self._check(side.label, start, ids_EK, limits_EK, "a row of its partition")
+        return GivenCandidates(ids_EK, partitions_EK)
+
+    def _check(self, name: str, start: int, values_EK: np.ndarray, limits_EK: np.ndarray, what: str) -> None:
+        wrong_EK = (values_EK < 0) | (values_EK >= limits_EK)
+        if wrong_EK.any():
+            row, column = (int(index[0]) for index in np.nonzero(wrong_EK))
+            raise DataError(
+                f"{self.path}: dataset {name}: row {start + row}, column {column}: expected {what}, 0 to"
+                f" {int(limits_EK[row, column]) - 1}, found {int(values_EK[row, column])};"
+                " are the candidates those of this graph?"
+            )
+
+
+def candidates_path(folder: Path, bucket: Bucket) -> Path:
+    """Where the candidates of a bucket's edges are."""
+    return folder / f"candidates_{bucket.lhs}_{bucket.rhs}.h5"
+
+
+def find_candidate_files(
+    candidate_path: Path, edge_paths: Sequence[Mapping[Bucket, BucketFile]], sides: Sequence[Side]
+) -> tuple[dict[Bucket, CandidateFile], ...]:
+    """Open the header of the candidates of every bucket that has edges.
+
+    Args:
+        candidate_path: the folder; it has a folder per edge path (`0`, `1`, ...), or holds the files of the only one.
+        edge_paths: the bucket files of each edge path.
+        sides: those that are ranked, whose candidates must be there.
+
+    Returns:
+        The files of each edge path by bucket, those without edges left out.
+
+    Raises:
+        StorageError: a folder, file or dataset is missing, of another form, or not aligned with the edges.
+    """
+    faults: list[str] = []
+    found: list[dict[Bucket, CandidateFile]] = []
+    for index, buckets in enumerate(edge_paths):
+        folder = candidate_path / str(index)
+        if len(edge_paths) == 1 and not folder.is_dir():
+            folder = candidate_path
+        elif not folder.is_dir():
+            faults.append(
+                f"{candidate_path}: expected a folder of candidates per edge path, 0 to {len(edge_paths) - 1}, as"
+                f" edge_paths has {len(edge_paths)}, found no folder {index}; move the files of edge_paths[{index}]"
+                " there"
+            )
+            continue
+        files: dict[Bucket, CandidateFile] = {}
+        for bucket, edges in buckets.items():
+            if edges.num_edges:
+                try:
+                    files[bucket] = _read_header(candidates_path(folder, bucket), edges, sides)
+                except StorageError as error:
+                    faults.extend(error.faults)
+        found.append(files)
+    if faults:
+        raise StorageError(*faults)
+    return tuple(found)
+
+
+def _read_header(path: Path, edges: BucketFile, sides: Sequence[Side]) -> CandidateFile:
+    num_candidates: dict[Side, int] = {}
+    with_partition: set[Side] = set()
+    with open_hdf5(path) as file:
+        for side in sides:
+            dataset = require_dataset(file, path, side.label)
+            shape = _matrix_shape(dataset, path, side.label)
+            if shape[0] != edges.num_edges:
+                raise StorageError(
+                    f"{path}: dataset {side.label}: not aligned with {edges.path}: expected {edges.num_edges} rows, one"
+                    f" per edge, found {shape[0]}; write the candidates of these edges, in their order"
+                )
+            num_candidates[side] = shape[1]
+            name = f"{side.label}_partition"
+            partitions = find_dataset(file, path, name)
+            if partitions is None:
+                continue
+            with_partition.add(side)
+            if (found := _matrix_shape(partitions, path, name)) != shape:
+                raise StorageError(f"{path}: dataset {name}: expected shape {shape} as {side.label}, found {found}")
+    return CandidateFile(path, edges.bucket, edges.num_edges, num_candidates, frozenset(with_partition))
+
+
+def _matrix_shape(dataset: h5py.Dataset, path: Path, name: str) -> tuple[int, int]:
+    with hdf5_faults(path, f"dataset {name}"):
+        shape, dtype = dataset.shape, dataset.dtype
+    where = f"{path}: dataset {name}: expected"
+    if shape is None or len(shape) != 2:
+        raise StorageError(f"{where} two dimensions (edges, candidates), found shape {shape}; write the file again")
+    if not shape[1]:
+        raise StorageError(f"{where} at least one candidate per edge, found shape {shape}; write the file again")
+    if dtype.kind not in "iu":
+        raise StorageError(f"{where} integers, found {one_line(dtype)}; write the file again")
+    return int(shape[0]), int(shape[1])
+
+
+def _read_rows(file: h5py.File, path: Path, name: str, shape: tuple[int, int], start: int, stop: int) -> np.ndarray:
+    dataset = require_dataset(file, path, name)
+    if (found := _matrix_shape(dataset, path, name)) != shape:
+        raise StorageError(
+            f"{path}: dataset {name}: expected shape {shape} as at the start, found {found}; it changed during the run"
+        )
+    stored = np.empty((stop - start, shape[1]), dataset.dtype)
+    if stored.size:
+        with hdf5_faults(path, f"dataset {name}, rows {start} to {stop}"):
+            dataset.read_direct(stored, np.s_[start:stop])
+    return stored.astype(np.int64)

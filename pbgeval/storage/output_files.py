@@ -1,0 +1,66 @@
+"""What fails while output is written -> `OutputError`; pieces of text -> a file that is whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pbgeval.errors import OutputError
+from pbgeval.storage.text_files import one_line
+
+
+@contextmanager
+def output_faults(path: Path) -> Iterator[None]:
+    """Turn what the system or HDF5 raises while `path` is written into an `OutputError`.
+
+    Wrap the writing, not what is computed for it: a `RuntimeError` of ours must stay a traceback.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # h5py raises RuntimeError where a full disk is found at the last moment
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
+        raise OutputError(
+            f"{path}: expected to write this file, got: {reason}; make room or choose another --output"
+        ) from error
+
+
+def temporary_path(path: Path) -> Path:
+    """Where a file is written before it takes its name; one process at a time writes one path."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a written file its name, durably, replacing what was there."""
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
+
+
+def write_lines(path: Path, pieces: Iterable[str]) -> None:
+    """Write a text file (UTF-8) piece by piece; nobody sees it before it is whole.
+
+    What making a piece raises is passed on as it is, and leaves no file.
+
+    Raises:
+        OutputError: the folder cannot be made or the file not written (permissions, a full disk).
+    """
+    temporary = temporary_path(path)
+    try:
+        with output_faults(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = temporary.open("wb")
+        with file:
+            for piece in pieces:
+                with output_faults(path):
+                    file.write(piece.encode("utf-8", "backslashreplace"))  # lone surrogates are no UTF-8
+            with output_faults(path):
+                file.flush()
+        with output_faults(path):
+            put_in_place(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,68 @@
+"""Rows of vectors that a run keeps between its sweeps: in memory, or in a scratch folder that all workers share."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.files import ScratchFolder
+
+_NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+
+
+@define
+class MemoryRows:
+    """Rows in this process's memory."""
+
+    num_rows: int
+    num_columns: int
+    dtype: torch.dtype
+    _rows_ND: Tensor = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._rows_ND = torch.empty((self.num_rows, self.num_columns), dtype=self.dtype)
+
+    def write(self, start: int, rows_ND: Tensor) -> None:
+        """Store consecutive rows, from row `start` on."""
+        self._rows_ND[start : start + rows_ND.shape[0]] = rows_ND.cpu()
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Return rows start to stop (exclusive)."""
+        return self._rows_ND[start:stop]
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Return a copy of some rows, in the order given."""
+        return self._rows_ND.index_select(0, rows)
+
+
+@frozen
+class ScratchRows:
+    """Rows in a file that every worker writes a part of and reads."""
+
+    scratch: ScratchFolder
+    name: str
+    num_rows: int
+    num_columns: int
+    dtype: torch.dtype
+
+    def create(self) -> None:
+        """Make the file; one worker does, before any writes."""
+        self.scratch.create(self.name, (self.num_rows, self.num_columns), _NUMPY[self.dtype])
+
+    def write(self, start: int, rows_ND: Tensor) -> None:
+        """Store consecutive rows, from row `start` on."""
+        self.scratch.fill(self.name, start, rows_ND.cpu().numpy())
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Return rows start to stop (exclusive)."""
+        return torch.from_numpy(self.scratch.rows(self.name, start, stop, (self.num_columns,), _NUMPY[self.dtype]))
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Return a copy of some rows, in the order given; the pages touched are given back at once."""
+        if not rows.numel():
+            return torch.empty((0, self.num_columns), dtype=self.dtype)
+        shape = (self.num_rows, self.num_columns)
+        mapped = np.memmap(self.scratch.path / self.name, _NUMPY[self.dtype], mode="r", shape=shape)
+        return torch.from_numpy(mapped[rows.numpy()])

@@ -1,0 +1,128 @@
+"""Units of buckets, one after the other: this worker's part where candidates are sampled or of one partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import numpy as np
+import torch
+from attrs import frozen
+
+from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.inputs.edges import EvaluatedRows
+from pbgeval.inputs.partitions import PartitionHolder
+from pbgeval.known.keys import KnownBlock
+from pbgeval.metrics.rank import rank_metrics
+from pbgeval.notation import Side, WorkUnit
+from pbgeval.passes.bucket_pass import bucket_pass
+from pbgeval.passes.settings import Competition, EdgeOrigin
+from pbgeval.plan.assignment import share_of_worker
+from pbgeval.progress import UnitReport
+from pbgeval.ranking import RankType
+from pbgeval.stats.groups import GroupKey
+from pbgeval.stats.rank_stats import RankStats
+from pbgeval.storage.edges import EdgeBlock
+from pbgeval.worker.bucket_known import KnownOfBuckets
+from pbgeval.worker.dimensions import QueryDimensions
+from pbgeval.worker.key_frequencies import KeyFrequencies
+from pbgeval.worker.per_edge import PerEdgeFiles
+from pbgeval.worker.record import Record
+from pbgeval.worker.work import Bench
+
+
+@frozen(eq=False)
+class BucketTools:
+    """What the units of a worker share."""
+
+    sets: CandidateSets
+    dimensions: QueryDimensions
+    frequencies: KeyFrequencies | None  # None where entities have no numbers: featurized types
+    known: KnownOfBuckets | None  # None: nothing is filtered
+    files: PerEdgeFiles
+
+
+def do_units(bench: Bench, record: Record, tools: BucketTools) -> int:
+    """Evaluate this worker's share of the units; return how many partitions it loaded."""
+    team, work = bench.team, bench.work
+    partitions = PartitionHolder(bench.inputs, bench.global_embeddings, bench.device)
+    units = share_of_worker(work.protocol.units, team.rank_in_team, team.size)
+    for number, unit in enumerate(units):
+        begun = time.perf_counter()
+        headline = _do_unit(bench, record, tools, partitions, unit)
+        edges_done = team.add("edges", unit.num_edges)
+        work.observer.unit_finished(_unit_report(bench, units, number, headline, begun, edges_done))
+        if team.add("faults", 0):
+            break  # another worker has met a fault: there will be no result
+    return partitions.num_loads
+
+
+def _do_unit(
+    bench: Bench, record: Record, tools: BucketTools, partitions: PartitionHolder, unit: WorkUnit
+) -> RankStats:
+    """Evaluate one unit; return the sums of the headline's figures over its sides."""
+    file = bench.inputs.bucket_file(unit)
+    origin = EdgeOrigin(str(file.path), unit.path_index, unit.bucket)
+    edges = file.read(unit.start, unit.stop)
+    numbered = None if bench.inputs.featurized else bench.numberer.numbered(file, edges)
+    competition = _competition(bench, tools, unit, numbered)
+    # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
+    results = bucket_pass(edges, origin, partitions.of_bucket(unit.bucket), bench.settings, competition)
+    sums = []
+    for side, result in results.items():
+        key = GroupKey(unit.path_index, unit.bucket, side)
+        rows_Q = result.rows_Q.numpy()
+        sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
+        tools.files.write_counts(key, unit.start + rows_Q, result.counts)
+        record.sample.add(key, unit.start + rows_Q, record.headline_counts(result))
+    return reduce(add, sums)
+
+
+def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: KnownBlock | None) -> Competition:
+    """Decide which edges of a unit are evaluated, and who does not compete."""
+    if numbered is None:
+        return Competition()
+    evaluated = EvaluatedRows(bench.inputs.restrictions)
+    rows_E = None if evaluated.keeps_all else torch.from_numpy(evaluated.positions(numbered))
+    numbering = bench.numberer.numbering
+    return Competition(
+        rows_E=rows_E,
+        known=None if tools.known is None else tools.known.of_unit(unit.bucket, numbered),
+        sets=None if tools.sets.unconstrained else tools.sets,
+        first_number=lambda entity_type, side: numbering.offset(
+            entity_type, bench.inputs.partition_of(entity_type, side, unit.bucket)
+        ),
+    )
+
+
+def _groups_of(
+    tools: BucketTools, unit: WorkUnit, side: Side, edges: EdgeBlock, numbered: KnownBlock | None, rows_Q: np.ndarray
+) -> dict[str, torch.Tensor]:
+    """Return the groups of a unit's queries."""
+    if numbered is None or tools.frequencies is None:
+        nowhere = np.zeros(len(rows_Q), np.int64)
+        return tools.dimensions.of(side, KnownBlock(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
+    of_queries = KnownBlock(*numbered.columns(rows_Q))
+    frequency_Q = tools.frequencies.of(side, unit.bucket, of_queries)
+    return tools.dimensions.of(side, of_queries, frequency_Q)
+
+
+def _unit_report(
+    bench: Bench, units: Sequence[WorkUnit], number: int, headline: RankStats, begun: float, edges_done: int
+) -> UnitReport:
+    unit = units[number]
+    config = bench.inputs.config
+    following = units[number + 1] if number + 1 < len(units) else None
+    return UnitReport(
+        edge_path=Path(config.edge_paths[unit.path_index]).name,
+        bucket=unit.bucket,
+        num_edges=unit.num_edges,
+        seconds=time.perf_counter() - begun,
+        mean_reciprocal_rank=rank_metrics(headline, RankType(config.headline))["mean_reciprocal_rank"],
+        edges_done=edges_done,
+        edges_total=bench.inputs.num_edges,
+        bucket_is_finished=following is None or following[:2] != unit[:2],
+    )

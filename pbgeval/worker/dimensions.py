@@ -1,0 +1,130 @@
+"""Queries -> the groups that they belong to in breakdowns and macro averages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.inputs.edges import numbered_blocks
+from pbgeval.inputs.relation_names import relation_groups, relation_labels
+from pbgeval.known.keys import KnownBlock
+from pbgeval.known.training import FrequencyClasses, SlotCounts
+from pbgeval.metrics.breakdowns import GroupClasses
+from pbgeval.notation import Side
+from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
+from pbgeval.worker.work import Bench, in_step
+
+TRAINING_ROWS_AT_A_TIME = 1 << 20
+
+
+@frozen(eq=False)
+class QueryDimensions:
+    """What the groups of a query follow from."""
+
+    training: SlotCounts | None  # None where no breakdown asks for it
+    entity_types: dict[Side, np.ndarray]  # index in `type_names` by relation of the config
+    type_names: tuple[str, ...]
+    dynamic: bool
+
+    def of(self, hidden: Side, edges: KnownBlock, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
+        """Return the group of each query in every dimension, int64.
+
+        Args:
+            hidden: the side that is asked for.
+            edges: the queries' edges.
+            frequency_Q: how often each query's key occurs among all evaluated edges; None where keys do not count.
+        """
+        groups = {RELATION: edges.rel_n}
+        if frequency_Q is not None:
+            groups[KEY_FREQUENCY] = frequency_Q
+        if self.training is not None:
+            for side, name in ENTITY_FREQUENCY.items():
+                groups[name] = self._frequency_classes(self.training, side, edges)
+        return {name: torch.from_numpy(np.ascontiguousarray(group)) for name, group in groups.items()}
+
+    def _frequency_classes(self, training: SlotCounts, side: Side, edges: KnownBlock) -> np.ndarray:
+        schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
+        type_Q = self.entity_types[side][schema_Q]
+        frequency_Q = training.entity_frequency(side, edges.entity(side))
+        class_Q = np.zeros(edges.num_edges, np.int64)
+        for entity_type in np.unique(type_Q).tolist():
+            of_type = type_Q == entity_type
+            classes = training.entity_classes(side, self.type_names[entity_type])
+            class_Q[of_type] = classes.of(frequency_Q[of_type])
+        return class_Q
+
+
+def query_dimensions(bench: Bench, evaluated: np.ndarray) -> QueryDimensions:
+    """Read what breakdowns need of `train_paths`; every worker takes part.
+
+    Args:
+        bench: of this worker.
+        evaluated: sorted numbers of the entities that evaluated edges touch.
+    """
+    config = bench.inputs.config
+    names = tuple(config.used_entity_types)
+    types = {
+        side: np.array([names.index(side.pick(relation.lhs, relation.rhs)) for relation in config.relations])
+        for side in Side
+    }
+    training = _training_counts(bench, evaluated) if bench.work.protocol.counts_training else None
+    return QueryDimensions(training, types, names, config.dynamic_relations)
+
+
+def _training_counts(bench: Bench, evaluated: np.ndarray) -> SlotCounts:
+    numbering = bench.numberer.numbering
+    total = SlotCounts.zero(bench.inputs.num_relations, numbering)
+
+    def count() -> SlotCounts:
+        counts = total
+        for number, (side, slot) in enumerate((side, slot) for side in Side for slot in range(len(numbering.slots))):
+            if number % bench.team.size == bench.team.rank_in_team:
+                counts = counts + SlotCounts.of_blocks(
+                    side,
+                    [slot],
+                    _training_blocks(bench, side, slot),
+                    numbering=numbering,
+                    num_relations=bench.inputs.num_relations,
+                    evaluated=evaluated,
+                )
+        return counts
+
+    own = in_step(bench.team, count)
+    for packed in bench.team.gather_objects(own.pack()):
+        total = total.add_packed(packed)
+    return total
+
+
+def _training_blocks(bench: Bench, side: Side, slot: int) -> Iterator[KnownBlock]:
+    """Read the training edges that may touch a slot."""
+    entity_type, partition = bench.numberer.numbering.slots[slot]
+    for buckets in bench.inputs.training_buckets:
+        for bucket, file in sorted(buckets.items()):
+            if bench.inputs.partition_of(entity_type, side, bucket) == partition:
+                starts = range(0, file.num_edges, TRAINING_ROWS_AT_A_TIME)
+                parts = [(file, at, min(at + TRAINING_ROWS_AT_A_TIME, file.num_edges)) for at in starts]
+                yield from numbered_blocks(bench.numberer, parts)
+
+
+def group_classes(bench: Bench, training: SlotCounts | None) -> GroupClasses:
+    """Return what the tables of breakdowns tell relations apart by."""
+    config, num_relations = bench.inputs.config, bench.inputs.num_relations
+    schemas = config.relations * num_relations if config.dynamic_relations else config.relations
+    frequency_R = cardinality_R = None
+    if training is not None:
+        per_relation = training.relation_frequency()
+        frequency_R = FrequencyClasses.of_frequencies(per_relation).of(per_relation)
+        cardinality_R = training.cardinality_classes()
+    groups = relation_groups(config, num_relations) if "groups" in config.breakdowns else {}
+    return GroupClasses(
+        names=relation_labels(config, num_relations),
+        lhs_types=[schema.lhs for schema in schemas],
+        rhs_types=[schema.rhs for schema in schemas],
+        cardinality_R=cardinality_R,
+        frequency_R=frequency_R,
+        groups={name: ids.tolist() for name, ids in groups.items()},
+    )

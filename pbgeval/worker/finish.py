@@ -1,0 +1,123 @@
+"""Counts of all ranges of candidates -> statistics: the end of a sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.known.frequency import KeyFrequency
+from pbgeval.known.keys import KnownBlock
+from pbgeval.notation import Side
+from pbgeval.passes.query_edges import QueryEdges
+from pbgeval.passes.sweep_pass import outside_queries
+from pbgeval.passes.tally import SideResult
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.stats.groups import GroupKey
+from pbgeval.stats.pool import ScorePool, order_image
+from pbgeval.worker.dimensions import QueryDimensions
+from pbgeval.worker.per_edge import PerEdgeFiles
+from pbgeval.worker.record import Record
+from pbgeval.worker.work import Bench
+
+if TYPE_CHECKING:
+    from pbgeval.worker.sweep import Contestants
+
+EDGES_AT_A_TIME = 1 << 17
+
+
+@frozen(eq=False)
+class _SideTable:
+    """All evaluated edges, as queries that hide one side."""
+
+    counts_6E: Tensor  # int64
+    outside_E: np.ndarray  # bool: not ranked
+    true_image_E: np.ndarray  # int32: order image of the true score
+    true_kept_E: np.ndarray  # bool: whether the pooled AUC compares it
+
+
+def finish(
+    bench: Bench,
+    record: Record,
+    edges: QueryEdges,
+    contestants: list[Contestants],
+    sets: CandidateSets,
+    dimensions: QueryDimensions,
+    files: PerEdgeFiles,
+) -> None:
+    """Add counts over all workers, and record a part of the edges; every worker takes part."""
+    for one in contestants:
+        bench.team.sum_(one.state.counts_6Q)
+    block = KnownBlock(edges.lhs_E, edges.rel_E, edges.rhs_E)
+    for side in bench.settings.sides:
+        of_side = [one for one in contestants if one.state.hidden is side]
+        for one in of_side:
+            _record_competitors(bench, record, edges, one)
+        table = _side_table(edges, of_side, outside_queries(edges, side, sets))
+        frequency = KeyFrequency.of_blocks(side, [block], edges.numbering.num_entities)
+        for key, start, stop in _share(bench, edges, side):
+            rows = np.arange(start, stop)
+            result = _result(bench, table, start, stop)
+            ranked = rows[result.rows_Q.numpy()]
+            of_ranked = KnownBlock(*block.columns(ranked))
+            groups = dimensions.of(side, of_ranked, frequency.of(of_ranked.rel_n, of_ranked.entity(side.other)))
+            record.add(key, result, groups)
+            files.write_counts(key, edges.row_E[ranked], result.counts)
+            record.sample.add(key, edges.row_E[ranked], record.headline_counts(result))
+
+
+def _side_table(edges: QueryEdges, contestants: list[Contestants], outside_E: np.ndarray) -> _SideTable:
+    counts_6E = torch.zeros((6, edges.num_edges), dtype=torch.int64)
+    image_E = np.zeros(edges.num_edges, np.int32)
+    kept_E = np.zeros(edges.num_edges, bool)
+    for one in contestants:
+        queries = one.state.queries
+        counts_6E[:, torch.from_numpy(queries.edge_Q)] = one.state.counts_6Q
+        true = one.state.true(0, queries.num_queries, torch.device("cpu"))
+        image_E[queries.edge_Q] = order_image(true.kernel_Q.float())  # as competitors' scores are made
+        kept_E[queries.edge_Q] = True if one.sample is None else one.sample.true_kept_Q
+    return _SideTable(counts_6E, outside_E, image_E, kept_E)
+
+
+def _result(bench: Bench, table: _SideTable, start: int, stop: int) -> SideResult:
+    ranked = np.flatnonzero(~table.outside_E[start:stop])
+    rows_Q = torch.from_numpy(ranked)
+    counts_6Q = table.counts_6E[:, start:stop][:, rows_Q]
+    true = table.true_image_E[start:stop][table.true_kept_E[start:stop]]
+    return SideResult(
+        rows_Q=rows_Q,
+        counts=QueryCounts(RankCounts(*counts_6Q[:3]), RankCounts(*counts_6Q[3:])),
+        raw_pool=ScorePool([true], []),
+        filtered_pool=ScorePool([true], []) if bench.work.protocol.filtered else ScorePool(),
+        num_outside=stop - start - len(ranked),
+    )
+
+
+def _share(bench: Bench, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, int, int]]:
+    """Return (group, first edge, one past the last) of this worker's part of the edges, in blocks."""
+    rank, size = bench.team.rank_in_team, bench.team.size
+    first, stop = edges.num_edges * rank // size, edges.num_edges * (rank + 1) // size
+    parts = []
+    for segment in edges.segments:
+        key = GroupKey(segment.origin.path_index, segment.origin.bucket, side)
+        low, high = max(first, segment.start), min(stop, segment.stop)
+        parts += [(key, at, min(at + EDGES_AT_A_TIME, high)) for at in range(low, high, EDGES_AT_A_TIME)]
+    return parts
+
+
+def _record_competitors(bench: Bench, record: Record, edges: QueryEdges, one: Contestants) -> None:
+    """Record the scores of competitors that this worker has collected for the pooled AUC."""
+    query, image, known = one.collector.images()
+    segment = edges.segment_of(one.state.queries.edge_Q[query])
+    order = np.argsort(segment, kind="stable")
+    segment, image, known = segment[order], image[order], known[order]
+    for index, of_segment in enumerate(edges.segments):
+        part = slice(*np.searchsorted(segment, [index, index + 1]))
+        if part.start < part.stop:
+            key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.state.hidden)
+            unknown = ScorePool([], [image[part][~known[part]]])
+            record.add_pools(key, ScorePool([], [image[part]]), unknown)

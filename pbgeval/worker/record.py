@@ -1,0 +1,115 @@
+"""Results of passes -> the statistics of this worker, and the sum over all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from attrs import define, field
+from torch import Tensor
+
+from pbgeval.distributed.team import Team
+from pbgeval.inputs.protocol import Protocol
+from pbgeval.passes.tally import SideResult
+from pbgeval.ranking import RankCounts
+from pbgeval.stats.grouped import GroupedStats
+from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.pool import ScorePool
+from pbgeval.stats.rank_stats import RankStats
+
+
+@define
+class SampleTable:
+    """Counts query by query, where edges are sampled: intervals need them."""
+
+    is_wanted: bool = False
+    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, columns)
+
+    def add(self, key: GroupKey, row_Q: np.ndarray, counts: RankCounts) -> None:
+        """Add some queries of a bucket, by the rows of their edges."""
+        if not self.is_wanted:
+            return
+        place = np.array([key.path_index, key.bucket.lhs, key.bucket.rhs, key.side.value], np.int64)
+        columns = [row_Q, counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
+        self._rows.append(np.column_stack([np.tile(place, (len(row_Q), 1)), *columns]))
+
+
+@define
+class Record:
+    """What has been found so far."""
+
+    raw: GroupStats
+    filtered: GroupStats | None  # None: nothing is filtered
+    grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
+    sample: SampleTable
+
+    @classmethod
+    def empty(cls, protocol: Protocol) -> Record:
+        filtered = GroupStats.zero(protocol.layout, protocol.groups) if protocol.filtered else None
+        return cls(
+            GroupStats.zero(protocol.layout, protocol.groups), filtered, GroupedStats(protocol.layout), SampleTable()
+        )
+
+    def add(self, key: GroupKey, result: SideResult, dimensions: Mapping[str, Tensor]) -> RankStats:
+        """Add the queries of one side of some edges of a bucket.
+
+        Args:
+            key: edge path, bucket and side.
+            result: what was found.
+            dimensions: group of each query, in the order of the result, by name of the dimension.
+
+        Returns:
+            The sums of the headline's figures: filtered where there are any.
+        """
+        raw = self._stats(self.raw, key, result, result.counts.raw, result.raw_pool, with_loss=self.filtered is None)
+        headline_counts, headline = result.counts.raw, raw
+        if self.filtered is not None:
+            headline_counts = result.counts.filtered
+            pool = result.filtered_pool
+            headline = self._stats(self.filtered, key, result, headline_counts, pool, with_loss=True)
+        for name, group_Q in dimensions.items():
+            self.grouped.add(name, key.side, group_Q, headline_counts)
+        return headline
+
+    def headline_counts(self, result: SideResult) -> RankCounts:
+        """Return the counts that the headline's figures are made of: filtered where there are any."""
+        return result.counts.raw if self.filtered is None else result.counts.filtered
+
+    @staticmethod
+    def _stats(
+        groups: GroupStats,
+        key: GroupKey,
+        result: SideResult,
+        counts: RankCounts,
+        pool: ScorePool,
+        *,
+        with_loss: bool,
+    ) -> RankStats:
+        stats = RankStats.of_queries(
+            groups.layout,
+            counts,
+            num_short_lists=result.num_short_lists,
+            num_excluded=result.num_excluded,
+            num_outside=result.num_outside,
+            known_Q=result.counts.known.competing_Q if counts is not result.counts.raw else None,
+        )
+        if with_loss and result.loss_Q is not None:
+            stats = stats.with_losses(result.loss_Q)
+        groups.add(key, SideStats(stats, RankHistograms.of_queries(counts), pool))
+        return stats
+
+    def add_pools(self, key: GroupKey, raw: ScorePool, filtered: ScorePool) -> None:
+        """Add scores that the AUC of a group compares."""
+        self.raw.pools[key] += raw
+        if self.filtered is not None:
+            self.filtered.pools[key] += filtered
+
+    def sum_over(self, team: Team) -> None:
+        """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
+        for groups in (self.raw, *([self.filtered] if self.filtered is not None else [])):
+            team.sum_(groups.table_GF)
+            for part in team.gather(groups.pack_sparse())[1:]:
+                groups.add_sparse(part)
+        for part in team.gather(self.grouped.pack())[1:]:
+            self.grouped.add_packed(part)

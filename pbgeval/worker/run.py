@@ -1,0 +1,140 @@
+"""One worker's part of a run: its units, one after the other, then one sum over all workers.
+
+Numerics never see the config and distribution never sees numerics: this module and `driver` join them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
+from pbgeval.distributed.team import Team
+from pbgeval.errors import EvalError
+from pbgeval.files import ScratchFolder
+from pbgeval.inputs.edges import EdgeNumberer
+from pbgeval.inputs.model import PRECISIONS, read_relations
+from pbgeval.metrics.breakdowns import GroupClasses
+from pbgeval.metrics.summary import AucSample
+from pbgeval.report.document import Evaluated, make_report
+from pbgeval.report.output import SCRATCH
+from pbgeval.report.report import Report
+from pbgeval.scoring.self_check import KernelReport, check_kernels
+from pbgeval.version import __version__
+from pbgeval.worker.bucket_known import KnownOfBuckets
+from pbgeval.worker.buckets import BucketTools, do_units
+from pbgeval.worker.dimensions import group_classes, query_dimensions
+from pbgeval.worker.key_frequencies import count_keys
+from pbgeval.worker.known import candidate_sets
+from pbgeval.worker.per_edge import open_per_edge_files
+from pbgeval.worker.record import Record
+from pbgeval.worker.sweep import do_sweep
+from pbgeval.worker.work import Bench, Found, Outcome, Work, in_step
+
+
+def work_as_local_worker(work: Work) -> Outcome:
+    """Be one of the processes that the launcher started on this host."""
+    team = Team.join()
+    outcome = do_work(work, team)
+    team.leave()
+    return outcome
+
+
+def do_work(work: Work, team: Team) -> Outcome:
+    """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
+    try:
+        bench, kernels, num_threads = in_step(team, lambda: _set_up(work, team))
+        record = Record.empty(work.protocol)
+        work.observer.started(work.inputs.num_edges, team.rank_in_team)
+        found = do_sweep(bench, record) if work.protocol.sweeps else _do_buckets(bench, record)
+        record.sum_over(team)
+    except EvalError as error:
+        return Outcome(error.faults)
+    finally:
+        work.observer.finished()
+    facts = _facts(kernels, num_threads, found.num_loads, bench.device)
+    facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
+    if team.rank_in_team != 0:
+        return Outcome()
+    return Outcome(report=_report(work, record, found.classes, facts_of_workers))
+
+
+def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
+    inputs, config = work.inputs, work.inputs.config
+    num_threads = use_threads(team.local_size)
+    device = choose_device(work.device, team.local_rank)
+    kernels = check_kernels(device, PRECISIONS[config.precision])
+    relations, global_embeddings = read_relations(config, inputs.checkpoint_version, inputs.num_relations, device)
+    bench = Bench(
+        work=work,
+        team=team,
+        device=device,
+        relations=relations,
+        global_embeddings=global_embeddings,
+        settings=work.protocol.settings(config, inputs.num_relations, relations),
+        numberer=EdgeNumberer(inputs),
+        scratch=ScratchFolder(work.output / SCRATCH, team.rank_in_team),
+    )
+    return bench, kernels, num_threads
+
+
+def _do_buckets(bench: Bench, record: Record) -> Found:
+    """Rank all evaluated edges bucket by bucket."""
+    featurized = bench.inputs.featurized
+    tools = BucketTools(
+        sets=candidate_sets(bench, np.arange(bench.inputs.num_relations)),
+        dimensions=query_dimensions(bench, np.arange(bench.numberer.numbering.num_entities)),
+        frequencies=None if featurized else count_keys(bench),
+        known=KnownOfBuckets(bench) if bench.work.protocol.filtered else None,
+        files=open_per_edge_files(bench),
+    )
+    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools))
+    in_step(bench.team, tools.files.close)
+    return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
+
+
+def _facts(kernels: KernelReport, num_threads: int, num_loads: int, device: torch.device) -> dict[str, Any]:
+    """Return what the report says about one worker."""
+    return {
+        "host": host_name(),
+        "device": str(device),
+        "threads": num_threads,
+        "kernels": kernels.fingerprint,
+        "self_check_passed": kernels.passed,
+        "partition_loads": num_loads,
+    }
+
+
+def _report(work: Work, record: Record, classes: GroupClasses, facts_of_workers: list[dict[str, Any]]) -> Report:
+    config, protocol = work.inputs.config, work.protocol
+    alike = len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
+    if not alike:
+        work.observer.warn(
+            "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"
+        )
+    if not all(facts["self_check_passed"] for facts in facts_of_workers):
+        work.observer.warn("the kernel self-check failed: one thread and one block shape are used, which is slow")
+    evaluated = Evaluated(
+        edge_paths=[Path(path).name for path in config.edge_paths],
+        buckets=work.inputs.all_buckets(),
+        sides=protocol.sides,
+        auc_sample=AucSample(all_true=protocol.auc.true_rate >= 1, all_competing=protocol.auc.exact),
+        with_loss=config.compute_loss,
+        headline=config.headline,
+        with_macro=not work.inputs.featurized,
+        breakdowns=config.breakdowns,
+        classes=classes,
+    )
+    run = {
+        "version": __version__,
+        "num_workers": len(facts_of_workers),
+        "workers": facts_of_workers,
+        "reproducible": alike,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
+        "seconds": round(time.time() - work.started, 3),
+    }
+    return make_report(record, evaluated, work.provenance, run)

@@ -1,0 +1,288 @@
+"""All queries against all entities, out of core (`candidates = "all"`): this worker's part, step by step.
+
+    read the evaluated edges        every worker all of them: they are few beside the entities
+    join the known edges            a part of the files each
+    gather, prepare                 a part of the partitions, of the keys each
+    rank                            a part of all candidate rows each: every row is read once by one worker
+    finish                          counts added over workers; a part of the buckets each
+
+Between two steps lies a barrier, where a fault of one worker stops all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from attrs import define, field
+
+from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.counting.general import BlockCounter
+from pbgeval.distributed.resources import resident_bytes
+from pbgeval.inputs.edges import EvaluatedRows
+from pbgeval.inputs.memory import MemoryPlan, plan_memory
+from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
+from pbgeval.known.keys import QueryKeys
+from pbgeval.known.pairs import KnownPairs, PairStore
+from pbgeval.notation import Side
+from pbgeval.passes.cells import ScoreCollector
+from pbgeval.passes.query_edges import ContestQueries, EdgeSegment, QueryEdges, contest_queries
+from pbgeval.passes.settings import EdgeOrigin
+from pbgeval.passes.sweep_auc import SampledCells, sample_cells
+from pbgeval.passes.sweep_pass import (
+    EntityVectors,
+    GatheredEntities,
+    Rows,
+    SweepState,
+    entities_of_edges,
+    gather,
+    prepare,
+)
+from pbgeval.passes.sweep_rank import KnownAnswers, RangeSinks, rank
+from pbgeval.passes.topk import TopCandidates
+from pbgeval.scoring.contest import contests
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.storage.rows import MemoryRows, ScratchRows
+from pbgeval.worker.dimensions import group_classes, query_dimensions
+from pbgeval.worker.finish import finish
+from pbgeval.worker.known import candidate_sets, join_all
+from pbgeval.worker.per_edge import open_per_edge_files
+from pbgeval.worker.record import Record
+from pbgeval.worker.work import Bench, Found, in_step
+
+ROWS_READ_AT_A_TIME = 1 << 20  # of evaluated edges
+
+
+@define(eq=False)
+class Contestants:
+    """One contest while candidates stream past."""
+
+    state: SweepState
+    keys: np.ndarray  # int64: index of each of its keys among those of its side
+    sample: SampledCells | None
+    collector: ScoreCollector = field(factory=ScoreCollector)
+    top: TopCandidates | None = None
+
+
+def do_sweep(bench: Bench, record: Record) -> Found:
+    """Rank all evaluated edges against all entities."""
+    edges = in_step(bench.team, lambda: read_query_edges(bench))
+    sets = candidate_sets(bench, np.unique(edges.rel_E))
+    plan = in_step(bench.team, lambda: _plan(bench, edges))
+    vectors = EntityVectors(
+        bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
+    )
+    of_contests = [
+        contest_queries(edges, contest, sets)
+        for side in bench.settings.sides
+        for contest in contests([relation.scorer for relation in bench.relations], side)
+    ]
+    keys = {side: _keys_of_side(edges, of_contests, side) for side in bench.settings.sides}
+    pairs = join_all(bench, keys, plan.pairs_bytes, plan.known_rows) if bench.work.protocol.filtered else None
+    entities = _gather(bench, edges, vectors, plan)
+    contestants = [
+        _contestants(bench, edges, queries, sets, keys[queries.contest.hidden], plan, number)
+        for number, queries in enumerate(of_contests)
+    ]
+    _prepare(bench, edges, contestants, entities, vectors)
+    num_ranges = _rank(bench, edges, contestants, sets, vectors, pairs, plan)
+    touched = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    dimensions, files = query_dimensions(bench, touched), open_per_edge_files(bench)
+    finish(bench, record, edges, contestants, sets, dimensions, files)
+    in_step(bench.team, files.close)
+    return Found(num_ranges, in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
+
+
+def read_query_edges(bench: Bench) -> QueryEdges:
+    """Read all evaluated edges, by edge path, bucket and row."""
+    evaluated = EvaluatedRows(bench.inputs.restrictions)
+    segments: list[EdgeSegment] = []
+    columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(4)]
+    num_edges = 0
+    for path_index, files in enumerate(bench.inputs.buckets):
+        for bucket, file in sorted(files.items()):
+            first = num_edges
+            for start in range(0, file.num_edges, ROWS_READ_AT_A_TIME):
+                stop = min(start + ROWS_READ_AT_A_TIME, file.num_edges)
+                block = bench.numberer.numbered(file, file.read(start, stop))
+                kept = evaluated.positions(block)
+                for column, values in zip(columns, (start + kept, *block.columns(kept)), strict=True):
+                    column.append(values)
+                num_edges += len(kept)
+            segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
+    row_E, lhs_E, rel_E, rhs_E = (np.concatenate(column) for column in columns)
+    dynamic = bench.inputs.config.dynamic_relations
+    return QueryEdges(bench.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, dynamic)
+
+
+def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
+    config = bench.inputs.config
+    widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
+    num_queries = edges.num_edges * len(bench.settings.sides)
+    itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
+    return plan_memory(config.max_memory_bytes, resident_bytes(), edges.num_edges, num_queries, widest * itemsize)
+
+
+def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Side) -> QueryKeys:
+    num_entities = edges.numbering.num_entities
+    codes = [
+        queries.rel_K * num_entities + queries.known_K for queries in of_contests if queries.contest.hidden is side
+    ]
+    return QueryKeys(side, num_entities, np.unique(np.concatenate([np.empty(0, np.int64), *codes])))
+
+
+def _contestants(
+    bench: Bench,
+    edges: QueryEdges,
+    queries: ContestQueries,
+    sets: CandidateSets,
+    keys: QueryKeys,
+    plan: MemoryPlan,
+    number: int,
+) -> Contestants:
+    dtype = bench.relations[0].dtype
+    width = queries.contest.width(bench.inputs.config.dimension_of(queries.contest.candidate_type))
+    state = SweepState(
+        queries,
+        _rows(bench, f"queries-{number}", queries.num_keys, width, dtype, plan),
+        _rows(bench, f"true-{number}", queries.num_queries, TrueScores.width(dtype), dtype, plan),
+    )
+    codes = queries.rel_K * edges.numbering.num_entities + queries.known_K
+    topk = bench.inputs.config.save_topk
+    return Contestants(
+        state,
+        np.searchsorted(keys.codes_K, codes),
+        sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed),
+        top=TopCandidates(queries.num_keys, topk) if topk is not None else None,
+    )
+
+
+def _rows(bench: Bench, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
+    """Return where rows are kept: in memory where one worker has room for them, else in the scratch folder."""
+    if bench.team.size == 1 and plan.queries_in_memory:
+        return MemoryRows(num_rows, width, dtype)
+    rows = ScratchRows(bench.scratch, name, num_rows, width, dtype)
+
+    def create() -> None:
+        if bench.team.rank_in_team == 0:
+            rows.create()
+
+    in_step(bench.team, create)
+    return rows
+
+
+def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: MemoryPlan) -> GatheredEntities:
+    """The first sweep: every worker looks up the evaluated entities in its part of the partitions."""
+    config = bench.inputs.config
+    types = tuple(config.used_entity_types)
+    numbers = entities_of_edges(edges, types)
+    entities = GatheredEntities(
+        numbers,
+        {
+            name: _rows(bench, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), torch.float32, plan)
+            for name in types
+        },
+    )
+
+    def work() -> None:
+        for part in _ranges(bench, plan):
+            first, _ = edges.numbering.range_of_slot(part.slot)
+            of_type = numbers[edges.numbering.slots[part.slot][0]]
+            low, high = np.searchsorted(of_type, [first + part.start, first + part.stop])
+            if low < high:
+                gather(_table(bench, vectors, part), first + part.start, entities)
+
+    in_step(bench.team, work)
+    return entities
+
+
+def _ranges(bench: Bench, plan: MemoryPlan) -> list[CandidateRange]:
+    """Return this worker's part of all rows of all partitions."""
+    return candidate_ranges(bench.numberer.numbering, bench.team.rank_in_team, bench.team.size, plan.rows_per_range)
+
+
+def _table(bench: Bench, vectors: EntityVectors, part: CandidateRange) -> EntityTable:
+    """Read a range of rows and look at each of them."""
+    config = bench.inputs.config
+    entity_type, partition = bench.numberer.numbering.slots[part.slot]
+    rows_ND = bench.inputs.embeddings[entity_type, partition].read_rows(part.start, part.stop)
+    table = vectors.table(entity_type, partition, rows_ND, part.start)
+    table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
+    return table
+
+
+def _prepare(
+    bench: Bench,
+    edges: QueryEdges,
+    contestants: list[Contestants],
+    entities: GatheredEntities,
+    vectors: EntityVectors,
+) -> None:
+    def work() -> None:
+        for one in contestants:
+            num_keys, rank_in_team, size = one.state.queries.num_keys, bench.team.rank_in_team, bench.team.size
+            share = (num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size)
+            prepare(one.state, edges, entities, vectors, share)
+
+    in_step(bench.team, work)
+
+
+def _rank(
+    bench: Bench,
+    edges: QueryEdges,
+    contestants: list[Contestants],
+    sets: CandidateSets,
+    vectors: EntityVectors,
+    pairs: PairStore | None,
+    plan: MemoryPlan,
+) -> int:
+    """The second sweep: every worker streams its part of the candidates past all queries."""
+    ranges = _ranges(bench, plan)
+    counter = BlockCounter()
+
+    def work() -> None:
+        total = sum(part.num_rows for part in ranges)
+        done = 0
+        for part, of_slots in _with_known(bench, ranges, pairs):
+            entity_type = edges.numbering.slots[part.slot][0]
+            taking_part = [one for one in contestants if one.state.queries.contest.candidate_type == entity_type]
+            if taking_part:
+                table = _table(bench, vectors, part)
+                for one in taking_part:
+                    known = _known_in_range(one, of_slots, part, edges) if of_slots is not None else None
+                    cells = one.sample.cells if one.sample is not None else None
+                    sinks = RangeSinks(cells, one.collector, one.top)
+                    first_number = edges.numbering.range_of_slot(part.slot)[0] + part.start
+                    rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, sinks)
+            done += part.num_rows
+            bench.work.observer.candidates_done(done, total)
+
+    in_step(bench.team, work)
+    return len(ranges)
+
+
+def _with_known(
+    bench: Bench, ranges: list[CandidateRange], pairs: PairStore | None
+) -> Iterator[tuple[CandidateRange, dict[Side, KnownPairs] | None]]:
+    """Yield ranges with the known answers of their slot, which are read once per slot."""
+    slot, of_slot = -1, None
+    for part in ranges:
+        if pairs is not None and part.slot != slot:
+            of_slot = None  # the last slot's go before the next ones come
+            slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in bench.settings.sides}
+        yield part, of_slot
+
+
+def _known_in_range(
+    one: Contestants, of_slot: dict[Side, KnownPairs], part: CandidateRange, edges: QueryEdges
+) -> KnownAnswers:
+    """Return the known answers of a contest's keys in a range of candidates."""
+    key_P, row_P = of_slot[one.state.hidden].in_rows(part.start, part.stop)
+    number_P = row_P + edges.numbering.range_of_slot(part.slot)[0]
+    if not one.keys.size:
+        return KnownAnswers(np.empty(0, np.int64), np.empty(0, np.int64))
+    at = np.minimum(np.searchsorted(one.keys, key_P), one.keys.size - 1)
+    of_contest = one.keys[at] == key_P
+    return KnownAnswers(at[of_contest], number_P[of_contest])

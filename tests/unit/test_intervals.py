@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.metrics.intervals import (
+    Interval,
+    SampleDesign,
+    SampledQueries,
+    round_level,
+    sample_intervals,
+    should_stop,
+    student_quantile,
+    unseen_ends,
+    variance_of_mean,
+    wilson_ends,
+)
+from pbgeval.metrics.rank import query_auc, rank_metrics
+from pbgeval.notation import Bucket, Side
+from pbgeval.passes.edge_sample import EdgeSample, allocate, doubling_rounds
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+CUTOFFS = (1, 3)
+SIDES = (Side.LHS, Side.RHS)
+METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_1", "hits_at_3", "adjusted_mean_rank_index")
+NAMES = [f"{rank_type.value}.{metric}" for rank_type in RankType for metric in METRICS] + ["query_auc"]
+LEAST = {"mean_rank": 1, "adjusted_mean_rank_index": -1}
+
+query = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))  # better, tied, beaten
+cluster = st.tuples(st.lists(query, max_size=3), st.lists(query, max_size=3))  # head queries, tail queries
+strata = st.lists(st.tuples(st.lists(cluster, min_size=2, max_size=5), st.integers(0, 20)), min_size=1, max_size=4)
+
+
+def sample_of(of) -> tuple[SampledQueries, SampleDesign]:
+    """Strata of clusters, each with the number of its clusters that were not drawn."""
+    rows = [
+        (better, tied, better + tied + beaten, tail, number)
+        for number, sides in enumerate(cluster for clusters, _ in of for cluster in clusters)
+        for tail, queries in enumerate(sides)
+        for better, tied, beaten in queries
+    ]
+    design = SampleDesign(
+        np.repeat(np.arange(len(of)), [len(clusters) for clusters, _ in of]),
+        np.array([len(clusters) + unseen for clusters, unseen in of]),
+    )
+    return queries_of(rows), design
+
+
+def queries_of(rows) -> SampledQueries:
+    table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 5)
+    better_Q, tied_Q, competing_Q, tail_Q, cluster_Q = table.unbind(1)
+    return SampledQueries(RankCounts(better_Q, tied_Q, competing_Q), tail_Q == 1, cluster_Q)
+
+
+def slow_terms(name: str, better: int, tied: int, beaten: int) -> tuple[Fraction, Fraction]:
+    """What a query adds above and below the fraction line of a metric (AMRI: of 1 - the metric)."""
+    competing = better + tied + beaten
+    if name == "query_auc":
+        return (1 - (better + Fraction(tied, 2)) / competing, Fraction(1)) if competing else (Fraction(0), Fraction(0))
+    rank_type, metric = name.split(".")
+    rank = 1 + better + {"optimistic": Fraction(0), "realistic": Fraction(tied, 2), "pessimistic": tied}[rank_type]
+    if metric == "adjusted_mean_rank_index":
+        return 2 * (rank - 1), Fraction(competing)
+    if metric == "mean_rank":
+        return Fraction(rank), Fraction(1)
+    if metric == "mean_reciprocal_rank":
+        return 1 / Fraction(rank), Fraction(1)
+    return Fraction(int(rank <= int(metric.split("_")[-1]))), Fraction(1)
+
+
+def slow_variance(values: list[list[Fraction]], sizes: list[int]) -> Fraction:
+    """The variance of the mean of sampled values by stratum; the offset's share by going through its steps."""
+    num, total = sum(map(len, values)), sum(sizes)
+    within = noise = Fraction(0)
+    means = [sum(of) / len(of) for of in values]
+    for of, mean, size in zip(values, means, sizes, strict=True):
+        spread = sum((value - mean) ** 2 for value in of) / (len(of) - 1) * (1 - Fraction(len(of), size))
+        part = Fraction(size * num, total) % 1
+        within += len(of) * spread
+        noise += part * (1 - part) * spread / len(of)
+    shares = [Fraction(sum(sizes[: h + 1]) * num, total) for h in range(len(sizes))]
+    steps = sorted({Fraction(0), Fraction(1), *(1 - share % 1 for share in shares)})
+    first = second = Fraction(0)
+    for start, stop in pairwise(steps):
+        ends = [0, *(math.floor(share + start) for share in shares)]
+        height = sum((after - before) * mean for (before, after), mean in zip(pairwise(ends), means, strict=True))
+        first += (stop - start) * height
+        second += (stop - start) * height**2
+    return (within + max(Fraction(0), second - first**2 - noise)) / num**2
+
+
+def slow_error(name: str, of, sides: tuple[int, ...]) -> tuple[float, float] | None:
+    """The metric and its standard error from the definition, in fractions."""
+    sums = [
+        [
+            [sum(parts) for parts in zip((Fraction(0), Fraction(0)), *terms, strict=True)]
+            for cluster in clusters
+            for terms in [[slow_terms(name, *query) for side in sides for query in cluster[side]]]
+        ]
+        for clusters, _ in of
+    ]
+    above, below = (sum(pair[i] for clusters in sums for pair in clusters) for i in (0, 1))
+    if not below:
+        return None
+    ratio = above / below
+    scale = below / sum(map(len, sums))
+    residuals = [[(pair[0] - ratio * pair[1]) / scale for pair in clusters] for clusters in sums]
+    error = math.sqrt(slow_variance(residuals, [len(clusters) + unseen for clusters, unseen in of]))
+    return float(1 - ratio) if name.endswith("index") else float(ratio), error
+
+
+@settings(max_examples=60)
+@given(strata, st.randoms(use_true_random=False))
+def test_values_and_errors_are_those_of_the_definition_in_any_order_of_queries(of, rng):
+    queries, design = sample_of(of)
+    found = sample_intervals(queries, design, SIDES, CUTOFFS)
+
+    for label, sides in (("head", (0,)), ("tail", (1,)), ("both", (0, 1))):
+        for name in NAMES:
+            expected, interval = slow_error(name, of, sides), found.get(f"{label}.{name}")
+            assert (expected is None) == (interval is None)
+            if expected is None or interval is None:
+                continue
+            value, error = expected
+            assert math.isclose(value, interval.value, rel_tol=1e-12, abs_tol=1e-12)
+            if error > 1e-6:
+                # Reciprocals and shares are rounded to 2^-40; small differences of squares lose half the digits.
+                assert math.isclose(error, interval.standard_error, rel_tol=1e-5)
+            elif not design.is_population:
+                assert interval.standard_error > 0
+            assert LEAST.get(name.split(".")[-1], 0) <= interval.low <= interval.value <= interval.high
+            assert "mean_rank" in name or interval.high <= 1
+            assert design.is_population or interval.low < interval.high
+
+    order = torch.tensor(rng.sample(range(len(queries.cluster_Q)), len(queries.cluster_Q)), dtype=torch.int64)
+    counts = queries.counts
+    shuffled = SampledQueries(
+        RankCounts(counts.better_Q[order], counts.tied_Q[order], counts.competing_Q[order]),
+        queries.is_tail_Q[order],
+        queries.cluster_Q[order],
+    )
+    assert found == sample_intervals(shuffled, design, SIDES, CUTOFFS)
+
+
+@given(strata)
+def test_a_sample_that_is_the_population_gives_the_reports_values_and_no_error(of):
+    whole = [(clusters, 0) for clusters, _ in of]
+    queries, design = sample_of(whole)
+
+    found = sample_intervals(queries, design, SIDES, CUTOFFS)
+
+    stats = RankStats.of_queries(StatsLayout(CUTOFFS), queries.counts)
+    for rank_type in RankType:
+        for metric, value in rank_metrics(stats, rank_type).items():
+            if metric != "count" and value is not None:
+                assert Interval(value, 0.0, value, value) == found[f"both.{rank_type.value}.{metric}"]
+    auc = query_auc(stats)
+    assert (Interval(auc, 0.0, auc, auc) if auc is not None else None) == found.get("both.query_auc")
+
+
+def test_only_the_keys_asked_for_are_computed_and_a_disabled_side_has_none():
+    queries, design = sample_of([([([(0, 0, 3)], []), ([(1, 1, 3)], [])], 5)])
+    keys = ["head.realistic.hits_at_3", "both.query_auc", "tail.query_auc", "head.auc"]
+
+    found = sample_intervals(queries, design, (Side.LHS,), CUTOFFS, keys=keys)
+
+    whole = sample_intervals(queries, design, (Side.LHS,), CUTOFFS)
+    assert {key: whole[key] for key in keys[:2]} == found
+    assert {f"{label}.{name}" for label in ("head", "both") for name in NAMES} == set(whole)
+
+
+def test_nothing_is_said_where_nothing_was_measured_or_one_cluster_stands_for_many():
+    nothing, design = sample_of([([([], []), ([], [])], 4)])
+    assert {} == sample_intervals(nothing, design, SIDES, CUTOFFS)
+    empty = SampleDesign(np.empty(0, np.int64), np.zeros(1, np.int64))
+    assert {} == sample_intervals(queries_of([]), empty, SIDES, CUTOFFS)
+    one, design = sample_of([([([(0, 0, 3)], [])], 4)])
+    assert {} == sample_intervals(one, design, SIDES, CUTOFFS)
+    alone, design = sample_of([([([(0, 0, 3)], [])], 0)])
+    value = Interval(1.0, 0.0, 1.0, 1.0)
+    assert value == sample_intervals(alone, design, SIDES, CUTOFFS)["both.realistic.mean_reciprocal_rank"]
+
+
+def test_no_hits_and_all_hits_leave_room_for_what_was_not_seen():
+    """Forty clusters of 400, ranks 5 and 9 by turns: as wide as Wilson's for no hit in 40 / .9 draws."""
+    clusters = [([(4 + 4 * (number % 2), 0, 11)], []) for number in range(40)]
+    queries, design = sample_of([(clusters, 360)])
+    found = sample_intervals(queries, design, (Side.LHS,), (1, 20))
+    squared = student_quantile(0.95, 39) ** 2
+    width = squared / (40 / 0.9 + squared)
+
+    none, every = found["head.realistic.hits_at_1"], found["head.realistic.hits_at_20"]
+    assert (0.0, 0.0) == (none.value, none.low)
+    assert (1.0, 1.0) == (every.value, every.high)
+    assert math.isclose(width, none.high, rel_tol=1e-9)
+    assert math.isclose(1 - width, every.low, rel_tol=1e-9)
+    assert none.standard_error > 0
+    assert every.standard_error > 0
+
+
+def test_where_all_ranks_agree_a_cluster_counts_as_one_query():
+    single, design = sample_of([([([(4, 0, 11)], [])] * 40, 360)])
+    many, _ = sample_of([([([(4, 0, 11)] * 50, [])] * 40, 360)])
+
+    found = [sample_intervals(queries, design, (Side.LHS,), (1,)) for queries in (single, many)]
+
+    assert found[0] == found[1]
+    assert all(interval.low < interval.value < interval.high for key, interval in found[0].items() if "hits" not in key)
+
+
+def test_copies_of_a_query_in_its_cluster_are_no_news():
+    rng = random.Random(5)
+    clusters = [([(rng.randrange(9), rng.randrange(2), 10)], []) for _ in range(30)]
+    copied = [(head * 7, []) for head, _ in clusters]
+    (once, design), (often, _) = sample_of([(clusters, 100)]), sample_of([(copied, 100)])
+    key = "both.realistic.mean_reciprocal_rank"
+
+    errors = [sample_intervals(queries, design, SIDES, CUTOFFS)[key] for queries in (once, often)]
+
+    assert math.isclose(errors[0].standard_error, errors[1].standard_error, rel_tol=1e-12)
+    assert math.isclose(errors[0].low, errors[1].low, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize(("values", "num_draws"), [([[1, 5, 2, 9], [0, 3, 3, 10, 4]], 5), ([[0, 0, 7, 1]], 2)])
+def test_the_variance_is_right_on_average_over_every_sample(values, num_draws):
+    """All offsets, all subsets: the mean of the estimates is the variance of the plain mean, or a little more."""
+    sizes = [len(of) for of in values]
+    means, estimates = [], []
+    for offset in range(sum(sizes)):
+        allocated = allocate(sizes, num_draws, (offset << 64) // sum(sizes) + 1)
+        samples = [()]
+        for of, drawn in zip(values, allocated, strict=True):
+            samples = [(*some, *more) for some in samples for more in combinations(of, drawn)]
+        design = SampleDesign(np.repeat(np.arange(len(sizes)), allocated), np.array(sizes))
+        means.append([sum(sample) / num_draws for sample in samples])
+        estimates.append([variance_of_mean(np.array(sample) - np.mean(sample), design)[0] for sample in samples])
+    true_mean = sum(map(sum, values)) / sum(sizes)
+    variance = np.mean([np.mean((np.array(of) - true_mean) ** 2) for of in means])
+
+    assert math.isclose(true_mean, np.mean([np.mean(of) for of in means]), rel_tol=1e-12)
+    assert variance * (1 - 1e-12) <= np.mean([np.mean(of) for of in estimates]) <= 1.03 * variance
+
+
+def test_students_quantiles_are_those_of_the_tables():
+    table = {1: 12.70620, 2: 4.302653, 3: 3.182446, 5: 2.570582, 10: 2.228139, 30: 2.042272, 120: 1.979930}
+    for degrees_of_freedom, quantile in table.items():
+        assert math.isclose(quantile, student_quantile(0.95, degrees_of_freedom), rel_tol=1e-6)
+    assert math.isclose(3.6459586, student_quantile(0.999, 30), rel_tol=1e-7)
+    assert math.isclose(1.959963985, student_quantile(0.95, 10**12), rel_tol=1e-9)
+    for level in (0.95, 1 - 1e-6):  # the two formulas meet
+        assert 0 < student_quantile(level, 200) - student_quantile(level, 201) < 1e-3
+
+
+def test_wilsons_interval_by_hand():
+    """10 hits of 100, at 1.96."""
+    low, high = wilson_ends(0.1, math.sqrt(0.1 * 0.9 / 100), 1.96)
+
+    assert math.isclose(0.05522854, low, rel_tol=1e-6)
+    assert math.isclose(0.17436730, high, rel_tol=1e-6)
+    assert (0.0, 1.0) == wilson_ends(1.0, 0.1, 2.0)
+    assert (0.0, 0.5) == unseen_ends(0.0, 4, 2.0)
+    assert (0.25, 0.75) == unseen_ends(0.5, 4, 2.0)
+
+
+def test_the_farther_end_decides_whether_to_stop():
+    interval = Interval(0.25, 0.01, 0.125, 0.5)
+
+    assert 0.25 == interval.half_width
+    assert should_stop(interval, 0.25)
+    assert not should_stop(interval, 0.24)
+    assert not should_stop(None, 1e9)
+    assert {"standard_error": 0.01, "low": 0.125, "high": 0.5} == interval.report()
+
+
+def test_errors_of_all_rounds_add_up_to_five_percent():
+    assert 0.975 == round_level(1)
+    assert math.isclose(0.05, sum(1 - round_level(number) for number in range(1, 40)), rel_tol=1e-9)
+
+
+class Population:
+    """Buckets of unequal size and difficulty; the two ranks of an edge, and the edges of a chunk, are alike."""
+
+    def __init__(self, num_edges: int, mu: float, bucket_spread: float, chunk: int = 1, chunk_spread: float = 0.0):
+        rng = np.random.default_rng(17)
+        sizes = np.maximum(rng.dirichlet(np.full(16, 0.7)) * num_edges // chunk, 1).astype(int)  # in clusters
+        self.buckets = [(0, Bucket(i // 4, i % 4), int(size)) for i, size in enumerate(sizes)]
+        self.first_cluster = np.cumsum([0, *sizes])
+        level_U = mu + bucket_spread * rng.normal(size=16)[np.repeat(np.arange(16), sizes)]
+        level_U = level_U + chunk_spread * rng.normal(size=len(level_U))
+        edges_UE = level_U[:, None] + 1.5 * rng.normal(size=(len(level_U), chunk))
+        latent_SUE = edges_UE + 1.5 * rng.normal(size=(2, *edges_UE.shape))
+        self.better_SUE = torch.from_numpy(np.exp(latent_SUE.clip(-9, 8)).astype(np.int64))
+
+    def truth(self, metric: str) -> float:
+        ranks = self.better_SUE.double() + 1
+        return float((1 / ranks).mean() if metric == "mean_reciprocal_rank" else (ranks == 1).double().mean())
+
+    def draw(self, sample: EdgeSample, number: int) -> SampledQueries:
+        """The queries that a round adds."""
+        drawn = [sample.draw(path_index, bucket, number) for path_index, bucket, _ in self.buckets]
+        units = np.concatenate([of.units_U + first for of, first in zip(drawn, self.first_cluster[:-1], strict=True)])
+        clusters = np.concatenate([of.first_cluster + np.arange(len(of.units_U)) for of in drawn])
+        better_Q = self.better_SUE[:, torch.from_numpy(units)].reshape(-1)
+        counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 5000))
+        tail_Q = torch.arange(len(better_Q)) >= len(better_Q) // 2
+        cluster_Q = np.tile(np.repeat(clusters, self.better_SUE.shape[2]), 2)
+        return SampledQueries(counts, tail_Q, torch.from_numpy(cluster_Q))
+
+
+NUM_SEEDS = 200
+POPULATIONS = [  # about .3 and .02 of the metric
+    ("mean_reciprocal_rank", 0.3, {"num_edges": 20_000, "mu": 2.7, "bucket_spread": 1.0}),
+    ("hits_at_1", 0.3, {"num_edges": 20_000, "mu": 1.8, "bucket_spread": 1.0}),
+    ("mean_reciprocal_rank", 0.02, {"num_edges": 20_000, "mu": 6.55, "bucket_spread": 0.8}),
+    ("hits_at_1", 0.02, {"num_edges": 20_000, "mu": 5.0, "bucket_spread": 0.8}),
+]
+
+
+@pytest.mark.parametrize(("metric", "about", "of"), POPULATIONS)
+@pytest.mark.parametrize("num_draws", [500, 1400, 12_000])
+def test_intervals_of_a_sample_of_edges_cover_the_population(metric, about, of, num_draws):
+    population = Population(**of)
+    key, truth = f"both.realistic.{metric}", population.truth(metric)
+    assert 0.9 * about < truth < 1.1 * about
+    num_seeds = NUM_SEEDS if num_draws < 5000 else NUM_SEEDS // 4
+    found = []
+    for seed in range(num_seeds):
+        sample = EdgeSample.of_size(population.buckets, num_draws, seed)
+        queries = population.draw(sample, 1)
+        found.append(sample_intervals(queries, sample.design(), SIDES, (1,), keys=[key])[key])
+
+    covered = sum(interval.low <= truth <= interval.high for interval in found) / num_seeds
+    values = np.array([interval.value for interval in found])
+    assert 0.90 <= covered <= (0.99 if num_seeds == NUM_SEEDS else 1.0)
+    assert abs(values.mean() - truth) < 4 * values.std() / math.sqrt(num_seeds)  # unbiased
+
+
+@pytest.mark.parametrize(("metric", "mu"), [("mean_reciprocal_rank", 2.5), ("hits_at_1", 5.15)])
+def test_intervals_of_a_sample_of_chunks_cover_the_population(metric, mu):
+    population = Population(50_000, mu, 0.8, chunk=50, chunk_spread=0.5)
+    key, truth = f"both.realistic.{metric}", population.truth(metric)
+    covered = 0
+    for seed in range(NUM_SEEDS):
+        sample = EdgeSample.of_size(population.buckets, 80, seed)
+        queries = population.draw(sample, 1)
+        interval = sample_intervals(queries, sample.design(), SIDES, (1,), keys=[key])[key]
+        covered += interval.low <= truth <= interval.high
+
+    assert 0.90 <= covered / NUM_SEEDS <= 0.99
+
+
+@pytest.mark.parametrize(("metric", "of", "target"), [(*POPULATIONS[0][::2], 0.03), (*POPULATIONS[3][::2], 0.013)])
+def test_intervals_that_stop_at_a_target_cover_the_population(metric, of, target):
+    population = Population(**of)
+    key, truth = f"both.realistic.{metric}", population.truth(metric)
+    covered, last_rounds = 0, set()
+    for seed in range(NUM_SEEDS):
+        sample, parts = EdgeSample.of_rounds(population.buckets, seed, 250), []
+        for number in range(1, sample.num_rounds + 1):
+            parts.append(population.draw(sample, number))
+            queries, design, level = SampledQueries.concatenate(parts), sample.design(number), round_level(number)
+            interval = sample_intervals(queries, design, SIDES, (1,), level=level, keys=[key])[key]
+            if should_stop(interval, target):
+                break
+        covered += interval.low <= truth <= interval.high
+        last_rounds.add(number)
+        assert interval.half_width <= target
+
+    assert len(doubling_rounds(20_000, 250)) > max(last_rounds) > 1
+    assert 0.90 <= covered / NUM_SEEDS

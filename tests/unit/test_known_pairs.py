@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.files import ScratchFolder
+from pbgeval.known.pairs import KnownPairs, PairStore
+from pbgeval.notation import EntityNumbering, Side
+
+SIZES = {("item", 0): 4, ("item", 1): 0, ("item", 2): 3, ("user", 0): 5}
+NUMBERING = EntityNumbering.of_sizes(SIZES)
+SLOT_OF = [0] * 4 + [2] * 3 + [3] * 5  # by number: slot 1 is empty
+FIRST_OF = [0, 4, 4, 7]
+
+calls = st.lists(
+    st.tuples(
+        st.sampled_from(Side),
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, len(SLOT_OF) - 1)), max_size=12),
+        st.integers(0, 2),  # the worker that adds them
+    ),
+    max_size=12,
+)
+
+
+def add(store: PairStore, hidden: Side, pairs: list[tuple[int, int]]) -> None:
+    key_P, answer_P = np.array(pairs, np.int64).reshape(-1, 2).T
+    store.add(hidden, key_P, answer_P)
+
+
+def slow_rows(of: list[tuple[Side, list[tuple[int, int]], int]], hidden: Side, slot: int) -> set[tuple[int, int]]:
+    """The (row, key) of a side and slot."""
+    pairs = [pair for side, added, _ in of if side is hidden for pair in added]
+    return {(answer - FIRST_OF[slot], key) for key, answer in pairs if SLOT_OF[answer] == slot}
+
+
+def rows_and_keys(pairs: KnownPairs) -> list[tuple[int, int]]:
+    return [(packed >> 31, packed % 2**31) for packed in pairs.packed_P.tolist()]
+
+
+@given(calls, st.sampled_from([0, 40, 200, 10**6]))
+def test_a_store_in_memory_keeps_each_pair_once_whatever_its_budget(added, budget_bytes):
+    store = PairStore(NUMBERING, budget_bytes, None)
+    for hidden, pairs, _ in added:
+        add(store, hidden, pairs)
+    for side in Side:
+        for slot in range(len(SIZES)):
+            assert sorted(slow_rows(added, side, slot)) == rows_and_keys(store.pairs(side, slot))
+            assert sorted(slow_rows(added, side, slot)) == rows_and_keys(store.pairs(side, slot))
+    assert 8 * sum(len(slow_rows(added, side, slot)) for side in Side for slot in range(4)) == store.num_bytes
+
+
+@settings(max_examples=30)
+@given(calls, st.sampled_from([0, 40, 200, 10**6]), st.integers(0, 2))
+def test_any_worker_reads_the_pairs_of_all(added, budget_bytes, reader):
+    with tempfile.TemporaryDirectory() as folder:
+        stores = [PairStore(NUMBERING, budget_bytes, ScratchFolder(Path(folder), worker)) for worker in range(3)]
+        for hidden, pairs, worker in added:
+            add(stores[worker], hidden, pairs)
+            assert stores[worker].num_bytes <= budget_bytes
+        for store in stores:
+            store.flush()
+            assert 0 == store.num_bytes
+        for side in Side:
+            for slot in range(len(SIZES)):
+                assert sorted(slow_rows(added, side, slot)) == rows_and_keys(stores[reader].pairs(side, slot))
+
+
+def test_a_store_reads_what_it_spilled_and_what_it_still_has(tmp_path):
+    store = PairStore(NUMBERING, 80, ScratchFolder(tmp_path, 0))
+
+    for key in range(20):
+        add(store, Side.LHS, [(key, 0)])
+    assert (tmp_path / "pairs-LHS-0.0").exists()
+    assert 0 < store.num_bytes <= 80
+    assert [(0, key) for key in range(20)] == rows_and_keys(store.pairs(Side.LHS, 0))
+    store.flush()
+    assert [(0, key) for key in range(20)] == rows_and_keys(store.pairs(Side.LHS, 0))
+
+
+def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
+    store = PairStore(NUMBERING, 800, ScratchFolder(tmp_path, 0))
+
+    for _ in range(1000):
+        add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
+
+    assert [] == list(tmp_path.iterdir())
+    assert [(2, 1), (3, 1)] == rows_and_keys(store.pairs(Side.RHS, 0))
+
+
+def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):
+    from pbgeval.known import pairs
+
+    sorted_sizes: list[int] = []
+    original = pairs.sort_distinct
+    monkeypatch.setattr(pairs, "sort_distinct", lambda values: sorted_sizes.append(len(values)) or original(values))
+    store = PairStore(EntityNumbering.of_sizes({("all", 0): 1 << 20}), 800, None)
+
+    for start in range(0, 100_000, 100):
+        store.add(Side.RHS, np.zeros(100, np.int64), np.arange(start, start + 100))
+
+    assert sum(sorted_sizes) < 3 * 100_000
+    assert 100_000 == store.pairs(Side.RHS, 0).num_pairs
+
+
+def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
+    store = PairStore(EntityNumbering.of_sizes({("a", 0): 10, ("b", 0): 2**31 + 1}), 10**6, None)
+    most = 2**31 - 1
+
+    add(store, Side.LHS, [(most, 10 + most)])
+    assert [(most, most)] == rows_and_keys(store.pairs(Side.LHS, 1))
+    assert [[most], [most]] == [part.tolist() for part in store.pairs(Side.LHS, 1).in_rows(most, most + 1)]
+    with pytest.raises(ValueError, match=r"expected keys 0 to 2\^31 - 1, found 0 to 2147483648"):
+        add(store, Side.LHS, [(0, 0), (most + 1, 0)])
+    with pytest.raises(ValueError, match=r"slot 1: expected rows 0 to 2\^31 - 1, found 2147483648"):
+        add(store, Side.LHS, [(0, 10 + most + 1)])
+    for number in (-1, 10 + 2**31 + 1):
+        with pytest.raises(ValueError, match="expected entities 0 to 2147483658"):
+            add(store, Side.LHS, [(0, number)])
+
+
+some_pairs = st.sets(st.tuples(st.integers(0, 9), st.integers(0, 6)))  # (row, key)
+
+
+def packed(pairs: set[tuple[int, int]]) -> KnownPairs:
+    return KnownPairs(np.array(sorted(row * 2**31 + key for row, key in pairs), np.int64))
+
+
+@given(some_pairs, st.integers(0, 10), st.integers(0, 10))
+def test_a_range_of_rows_comes_in_the_order_of_keys(pairs, start, stop):
+    key_P, row_P = packed(pairs).in_rows(start, stop)
+
+    expected = sorted((key, row) for row, key in pairs if start <= row < stop)
+    assert expected == list(zip(key_P.tolist(), row_P.tolist(), strict=True))
+
+
+@given(some_pairs, st.lists(st.integers(-1, 8)))
+def test_answers_of_keys_come_as_lists(pairs, keys):
+    offsets, row_P = packed(pairs).by_key().of_keys(np.array(keys, np.int64))
+
+    lists = [sorted(row for row, of in pairs if of == key) for key in keys]
+    assert [row for of_key in lists for row in of_key] == row_P.tolist()
+    assert [sum(map(len, lists[:i])) for i in range(len(lists) + 1)] == offsets.tolist()
+
+
+def test_a_hub_key_costs_eight_bytes_for_each_distinct_answer():
+    num_answers = 1 << 20
+    store = PairStore(EntityNumbering.of_sizes({("all", 0): num_answers}), 1 << 22, None)
+    answer_P = np.arange(num_answers)
+
+    for _ in range(3):
+        for start in range(0, num_answers, 1 << 18):
+            store.add(Side.RHS, np.full(1 << 18, 7), answer_P[start : start + (1 << 18)])
+
+    assert 8 * num_answers == store.pairs(Side.RHS, 0).packed_P.nbytes == store.num_bytes
+    offsets, row_P = store.pairs(Side.RHS, 0).by_key().of_keys(np.array([6, 7]))
+    assert ([0, 0, num_answers], True) == (offsets.tolist(), np.array_equal(answer_P, row_P))

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.known import semi_join
+from pbgeval.known.keys import KnownBlock, QueryKeys
+from pbgeval.known.semi_join import SemiJoin
+from pbgeval.notation import Side
+
+Edge = tuple[int, int, int]
+NUM_ENTITIES = 6
+
+edges = st.lists(st.tuples(st.integers(0, NUM_ENTITIES - 1), st.integers(0, 3), st.integers(0, NUM_ENTITIES - 1)))
+
+
+class Collector:
+    """A sink that keeps what it is handed."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Side, int, int]] = []
+        self.num_calls = 0
+
+    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+        assert (np.int64, np.int64) == (key_P.dtype, answer_P.dtype)
+        self.num_calls += 1
+        self.pairs += [(hidden, *pair) for pair in zip(key_P.tolist(), answer_P.tolist(), strict=True)]
+
+
+def columns(of: list[Edge]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lhs, rel, rhs = np.array(of, np.int64).reshape(-1, 3).T
+    return lhs.copy(), rel.copy(), rhs.copy()
+
+
+def keys_of(evaluated: list[Edge], num_entities: int = NUM_ENTITIES) -> dict[Side, QueryKeys]:
+    return {side: QueryKeys.of_edges(side, *columns(evaluated), num_entities) for side in Side}
+
+
+def slow_keys(evaluated: list[Edge], hidden: Side) -> list[tuple[int, int]]:
+    return sorted({(rel, rhs if hidden is Side.LHS else lhs) for lhs, rel, rhs in evaluated})
+
+
+def slow_join(evaluated: list[Edge], known: list[Edge]) -> list[tuple[Side, int, int]]:
+    pairs = []
+    for side in Side:
+        keys = slow_keys(evaluated, side)
+        for lhs, rel, rhs in known:
+            key, answer = ((rel, rhs), lhs) if side is Side.LHS else ((rel, lhs), rhs)
+            if key in keys:
+                pairs.append((side, keys.index(key), answer))
+    return sorted(pairs, key=str)
+
+
+def joined(evaluated: list[Edge], blocks: list[list[Edge]], step: int = 1 << 16) -> list[tuple[Side, int, int]]:
+    sink = Collector()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(semi_join, "ROWS_PER_STEP", step)
+        patch.setattr(semi_join, "STEPS_PER_HANDOVER", 2)
+        join = SemiJoin(keys_of(evaluated), sink)
+        for block in blocks:
+            join.feed(KnownBlock(*columns(block)))
+    return sorted(sink.pairs, key=str)
+
+
+def test_by_hand():
+    evaluated = [(0, 0, 1), (2, 1, 3)]
+    known = [(0, 0, 5), (4, 0, 1), (2, 0, 3), (0, 0, 5), (2, 1, 3)]
+
+    expected = [(Side.LHS, 0, 4), (Side.LHS, 1, 2), (Side.RHS, 0, 5), (Side.RHS, 0, 5), (Side.RHS, 1, 2 + 1)]
+    assert sorted(expected, key=str) == joined(evaluated, [known])
+
+
+@given(edges, edges, st.integers(1, 5), st.integers(1, 20))
+def test_the_join_equals_a_search_whatever_the_blocks(evaluated, known, step, block_size):
+    blocks = [known[start : start + block_size] for start in range(0, len(known), block_size)]
+
+    assert slow_join(evaluated, known) == joined(evaluated, blocks, step)
+
+
+def test_nothing_joined_with_nothing_is_nothing():
+    assert [] == joined([], [[(0, 0, 0)]])
+    assert [] == joined([(0, 0, 0)], [[], []])
+    assert [] == joined([], [])
+
+
+def test_a_sink_is_not_called_without_pairs_and_at_most_once_for_each_side_of_a_small_block():
+    sink = Collector()
+    join = SemiJoin(keys_of([(0, 0, 1)]), sink)
+
+    join.feed(KnownBlock(*columns([(2, 0, 2), (1, 0, 0)])))
+    assert 0 == sink.num_calls
+    join.feed(KnownBlock(*columns([(0, 0, 2)] * 100)))
+    assert (1, 100) == (sink.num_calls, len(sink.pairs))
+
+
+def test_one_side_alone_can_be_joined():
+    sink = Collector()
+
+    SemiJoin({Side.RHS: keys_of([(0, 0, 1)])[Side.RHS]}, sink).feed(KnownBlock(*columns([(0, 0, 4), (3, 0, 1)])))
+
+    assert [(Side.RHS, 0, 4)] == sink.pairs
+
+
+def test_all_entities_evaluated_and_many_known_edges_with_hubs(seed):
+    generator = np.random.default_rng(seed)
+    num_entities, num_edges = 300, 40_000
+    lhs = (generator.random(num_edges) ** 4 * num_entities).astype(np.int64)
+    rel, rhs = generator.integers(0, 7, num_edges), generator.integers(0, num_entities, num_edges)
+    num_evaluated = 5_000
+    keys = {
+        side: QueryKeys.of_edges(side, lhs[:num_evaluated], rel[:num_evaluated], rhs[:num_evaluated], num_entities)
+        for side in Side
+    }
+    sink = Collector()
+
+    SemiJoin(keys, sink).feed(KnownBlock(lhs, rel, rhs))
+
+    known = list(zip(lhs.tolist(), rel.tolist(), rhs.tolist(), strict=True))
+    expected = []
+    for side in Side:
+        position = {key: i for i, key in enumerate(slow_keys(known[:num_evaluated], side))}
+        for left, relation, right in known:
+            key, answer = ((relation, right), left) if side is Side.LHS else ((relation, left), right)
+            if key in position:
+                expected.append((side, position[key], answer))
+    assert sorted(expected, key=str) == sorted(sink.pairs, key=str)
+
+
+def test_a_relation_beyond_the_evaluated_ones_never_looks_like_a_key():
+    num_entities = 1 << 40
+    keys = QueryKeys.of_edges(Side.RHS, *columns([(5, 1, 6)]), num_entities)
+    overflowing = 1 + (1 << 24)  # its code is that of relation 1 again, modulo 2^64
+    sink = Collector()
+
+    SemiJoin({Side.RHS: keys}, sink).feed(KnownBlock(*columns([(5, overflowing, 7), (5, 1, 8)])))
+
+    assert [(Side.RHS, 0, 8)] == sink.pairs
+    assert [-1, 0] == keys.index_of(np.array([overflowing, 1]), np.array([5, 5])).tolist()
+
+
+@given(edges, edges)
+def test_positions_of_keys_equal_a_search(evaluated, asked):
+    lhs_E, rel_E, rhs_E = columns(asked)
+    for hidden, keys in keys_of(evaluated).items():
+        slow = slow_keys(evaluated, hidden)
+        wanted = [(rel, rhs if hidden is Side.LHS else lhs) for lhs, rel, rhs in asked]
+
+        assert [slow.index(key) if key in slow else -1 for key in wanted] == keys.index_of(
+            rel_E, hidden.other.pick(lhs_E, rhs_E)
+        ).tolist()
+        assert [rel * NUM_ENTITIES + entity for rel, entity in slow] == keys.codes_K.tolist()
+        assert len(slow) == keys.num_keys
+
+
+def test_keys_are_refused_where_codes_do_not_fit():
+    largest = (1 << 63) - 1
+
+    assert [largest - 1] == QueryKeys.of_edges(Side.LHS, *columns([(0, 0, largest - 1)]), largest).codes_K.tolist()
+    with pytest.raises(ValueError, match=r"2 relations and 9223372036854775807 entities do not fit in int64"):
+        QueryKeys.of_edges(Side.LHS, *columns([(0, 1, 0)]), largest)
+
+
+@pytest.mark.parametrize("edge", [(0, -1, 0), (0, 0, -1), (0, 0, NUM_ENTITIES)])
+def test_numbers_out_of_range_are_refused(edge):
+    lhs_E, rel_E, rhs_E = columns([edge])
+
+    with pytest.raises(ValueError, match="expected"):
+        QueryKeys.of_edges(Side.LHS, lhs_E, rel_E, rhs_E, NUM_ENTITIES)
+    with pytest.raises(ValueError, match="expected"):
+        keys_of([(0, 0, 0)])[Side.LHS].index_of(rel_E, rhs_E)

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.known.keys import KnownBlock
+from pbgeval.known.training import CARDINALITIES, FREQUENCY_CLASSES, FrequencyClasses, SlotCounts
+from pbgeval.notation import EntityNumbering, Side
+
+NUMBERING = EntityNumbering.of_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
+NUM_ENTITIES, NUM_RELATIONS = 9, 4
+RANGES = {"item": range(5), "tag": range(0), "user": range(5, 9)}
+
+edges = st.lists(st.tuples(st.integers(0, 8), st.integers(0, NUM_RELATIONS - 1), st.integers(0, 8)), max_size=40)
+
+
+def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[KnownBlock]:
+    columns = np.array(of, np.int64).reshape(-1, 3).T
+    return [KnownBlock(*columns[:, start : start + size].copy()) for start in range(0, len(of), size)]
+
+
+def counted(
+    training: list[tuple[int, int, int]], evaluated: list[int], groups: list[list[int]], block_size: int
+) -> list[SlotCounts]:
+    return [
+        SlotCounts.of_blocks(
+            side,
+            slots,
+            blocks_of(training, block_size),
+            numbering=NUMBERING,
+            num_relations=NUM_RELATIONS,
+            evaluated=np.array(evaluated, np.int64),
+        )
+        for side in Side
+        for slots in groups
+    ]
+
+
+def summed(parts: list[SlotCounts]) -> SlotCounts:
+    return sum(parts, SlotCounts.zero(NUM_RELATIONS, NUMBERING))
+
+
+def slow_cardinality(training: list[tuple[int, int, int]], rel: int) -> str:
+    of = [edge for edge in training if edge[1] == rel]
+    if not of:
+        return "unseen"
+    tails_per_head = len(of) / len({lhs for lhs, _, _ in of})
+    heads_per_tail = len(of) / len({rhs for _, _, rhs in of})
+    return f"{'M' if heads_per_tail > 1.5 else '1'}-{'N' if tails_per_head > 1.5 else '1'}"
+
+
+def slow_classes(frequencies: list[int]) -> list[str]:
+    """Four slices of the sorted items; all items of one frequency go where the first of them is."""
+    order = sorted(frequencies)
+    bounds = [int(share * len(order)) for share in (0, 0.25, 0.5, 0.75, 1)]
+    classes = []
+    for frequency in frequencies:
+        at = order.index(frequency)
+        quarter = max(k for k in range(4) if bounds[k] <= at)
+        classes.append(("25", "50", "75", "100")[quarter] if frequency else "unseen")
+    return classes
+
+
+@settings(max_examples=50)
+@given(
+    edges,
+    st.sets(st.integers(0, 8)).map(sorted),
+    st.sampled_from([[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[3, 0], [], [2, 1]]]),
+    st.integers(1, 50),
+)
+def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(training, evaluated, groups, block_size):
+    counts = summed(counted(training, evaluated, groups, block_size))
+
+    relation_frequency = [sum(edge[1] == rel for edge in training) for rel in range(NUM_RELATIONS)]
+    assert relation_frequency == counts.relation_frequency().tolist()
+    assert np.array_equal(counts.edges_SR[0], counts.edges_SR[1])
+    cardinality = [CARDINALITIES[i] for i in counts.cardinality_classes()]
+    assert [slow_cardinality(training, rel) for rel in range(NUM_RELATIONS)] == cardinality
+    found = FrequencyClasses.of_frequencies(counts.relation_frequency()).of(counts.relation_frequency())
+    assert slow_classes(relation_frequency) == [FREQUENCY_CLASSES[i] for i in found]
+    for side in Side:
+        frequency = Counter(side.pick(lhs, rhs) for lhs, _, rhs in training)
+        numbers = np.array(evaluated, np.int64)
+        assert [frequency[number] for number in evaluated] == counts.entity_frequency(side, numbers).tolist()
+        for entity_type, of_type in RANGES.items():
+            frequencies = [frequency[number] for number in of_type]
+            classes = counts.entity_classes(side, entity_type).of(np.array(frequencies, np.int64))
+            assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in classes]
+
+
+@settings(max_examples=30)
+@given(edges, st.sets(st.integers(0, 8)).map(sorted), st.permutations(range(8)))
+def test_counts_of_workers_add_in_any_order(training, evaluated, order):
+    parts = counted(training, evaluated, [[0], [1], [2], [3]], 7)
+    expected = summed(parts)
+
+    total = SlotCounts.zero(NUM_RELATIONS, NUMBERING)
+    for i in order:
+        total = total.add_packed(parts[i].pack())
+
+    assert expected.pack().tolist() == total.pack().tolist()
+
+
+def test_edges_of_other_slots_are_passed_over():
+    one = counted([(0, 0, 5), (4, 0, 5), (0, 0, 6)], [0, 4], [[0]], 2)[0]
+
+    assert ([2, 0, 0, 0], [1, 0, 0, 0]) == (one.edges_SR[0].tolist(), one.keys_SR[0].tolist())
+    assert [2, 0] == one.entity_frequency(Side.LHS, np.array([0, 4])).tolist()
+
+
+def test_classes_by_hand():
+    frequencies = np.array([0, 0, 1, 1, 1, 2, 3, 9])
+    classes = FrequencyClasses.of_frequencies(frequencies)
+
+    # Quarters begin at items 0, 2, 4, 6: the third 1 would be in the third, but goes where the first one is.
+    assert ["unseen", "unseen", "50", "50", "50", "75", "100", "100"] == [
+        FREQUENCY_CLASSES[i] for i in classes.of(frequencies)
+    ]
+    # Of two items the quarters begin at 0, 0, 1, 1: the first quarter is empty.
+    assert [2, 2] == FrequencyClasses.of_frequencies(np.array([5, 5])).of(np.array([5, 5])).tolist()
+
+
+@pytest.mark.parametrize("frequencies", [[], [0], [0, 0, 0], [3], [1, 1, 1, 1], [1, 2, 3, 4]])
+def test_few_items_have_classes(frequencies):
+    of = np.array(frequencies, np.int64)
+
+    found = FrequencyClasses.of_frequencies(of).of(of)
+    assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in found]
+    assert frequencies == of.tolist()
+
+
+def test_counts_of_unlike_graphs_do_not_add():
+    other = EntityNumbering.of_sizes({("thing", 0): 1})
+
+    with pytest.raises(ValueError, match="unlike graphs"):
+        SlotCounts.zero(1, NUMBERING) + SlotCounts.zero(1, other)
+
+
+@pytest.mark.reference
+def test_cardinalities_of_nations_are_those_of_the_vectors(reference_path):
+    folder = reference_path / "vectors" / "full_nations"
+    expected = json.loads((folder / "index.json").read_text())["relation_types"]
+    lhs, rel, rhs = np.load(folder / "train.npy").astype(np.int64).T
+    numbering = EntityNumbering.of_sizes({("all", 0): 8, ("all", 1): 6})
+    counts = SlotCounts.zero(len(expected), numbering)
+    for side in Side:
+        for slot in (0, 1):
+            counts += SlotCounts.of_blocks(
+                side,
+                [slot],
+                [KnownBlock(lhs.copy(), rel.copy(), rhs.copy())],
+                numbering=numbering,
+                num_relations=len(expected),
+                evaluated=np.arange(14),
+            )
+
+    assert expected == [CARDINALITIES[i] for i in counts.cardinality_classes()]

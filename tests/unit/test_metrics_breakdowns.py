@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.known.training import CARDINALITIES
+from pbgeval.metrics.breakdowns import (
+    BREAKDOWN_FILES,
+    GROUP_COLUMNS,
+    GroupClasses,
+    breakdown_columns,
+    breakdown_rows,
+)
+from pbgeval.notation import Side
+from pbgeval.ranking import RankCounts
+from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.rank_stats import StatsLayout
+from tests import full_vectors, reference
+from tests.full_vectors import FullEvaluation
+from tests.reference import Ranks
+
+LAYOUT = StatsLayout((1, 3, 10))
+SIDES = tuple(Side)
+NAMES, LHS_TYPES, RHS_TYPES = ["likes", "is a", "near", "of"], ["user", "user", "item", "item"], ["item"] * 4
+CARDINALITY, QUANTILES = [4, 1, 4, 0], [1, 4, 4, 0]
+GROUPS = {"both": [2, 0, 1], "alone": [1], "unseen": [3], "empty": []}
+CLASSES = GroupClasses(NAMES, LHS_TYPES, RHS_TYPES, np.array(CARDINALITY), np.array(QUANTILES), GROUPS)
+LABELS_OF_QUANTILES = ("unseen", "25", "50", "75", "100")
+
+sizes = st.integers(0, 9)
+# (side, relation, class of the lhs entity, class of the rhs entity, better, tied, beaten); relation 3 has no queries
+queries = st.lists(
+    st.tuples(st.sampled_from(Side), st.integers(0, 2), *[st.integers(0, 4)] * 2, sizes, sizes, sizes), max_size=12
+)
+
+
+def grouped_of(of) -> GroupedStats:
+    grouped = GroupedStats(LAYOUT)
+    for side, relation, lhs_class, rhs_class, better, tied, beaten in of:
+        counts = RankCounts(*(torch.tensor([size]) for size in (better, tied, better + tied + beaten)))
+        grouped.add(RELATION, side, torch.tensor([relation]), counts)
+        grouped.add(ENTITY_FREQUENCY[Side.LHS], side, torch.tensor([lhs_class]), counts)
+        grouped.add(ENTITY_FREQUENCY[Side.RHS], side, torch.tensor([rhs_class]), counts)
+    return grouped
+
+
+def groups_of(name, query) -> list[tuple]:
+    """The groups of a query, in a form that sorts as the table does, with their columns."""
+    _, rel, lhs_class, rhs_class, *_ = query
+    return {
+        "relation": [((rel,), (NAMES[rel], rel, LHS_TYPES[rel], RHS_TYPES[rel]))],
+        "entity_types": [((LHS_TYPES[rel], RHS_TYPES[rel]), (LHS_TYPES[rel], RHS_TYPES[rel]))],
+        "cardinality": [((CARDINALITY[rel],), (["unseen", "1-1", "1-N", "M-1", "M-N"][CARDINALITY[rel]],))],
+        "relation_frequency": [((QUANTILES[rel],), (LABELS_OF_QUANTILES[QUANTILES[rel]],))],
+        "entity_frequency": [
+            (("lhs", lhs_class), ("lhs", LABELS_OF_QUANTILES[lhs_class])),
+            (("rhs", rhs_class), ("rhs", LABELS_OF_QUANTILES[rhs_class])),
+        ],
+        "groups": [((group,), (group,)) for group, relations in GROUPS.items() if rel in relations],
+    }[name]
+
+
+def reference_metrics(of, sides) -> dict[str, float | None]:
+    metrics = {}
+    for label, own in [*((side.label, [side]) for side in sides), ("both", sides)]:
+        ranks = [
+            Ranks(1 + better, 1 + better + tied, 1 + better + tied + beaten)
+            for side, *_, better, tied, beaten in of
+            if side in own
+        ]
+        competitors = sum(rank.num_candidates - 1 for rank in ranks)
+        for rank_type, values in reference.rank_metrics(ranks or [Ranks(1, 1, 1)], LAYOUT.cutoffs).items():
+            undefined = dict.fromkeys(values) | {"count": 0}
+            metrics |= {
+                f"{label}.{rank_type}.{name}": value for name, value in (values if ranks else undefined).items()
+            }
+            index = 1 - 2 * (values["mean_rank"] - 1) * len(ranks) / competitors if competitors else None
+            metrics[f"{label}.{rank_type}.adjusted_mean_rank_index"] = index
+        metrics[f"{label}.query_auc"] = reference.query_auc(ranks) if ranks else None
+    return metrics
+
+
+@given(queries, st.sampled_from([SIDES, (Side.LHS,), (Side.RHS,)]), st.sampled_from(list(BREAKDOWN_FILES)))
+def test_each_group_has_the_metrics_of_its_own_queries(of, sides, name):
+    members = defaultdict(list)
+    for query in of:
+        if query[0] in sides:
+            for group in groups_of(name, query):
+                members[group].append(query)
+
+    rows = breakdown_rows(name, grouped_of(of), CLASSES, sides)
+
+    assert len(members) == len(rows)
+    for (_, columns), row in zip(sorted(members), rows, strict=True):
+        expected = reference_metrics(members[_, columns], sides)
+        assert dict(zip(GROUP_COLUMNS[name], columns, strict=True)) == {key: row[key] for key in GROUP_COLUMNS[name]}
+        assert [*GROUP_COLUMNS[name], *expected] == list(row) == breakdown_columns(name, LAYOUT, sides)
+        for key, value in expected.items():
+            assert row[key] == (None if value is None else pytest.approx(value, rel=1e-12, abs=1e-12))
+
+
+def test_queries_that_are_not_ranked_make_a_group_without_metrics():
+    grouped = GroupedStats(LAYOUT)
+    grouped.count(RELATION, Side.LHS, torch.tensor([1, 1]), "num_outside")
+
+    (row,) = breakdown_rows("relation", grouped, CLASSES, SIDES)
+
+    assert ("is a", 1, "user", "item") == tuple(row[name] for name in GROUP_COLUMNS["relation"])
+    assert (0, None, None) == tuple(
+        row[f"head.realistic.{name}"] for name in ("count", "mean_rank", "adjusted_mean_rank_index")
+    )
+    assert [] == breakdown_rows("relation", grouped, CLASSES, (Side.RHS,))
+
+
+def test_a_query_without_competitors_has_no_index_and_no_auc():
+    (row,) = breakdown_rows("cardinality", grouped_of([(Side.RHS, 0, 0, 0, 0, 0, 0)]), CLASSES, SIDES)
+
+    assert (1, 1.0, None, None) == tuple(
+        row[f"both.{name}"]
+        for name in (
+            "realistic.count",
+            "realistic.mean_rank",
+            "realistic.adjusted_mean_rank_index",
+            "query_auc",
+        )
+    )
+
+
+def test_classes_that_were_not_counted_are_missed():
+    grouped = grouped_of([(Side.RHS, 0, 0, 0, 0, 0, 0)])
+    for name in ("cardinality", "relation_frequency"):
+        with pytest.raises(ValueError, match="train_paths"):
+            breakdown_rows(name, grouped, GroupClasses(NAMES, LHS_TYPES, RHS_TYPES), SIDES)
+
+
+def test_every_breakdown_has_a_file_and_columns():
+    assert list(BREAKDOWN_FILES) == list(GROUP_COLUMNS)
+    assert len(BREAKDOWN_FILES) == len(set(BREAKDOWN_FILES.values()))
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("model", full_vectors.MODELS)
+def test_per_relation_and_per_cardinality_equal_the_vectors(reference_path, model):
+    evaluation = FullEvaluation.read(reference_path / "vectors", model, "filtered")
+    kinds = evaluation.index["relation_types"]
+    labels = [str(relation) for relation in range(len(kinds))]
+    classes = GroupClasses(labels, labels, labels, np.array([CARDINALITIES.index(kind) for kind in kinds]))
+    grouped = GroupedStats(StatsLayout(full_vectors.CUTOFFS))
+    for side in Side:
+        grouped.add(RELATION, side, evaluation.relations(), evaluation.counts[side])
+
+    for name, key, where in (
+        ("relation", "relation", "per_relation"),
+        ("cardinality", "cardinality", "per_relation_type"),
+    ):
+        rows = {row[key]: row for row in breakdown_rows(name, grouped, classes, SIDES)}
+        expected = evaluation.document[where]
+        assert expected.keys() == rows.keys()
+        for group, of_label in expected.items():
+            for label, metrics in of_label.items():
+                for metric, value in metrics.items():
+                    assert value == pytest.approx(rows[group][f"{label}.realistic.{metric}"], rel=1e-9)

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
+from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, query_auc, rank_metrics
+from pbgeval.notation import Side
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from tests import full_vectors
+from tests.full_vectors import FullEvaluation
+
+LAYOUT = StatsLayout((1, 3, 10))
+SIDES = tuple(Side)
+sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
+# (side, relation, known entity, better, tied, beaten)
+queries = st.lists(
+    st.tuples(st.sampled_from(Side), st.integers(0, 2), st.integers(0, 2), sizes, sizes, sizes), max_size=12
+)
+
+
+def grouped_of(of) -> GroupedStats:
+    frequency = Counter(query[:3] for query in of)
+    grouped = GroupedStats(LAYOUT)
+    for query in of:
+        side, relation, _, better, tied, beaten = query
+        counts = RankCounts(*(torch.tensor([size]) for size in (better, tied, better + tied + beaten)))
+        grouped.add(RELATION, side, torch.tensor([relation]), counts)
+        grouped.add(KEY_FREQUENCY, side, torch.tensor([frequency[query[:3]]]), counts)
+    return grouped
+
+
+def reference_values(better: int, tied: int, beaten: int) -> dict[str, Fraction]:
+    """The metrics of one query."""
+    ranks = {"optimistic": 1 + better, "realistic": 1 + better + Fraction(tied, 2), "pessimistic": 1 + better + tied}
+    values = {}
+    for name, rank in ranks.items():
+        values[f"{name}.mean_rank"] = Fraction(rank)
+        values[f"{name}.mean_reciprocal_rank"] = 1 / Fraction(rank)
+        values |= {f"{name}.hits_at_{cutoff}": Fraction(rank <= cutoff) for cutoff in LAYOUT.cutoffs}
+    if better + tied + beaten:
+        values["query_auc"] = (beaten + Fraction(tied, 2)) / (better + tied + beaten)
+    return values
+
+
+def mean(weighted: list[tuple[Fraction, Fraction]]) -> Fraction | None:
+    return sum(w * x for w, x in weighted) / sum(w for w, _ in weighted) if weighted else None
+
+
+def check(expected: dict[str, Fraction | None], found: dict[str, float | int | None]) -> None:
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        if value is None or name.endswith(".count"):
+            assert value == found[name]
+        elif name.endswith(("mean_reciprocal_rank", "query_auc")):  # each query's is rounded to float64
+            assert abs(float(value) - found[name]) <= 4e-16
+        else:
+            assert float(value) == found[name]
+
+
+def labelled(of, label):
+    return [query for query in of if label in ("both", query[0].label)]
+
+
+@settings(max_examples=60)
+@given(queries)
+def test_over_query_keys_each_query_weighs_one_over_the_frequency_of_its_key(of):
+    frequency = Counter(query[:3] for query in of)
+    expected = {}
+    for label in ("head", "tail", "both"):
+        weighted = defaultdict(list)
+        for query in labelled(of, label):
+            for name, value in reference_values(*query[3:]).items():
+                weighted[name].append((Fraction(1, frequency[query[:3]]), value))
+        for name in [*reference_values(0, 0, 1)]:
+            expected[f"{label}.{name}"] = mean(weighted[name])
+        expected |= {f"{label}.{of_type.value}.count": len(labelled(of, label)) for of_type in RankType}
+        expected[f"{label}.auc"] = None
+
+    check(expected, macro_over_keys(grouped_of(of), SIDES))
+
+
+@settings(max_examples=60)
+@given(queries)
+def test_over_relations_each_relation_counts_alike(of):
+    expected = {}
+    for label in ("head", "tail", "both"):
+        of_relation = defaultdict(lambda: defaultdict(list))
+        for query in labelled(of, label):
+            for name, value in reference_values(*query[3:]).items():
+                of_relation[name][query[1]].append((Fraction(1), value))
+        for name in [*reference_values(0, 0, 1)]:
+            means = [(Fraction(1), mean(values)) for values in of_relation[name].values()]
+            expected[f"{label}.{name}"] = mean(means)
+        expected |= {f"{label}.{of_type.value}.count": len(labelled(of, label)) for of_type in RankType}
+        expected[f"{label}.auc"] = None
+
+    check(expected, macro_over_relations(grouped_of(of), SIDES))
+
+
+def test_by_hand():
+    """Key 0 twice with ranks 1 and 2, key 1 once with rank 4, in one relation; rank 1 in another."""
+    of = [(Side.RHS, 0, 0, 0, 0, 9), (Side.RHS, 0, 0, 1, 0, 8), (Side.RHS, 0, 1, 3, 0, 6), (Side.RHS, 1, 0, 0, 0, 0)]
+    over_keys, over_relations = macro_over_keys(grouped_of(of), SIDES), macro_over_relations(grouped_of(of), SIDES)
+
+    assert (1.5 + 4 + 1) / 3 == over_keys["tail.realistic.mean_rank"] == over_keys["both.realistic.mean_rank"]
+    assert (7 / 3 + 1) / 2 == over_relations["tail.realistic.mean_rank"]
+    assert ((1 + 8 / 9) / 2 + 6 / 9) / 2 == pytest.approx(over_keys["tail.query_auc"], abs=1e-15)
+    assert (1 + 8 / 9 + 6 / 9) / 3 == pytest.approx(over_relations["tail.query_auc"], abs=1e-15)
+    assert (4, 0, None) == tuple(over_keys[f"{key}"] for key in KEYS_OF_COUNT)
+
+
+KEYS_OF_COUNT = ("both.realistic.count", "head.realistic.count", "head.realistic.mean_rank")
+
+
+@settings(max_examples=25)
+@given(queries)
+def test_a_disabled_side_has_no_keys_and_does_not_count(of):
+    own = [query for query in of if query[0] is Side.RHS]
+    for macro in (macro_over_keys, macro_over_relations):
+        expected = macro(grouped_of(own), SIDES)
+        found = macro(grouped_of(of), (Side.RHS,))
+        assert {key: value for key, value in expected.items() if not key.startswith("head.")} == found
+
+
+def test_many_weights_are_summed_exactly():
+    """A thousand frequencies, each with as many queries of rank 2 as makes their weights one: 1 / f, f times."""
+    grouped = GroupedStats(LAYOUT)
+    frequency_Q = torch.arange(1, 1001).repeat_interleave(torch.arange(1, 1001))
+    one_Q = torch.ones_like(frequency_Q)
+    grouped.add(KEY_FREQUENCY, Side.LHS, frequency_Q, RankCounts(one_Q, 0 * one_Q, 3 * one_Q))
+    first = grouped.rows(KEY_FREQUENCY)[1][Side.LHS]
+
+    found = macro_over_keys(grouped, SIDES)
+
+    assert rank_metrics(first, RankType.REALISTIC) | {"count": 500500} == {
+        name.removeprefix("both.realistic."): value for name, value in found.items() if "both.realistic." in name
+    }
+    assert query_auc(first) == found["both.query_auc"]
+
+
+VECTOR_NAMES = {"arithmetic_mean_rank": "mean_rank", "inverse_harmonic_mean_rank": "mean_reciprocal_rank"}
+VECTOR_NAMES |= {f"hits_at_{cutoff}": f"hits_at_{cutoff}" for cutoff in full_vectors.CUTOFFS}
+
+
+def grouped_evaluation(evaluation: FullEvaluation) -> GroupedStats:
+    grouped = GroupedStats(StatsLayout(full_vectors.CUTOFFS))
+    for side in Side:
+        grouped.add(RELATION, side, evaluation.relations(), evaluation.counts[side])
+        grouped.add(KEY_FREQUENCY, side, evaluation.key_frequencies(side), evaluation.counts[side])
+    return grouped
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("model", full_vectors.MODELS)
+@pytest.mark.parametrize("setting", full_vectors.SETTINGS)
+def test_over_query_keys_equals_pykeen(reference_path, model, setting):
+    evaluation = FullEvaluation.read(reference_path / "vectors", model, setting)
+    found = macro_over_keys(grouped_evaluation(evaluation), SIDES)
+
+    expected = evaluation.document["settings"][setting]["macro"]
+    compared = 0
+    for key, value in expected.items():
+        label, rank_type, name = key.split(".")
+        if name in VECTOR_NAMES:
+            compared += 1
+            assert value == pytest.approx(found[f"{label}.{rank_type}.{VECTOR_NAMES[name]}"], rel=1e-9)
+    assert 3 * 3 * len(VECTOR_NAMES) == compared
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("model", full_vectors.MODELS)
+def test_over_relations_equals_the_vectors(reference_path, model):
+    evaluation = FullEvaluation.read(reference_path / "vectors", model, "filtered")
+    found = macro_over_relations(grouped_evaluation(evaluation), SIDES)
+
+    for name, value in evaluation.document["mean_over_relations"].items():
+        assert value == pytest.approx(found[f"both.realistic.{name}"], rel=1e-9)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("model", full_vectors.MODELS)
+@pytest.mark.parametrize("setting", full_vectors.SETTINGS)
+def test_the_adjusted_mean_rank_index_equals_pykeens(reference_path, model, setting):
+    evaluation = FullEvaluation.read(reference_path / "vectors", model, setting)
+    layout = StatsLayout((1,))
+    of_side = {side: RankStats.of_queries(layout, counts) for side, counts in evaluation.counts.items()}
+
+    expected = evaluation.document["settings"][setting]["micro"]
+    for label, stats in by_label(of_side, SIDES).items():
+        value = expected[f"{label}.realistic.adjusted_arithmetic_mean_rank_index"]
+        assert value == pytest.approx(adjusted_mean_rank_index(stats, RankType.REALISTIC), rel=1e-9)

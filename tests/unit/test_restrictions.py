@@ -1,0 +1,292 @@
+"""Names of entities and relations -> their numbers, by a table made by hand; and every way in which a name is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.errors import ConfigError, StorageError
+from pbgeval.inputs.relation_names import relation_groups, relation_labels
+from pbgeval.inputs.restrictions import Restrictions, read_restrictions
+from pbgeval.notation import EntityNumbering, Side
+
+# Numbers: item 0..3, user partition 0 4..6, partition 1 7..8.
+SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
+NAMES = {
+    ("user", 0): ["ann", "bob", "eve"],
+    ("user", 1): ["dee", "ann"],
+    ("item", 0): ["pen", "eve", "user:0:1", "x:1:2"],
+}
+
+
+def config(folder: Path, names: Mapping[tuple[str, int], Sequence[str]] = NAMES, **settings: Any) -> EvalConfig:
+    for (entity_type, partition), of_partition in names.items():
+        (folder / f"entity_names_{entity_type}_{partition}.json").write_text(json.dumps(of_partition))
+    defaults: dict[str, Any] = {
+        "entities": {"user": EntitySchema(num_partitions=2), "item": EntitySchema(num_partitions=1)},
+        "relations": [
+            RelationSchema(name="likes", lhs="user", rhs="item"),
+            RelationSchema(name="knows", lhs="user", rhs="user"),
+            RelationSchema(name="likes", lhs="item", rhs="item"),
+            RelationSchema(name="0", lhs="item", rhs="item"),
+        ],
+        "entity_path": str(folder),
+        "edge_paths": ["edges"],
+        "checkpoint_path": "checkpoint",
+        "source": Path("/somewhere/eval.py"),
+    }
+    return EvalConfig(**(defaults | settings))
+
+
+def dynamic(folder: Path, names: list[str] | None, **settings: Any) -> EvalConfig:
+    if names is not None:
+        (folder / "dynamic_rel_names.json").write_text(json.dumps(names))
+    relations = [RelationSchema(name="any", lhs="user", rhs="user")]
+    return config(folder, dynamic_relations=True, relations=relations, **settings)
+
+
+def read(evaluated: EvalConfig, num_relations: int = 4) -> Restrictions:
+    return read_restrictions(evaluated, EntityNumbering.of_sizes(SIZES), num_relations)
+
+
+def faults_of(evaluated: EvalConfig, num_relations: int = 4) -> list[str]:
+    with pytest.raises(ConfigError) as info:
+        read(evaluated, num_relations)
+    assert all(len(fault.splitlines()) == 1 for fault in info.value.faults)
+    return [fault.removeprefix("eval.py: ") for fault in info.value.faults]
+
+
+def test_without_lists_nothing_is_restricted(tmp_path: Path) -> None:
+    found = read(config(tmp_path))
+
+    assert (None, None, {}, None, False) == (
+        found.entities,
+        found.relations,
+        dict(found.of_side),
+        found.digest,
+        found.drops_edges,
+    )
+
+
+def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> None:
+    found = read(
+        config(
+            tmp_path,
+            restrict_entities=["dee", "user:1:1", "pen", "user:0:0", "pen", "item:0:0"],
+            restrict_relations=["knows", "rel:2", "1"],
+            head_candidates=["bob", "dee"],
+            tail_candidates=["item:0:0"],
+        )
+    )
+
+    assert [0, 4, 7, 8] == found.entities.tolist()  # type: ignore[union-attr]
+    assert [1, 2] == found.relations.tolist()  # type: ignore[union-attr]
+    assert {Side.LHS: [5, 7], Side.RHS: [0]} == {side: numbers.tolist() for side, numbers in found.of_side.items()}
+    assert {np.dtype(np.int64)} == {array.dtype for array in (found.entities, found.relations, *found.of_side.values())}  # type: ignore[union-attr]
+    assert found.drops_edges
+
+
+def test_an_address_wins_over_a_name_of_its_form_but_not_where_there_is_no_such_type(tmp_path: Path) -> None:
+    assert [5] == read(config(tmp_path, restrict_entities=["user:0:1"])).entities.tolist()  # type: ignore[union-attr]
+    assert [3] == read(config(tmp_path, restrict_entities=["x:1:2"])).entities.tolist()  # type: ignore[union-attr]
+
+
+def test_a_name_of_a_relation_wins_over_an_index(tmp_path: Path) -> None:
+    assert [3] == read(config(tmp_path, restrict_relations=["0"])).relations.tolist()  # type: ignore[union-attr]
+    assert [0, 3] == read(config(tmp_path, restrict_relations=["0", "rel:0"])).relations.tolist()  # type: ignore[union-attr]
+
+
+def test_names_of_types_beside_each_other_do_not_need_to_be_there(tmp_path: Path) -> None:
+    only_users = {("user", 1): NAMES["user", 1]}
+
+    assert [2, 7, 8] == read(  # type: ignore[union-attr]
+        config(tmp_path, only_users, restrict_entities=["dee", "ann", "item:0:2"])
+    ).entities.tolist()
+
+
+@settings(max_examples=20)
+@given(
+    sizes=st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=1),
+    data=st.data(),
+)
+def test_any_place_of_any_graph_is_found_by_address_and_by_name(
+    tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, list[int]], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("n")
+    places = [(t, p, row) for t in sorted(sizes) for p, size in enumerate(sizes[t]) for row in range(size)]
+    if not places:
+        return
+    names = {(t, p): [f"{t} {p} {row}" for row in range(size)] for t in sizes for p, size in enumerate(sizes[t])}
+    chosen = data.draw(st.lists(st.sampled_from(range(len(places))), min_size=1))
+    separators = data.draw(st.lists(st.sampled_from(": "), min_size=len(chosen), max_size=len(chosen)))
+    words = [sep.join(map(str, places[index])) for index, sep in zip(chosen, separators, strict=True)]
+    numbering = EntityNumbering.of_sizes({(t, p): size for t in sizes for p, size in enumerate(sizes[t])})
+
+    found = read_restrictions(config(folder, names, head_candidates=words), numbering, 4)
+    assert sorted(set(chosen)) == found.of_side[Side.LHS].tolist()
+
+
+WRONG = {
+    "unknown with a near one": (
+        {"restrict_entities": ["pen", "boob"]},
+        "restrict_entities: unknown entity 'boob'; did you mean 'bob'?",
+    ),
+    "unknown with none near": (
+        {"head_candidates": ["zzzzzzz"]},
+        "head_candidates: unknown entity 'zzzzzzz'; expected a name of an entity, or type:partition:row",
+    ),
+    "of a type that is not used": (
+        {"restrict_entities": ["tag:0:1"]},
+        "restrict_entities: unknown entity 'tag:0:1'; expected a name of an entity, or type:partition:row",
+    ),
+    "in two types": (
+        {"tail_candidates": ["eve"]},
+        "tail_candidates: ambiguous entity 'eve': 2 have that name; write 'item:0:1' or 'user:0:2'",
+    ),
+    "in two partitions": (
+        {"restrict_entities": ["ann"]},
+        "restrict_entities: ambiguous entity 'ann': 2 have that name; write 'user:0:0' or 'user:1:1'",
+    ),
+    "a row out of range": (
+        {"restrict_entities": ["user:1:2"]},
+        "restrict_entities: row out of range in 'user:1:2': expected 0 to 1",
+    ),
+    "a partition out of range": (
+        {"restrict_entities": ["item:1:0"]},
+        "restrict_entities: partition out of range in 'item:1:0': expected 0 to 0",
+    ),
+    "no entity": (
+        {"restrict_entities": []},
+        "restrict_entities: empty restriction: expected at least one entity, got []",
+    ),
+    "no relation": (
+        {"restrict_relations": []},
+        "restrict_relations: empty restriction: expected at least one relation, got []",
+    ),
+    "an unknown relation": (
+        {"restrict_relations": ["know"]},
+        "restrict_relations: unknown relation 'know'; did you mean 'knows'?",
+    ),
+    "a relation like nothing": (
+        {"restrict_relations": ["xyzzy"]},
+        "restrict_relations: unknown relation 'xyzzy'; expected a name of a relation, or its index",
+    ),
+    "two relations of one name": (
+        {"restrict_relations": ["likes"]},
+        "restrict_relations: ambiguous relation 'likes': 2 have that name; write 'rel:0' or 'rel:2'",
+    ),
+    "an index out of range": (
+        {"restrict_relations": ["4"]},
+        "restrict_relations: unknown relation '4': expected an index from 0 to 3",
+    ),
+    "nobody competes": (
+        {"restrict_entities": ["bob"], "tail_candidates": ["pen"]},
+        "tail_candidates: empty restriction: expected an entity of restrict_entities, got none of them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lists", "fault"), WRONG.values(), ids=WRONG.keys())
+def test_a_name_that_stands_for_nothing_or_too_much_is_refused(
+    tmp_path: Path, lists: dict[str, list[str]], fault: str
+) -> None:
+    assert [fault] == faults_of(config(tmp_path, **lists))
+
+
+def test_all_faults_come_at_once_and_many_are_cut(tmp_path: Path) -> None:
+    assert [
+        "restrict_relations: unknown relation 'nows'; did you mean 'knows'?",
+        "head_candidates: row out of range in 'user:0:9': expected 0 to 2",
+        "restrict_entities: unknown entity 'peen'; did you mean 'pen'?",
+        "head_candidates: ambiguous entity 'eve': 2 have that name; write 'item:0:1' or 'user:0:2'",
+    ] == faults_of(
+        config(
+            tmp_path,
+            restrict_relations=["nows"],
+            restrict_entities=["peen", "bob"],
+            head_candidates=["eve", "user:0:9", "eve"],
+        )
+    )
+    unknown = [f"unknown {number}" for number in range(500)]
+    assert 20 == len(faults_of(config(tmp_path, restrict_entities=unknown)))
+    assert 20 == len(faults_of(config(tmp_path, restrict_relations=unknown)))
+
+
+def test_without_files_of_names_an_address_is_asked_for(tmp_path: Path) -> None:
+    assert [
+        f"restrict_entities: unknown entity 'ann': {tmp_path} has no entity_names_<type>_<partition>.json; "
+        "write type:partition:row"
+    ] == faults_of(config(tmp_path, {}, restrict_entities=["ann", "user:0:0"]))
+    assert [4] == read(config(tmp_path, {}, restrict_entities=["user:0:0"])).entities.tolist()  # type: ignore[union-attr]
+
+
+def test_names_that_are_not_one_per_entity_are_refused(tmp_path: Path) -> None:
+    evaluated = config(tmp_path, {("user", 0): ["ann", "bob"]}, restrict_entities=["ann"])
+    with pytest.raises(StorageError, match=r"entity_names_user_0\.json: expected 3 names, one per entity, found 2"):
+        read(evaluated)
+    with pytest.raises(StorageError, match=r"dynamic_rel_names\.json: expected 3 names, one per relation"):
+        read(dynamic(tmp_path, ["r"], restrict_relations=["r"]), num_relations=3)
+
+
+def test_dynamic_relations_have_the_names_of_their_file_or_indices(tmp_path: Path) -> None:
+    unnamed = dynamic(tmp_path, None, restrict_relations=["rel:2", "0"])
+    assert [0, 2] == read(unnamed, 3).relations.tolist()  # type: ignore[union-attr]
+    assert [
+        "restrict_relations: unknown relation 'any': entity_path has no dynamic_rel_names.json; write 'rel:0'"
+    ] == faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3)
+    assert ["0", "1", "2"] == relation_labels(unnamed, 3)
+
+    named = dynamic(tmp_path, ["r", "s", "t"], restrict_relations=["t", "rel:1"])
+    assert [1, 2] == read(named, 3).relations.tolist()  # type: ignore[union-attr]
+    assert ["r", "s", "t"] == relation_labels(named, 3)
+    assert ["likes", "knows", "likes", "0"] == relation_labels(config(tmp_path), 4)
+
+
+def test_the_digest_tells_what_names_stand_for_and_not_how_they_are_written(tmp_path: Path) -> None:
+    def digest(**lists: list[str]) -> str | None:
+        return read(config(tmp_path, **lists)).digest
+
+    assert digest(restrict_entities=["bob", "dee"]) == digest(restrict_entities=["user:1:0", "user:0:1", "bob"])
+    different = [
+        digest(restrict_entities=["bob"]),
+        digest(restrict_entities=["dee"]),
+        digest(head_candidates=["bob"]),
+        digest(tail_candidates=["bob"]),
+        digest(restrict_relations=["rel:1"]),
+        digest(restrict_relations=["rel:1"], tail_candidates=["bob"]),
+    ]
+    assert len(different) == len(set(different))
+    before = digest(restrict_entities=["bob"])
+    assert before != read(config(tmp_path, {("user", 0): ["bob", "x", "y"]}, restrict_entities=["bob"])).digest
+
+
+def test_groups_of_relations_are_read_with_ids(tmp_path: Path) -> None:
+    path = tmp_path / "groups.json"
+    path.write_text('{"social": ["knows", "1"], "all": ["rel:3", "knows", "rel:0", "rel:2"]}')
+    found = relation_groups(config(tmp_path, relation_groups=str(path)), 4)
+
+    assert {"social": [1], "all": [0, 1, 2, 3]} == {group: ids.tolist() for group, ids in found.items()}
+    assert {} == relation_groups(config(tmp_path), 4)
+
+
+def test_groups_of_unknown_relations_are_refused_all_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "groups.json"
+    path.write_text('{"a": ["nows", "rel:1"], "b": ["likes"]}')
+    with pytest.raises(ConfigError) as info:
+        relation_groups(config(tmp_path, relation_groups=str(path)), 4)
+
+    assert (
+        f"{path}: group 'a': unknown relation 'nows'; did you mean 'knows'?",
+        f"{path}: group 'b': ambiguous relation 'likes': 2 have that name; write 'rel:0' or 'rel:2'",
+    ) == info.value.faults
+    path.write_text("[]")
+    with pytest.raises(ConfigError, match="expected a JSON object"):
+        relation_groups(config(tmp_path, relation_groups=str(path)), 4)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.notation import Side
+from pbgeval.ranking import RankCounts
+from pbgeval.stats import grouped as module
+from pbgeval.stats.grouped import GroupedStats
+from pbgeval.stats.rank_stats import FRACTION_BITS, StatsLayout
+from tests.reference import Ranks, realistic
+
+LAYOUT = StatsLayout((1, 3, 10))
+DIMENSIONS = ("relation", "query_key_frequency", "größe")
+sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
+keys = st.one_of(st.integers(-1, 3), st.sampled_from([-(2**62), 2**16 - 1, 2**16, 2**40]))
+queries = st.lists(
+    st.tuples(st.sampled_from(DIMENSIONS), st.sampled_from(Side), keys, sizes, sizes, sizes), max_size=24
+)
+
+
+def counts_of(of) -> RankCounts:
+    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+
+
+def grouped_of(of) -> GroupedStats:
+    """Add queries, those of one dimension and side at once."""
+    grouped = GroupedStats(LAYOUT)
+    for dimension in DIMENSIONS:
+        for side in Side:
+            own = [query[2:] for query in of if query[:2] == (dimension, side)]
+            group_Q = torch.tensor([group for group, *_ in own], dtype=torch.int64)
+            grouped.add(dimension, side, group_Q, counts_of([query[1:] for query in own]))
+    return grouped
+
+
+def reference_sums(of: list[tuple[int, int, int]]) -> dict[str, int]:
+    """The columns of a group's queries in integers of any size; only those that are exact."""
+    ranks = [Ranks(1 + better, 1 + better + tied, 1 + better + tied + beaten) for better, tied, beaten in of]
+    sums = {
+        "num_queries": len(ranks),
+        "num_competing_queries": sum(rank.num_candidates > 1 for rank in ranks),
+        "num_tied_queries": sum(rank.pessimistic > rank.optimistic for rank in ranks),
+        "candidates": sum(rank.num_candidates for rank in ranks),
+        **dict.fromkeys(("num_short_lists", "num_excluded", "num_undefined_losses", "num_outside"), 0),
+        **dict.fromkeys(("known", "loss"), 0),
+    }
+    by_type = {
+        "optimistic": [rank.optimistic for rank in ranks],
+        "realistic": [realistic(rank.optimistic, rank.pessimistic) for rank in ranks],
+        "pessimistic": [rank.pessimistic for rank in ranks],
+    }
+    for name, values in by_type.items():
+        sums[f"{name}.doubled_rank"] = sum(2 * value for value in values)
+        for cutoff in LAYOUT.cutoffs:
+            sums[f"{name}.hits_at_{cutoff}"] = sum(value <= cutoff for value in values)
+        sums[f"{name}.reciprocal_rank"] = sum(Fraction(1) / value for value in values) * 2**FRACTION_BITS
+    not_beaten = [(2 * better + tied, 2 * (better + tied + beaten)) for better, tied, beaten in of]
+    sums["query_auc"] = sum((1 - Fraction(n, d)) * 2**FRACTION_BITS for n, d in not_beaten if d)
+    return sums
+
+
+@given(queries)
+def test_each_group_has_the_sums_of_its_own_queries(of):
+    grouped = grouped_of(of)
+
+    for dimension in DIMENSIONS:
+        expected = defaultdict(lambda: {side: [] for side in Side})
+        for of_dimension, side, group, *query in of:
+            if of_dimension == dimension and group >= 0:
+                expected[group][side].append(tuple(query))
+        found = grouped.rows(dimension)
+        assert sorted(expected) == list(found)
+        for group, of_side in expected.items():
+            for side, own in of_side.items():
+                for name, value in reference_sums(own).items():
+                    stats = found[group][side]
+                    if name in stats.layout.index:
+                        assert value == stats.count(name)
+                    elif name.endswith("reciprocal_rank") or name == "query_auc":  # one or two roundings of float64
+                        assert abs(value - stats.total(name)) <= len(own) * 2 * 2 ** (FRACTION_BITS - 53)
+                    else:
+                        assert value == stats.total(name)
+
+
+@settings(max_examples=50)
+@given(queries, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_order_blocks_and_workers_do_not_change_a_bit(of, random, num_workers):
+    expected = grouped_of(of)
+    shuffled = random.sample(of, len(of))
+    parts = [grouped_of(shuffled[worker::num_workers]) for worker in range(num_workers)]
+
+    merged, joined = GroupedStats(LAYOUT), GroupedStats(LAYOUT)
+    for part in parts:
+        merged.add_packed(part.pack())
+        joined += part
+
+    assert expected.pack().tolist() == merged.pack().tolist() == joined.pack().tolist()
+    assert torch.int64 == expected.pack().dtype
+
+
+@given(queries.filter(bool))
+def test_unranked_queries_are_counted_in_their_column_alone(of):
+    grouped = GroupedStats(LAYOUT)
+    for dimension, side, group, *_ in of:
+        grouped.count(dimension, side, torch.tensor([group, group]), "num_queries")
+
+    for dimension in DIMENSIONS:
+        for group, of_side in grouped.rows(dimension).items():
+            for side, stats in of_side.items():
+                expected = 2 * sum(query[:3] == (dimension, side, group) for query in of)
+                assert expected == stats.count("num_queries") == int(stats.sums.sum())
+
+
+def test_many_parts_are_added_up_in_between(monkeypatch):
+    group_Q, counts = torch.tensor([5, 2, 5, 9]), counts_of([(0, 0, 4), (1, 1, 4), (2, 0, 0), (0, 0, 0)])
+    expected = GroupedStats(LAYOUT)
+    for _ in range(40):
+        expected.add("relation", Side.LHS, group_Q, counts)
+    monkeypatch.setattr(module, "MOST_PENDING_ROWS", 4)
+    grouped = GroupedStats(LAYOUT)
+    for _ in range(40):
+        grouped.add("relation", Side.LHS, group_Q, counts)
+
+    assert expected.pack().tolist() == grouped.pack().tolist()
+    assert [2, 5, 9] == list(grouped.rows("relation"))
+    assert [40, 80, 40] == [of_side[Side.LHS].count("num_queries") for of_side in grouped.rows("relation").values()]
+    assert 0 == grouped.rows("relation")[2][Side.RHS].count("num_queries")
+
+
+def test_adding_does_not_change_what_is_added():
+    one = grouped_of([("relation", Side.LHS, 1, 0, 1, 2)])
+    before = one.pack().tolist()
+    twice = one + one
+
+    assert before == one.pack().tolist()
+    assert 2 == twice.rows("relation")[1][Side.LHS].count("num_queries")
+
+
+@pytest.mark.parametrize("group", [[], [-1, -5]])
+def test_without_queries_in_a_group_there_is_nothing(group):
+    grouped = GroupedStats(LAYOUT)
+    grouped.add("relation", Side.LHS, torch.tensor(group, dtype=torch.int64), counts_of([(0, 0, 1)] * len(group)))
+    grouped.add_packed(GroupedStats(LAYOUT).pack())
+
+    assert {} == grouped.rows("relation") == grouped.rows("unknown")
+    assert [] == grouped.pack().tolist()
+
+
+def test_unlike_columns_do_not_add():
+    other = GroupedStats(StatsLayout((1,)))
+    other.add("relation", Side.LHS, torch.tensor([0]), counts_of([(0, 0, 1)]))
+
+    with pytest.raises(ValueError, match="unlike columns"):
+        GroupedStats(LAYOUT) + other
+    with pytest.raises(ValueError, match="unlike columns"):
+        GroupedStats(LAYOUT).add_packed(other.pack())

@@ -1,0 +1,227 @@
+"""Rows that many processes write into one HDF5 file: what is written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import resource
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.errors import OutputError, StorageError
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.ranks import (
+    COLUMNS,
+    RanksFile,
+    create_ranks_file,
+    find_ranks,
+    open_ranks_file,
+    ranks_path,
+    read_ranks,
+)
+
+BUCKET = Bucket(1, 20)
+
+
+def create(folder: Path, num_edges: int = 10, sides: tuple[Side, ...] = tuple(Side)) -> RanksFile:
+    return create_ranks_file(folder, 2, BUCKET, num_edges, sides, "abc")
+
+
+def columns_of(rows: np.ndarray, side: Side) -> dict[str, np.ndarray]:
+    """Values that say where they belong; some negative or as large as may be."""
+    values = {name: 1000 * rows + 10 * index + side.value for index, name in enumerate(COLUMNS)}
+    values["tied"] = np.where(rows % 2 == 0, np.iinfo(np.int64).max, -rows)
+    return values
+
+
+def test_a_new_file_says_of_every_query_that_it_was_not_ranked(tmp_path: Path) -> None:
+    file = create(tmp_path)
+    ranks = read_ranks(tmp_path, 2, BUCKET)
+
+    assert tmp_path / "ranks" / "2" / "ranks_1_20.h5" == file.path == ranks_path(tmp_path, 2, BUCKET)
+    assert (10, "abc", set(Side)) == (ranks.num_edges, ranks.digest, set(ranks.columns))
+    for columns in ranks.columns.values():
+        assert list(COLUMNS) == list(columns)
+        for values in columns.values():
+            assert ((10,), np.int64, 0) == (values.shape, values.dtype, np.abs(values).max())
+    assert ["ranks_1_20.h5"] == os.listdir(file.path.parent)
+
+
+def test_the_file_is_plain_hdf5_in_one_piece_per_dataset(tmp_path: Path) -> None:
+    file = create(tmp_path, num_edges=3, sides=(Side.RHS,))
+    file.write(Side.RHS, 0, columns_of(np.arange(3), Side.RHS))
+
+    with h5py.File(file.path) as read:
+        assert ["tail"] == list(read)
+        assert (1, 3, "abc") == (read.attrs["format_version"], read.attrs["num_rows"], read.attrs["digest"])
+        for name in COLUMNS:
+            assert read["tail"][name].chunks is None
+            assert columns_of(np.arange(3), Side.RHS)[name].tolist() == read["tail"][name][:].tolist()
+
+
+ROWS = st.sets(st.integers(0, 29), max_size=30).map(lambda rows: np.array(sorted(rows), np.int64))
+
+
+@settings(max_examples=30)
+@given(writes=st.lists(st.tuples(st.sampled_from(Side), ROWS), max_size=6))
+def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[Side, np.ndarray]]
+) -> None:
+    folder = tmp_path_factory.mktemp("r")
+    file = create(folder, num_edges=30)
+    expected = {(side, name): [0] * 30 for side in Side for name in COLUMNS}
+    for side, rows in writes:
+        values = columns_of(rows, side)
+        file.write(side, rows, values)
+        for name in COLUMNS:
+            for row, value in zip(rows.tolist(), values[name].tolist(), strict=True):
+                expected[side, name][row] = value
+
+    actual = read_ranks(folder, 2, BUCKET).columns
+    assert expected == {(side, name): actual[side][name].tolist() for side in Side for name in COLUMNS}
+    for side in Side:
+        part = open_ranks_file(folder, 2, BUCKET).read(side, 7, 19)
+        assert all(expected[side, name][7:19] == part[name].tolist() for name in COLUMNS)
+        assert [0] * len(COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
+
+
+def write_every_third(file: RanksFile, worker: int) -> None:
+    for start in range(worker * 50, 3000, 150):
+        for side in Side:
+            if start % 100:
+                file.write(side, start, columns_of(np.arange(start, start + 50), side))
+            else:
+                rows = np.arange(start, start + 50)
+                file.write(side, rows[::2], columns_of(rows[::2], side))
+                file.write(side, rows[1::2], columns_of(rows[1::2], side))
+    file.sync()
+
+
+def test_processes_fill_one_file_at_the_same_time(tmp_path: Path) -> None:
+    file = create(tmp_path, num_edges=3000)
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=write_every_third, args=(file, worker)) for worker in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert [0, 0, 0] == [worker.exitcode for worker in workers]
+    for side, columns in read_ranks(tmp_path, 2, BUCKET).columns.items():
+        for name, values in columns.items():
+            assert columns_of(np.arange(3000), side)[name].tolist() == values.tolist()
+
+
+def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> None:
+    made = create(tmp_path, sides=(Side.LHS,))
+    opened = open_ranks_file(tmp_path, 2, BUCKET)
+
+    assert made == opened == pickle.loads(pickle.dumps(made))
+    assert ((Side.LHS,), 10, "abc") == (opened.sides, opened.num_edges, opened.digest)
+
+
+def test_a_bucket_without_edges_has_a_file_without_rows(tmp_path: Path) -> None:
+    file = create(tmp_path, num_edges=0)
+    file.write(Side.LHS, 0, columns_of(np.arange(0), Side.LHS))
+    file.write(Side.LHS, np.empty(0, np.int64), columns_of(np.arange(0), Side.LHS))
+
+    assert 0 == open_ranks_file(tmp_path, 2, BUCKET).num_edges
+    assert {0} == {len(values) for values in read_ranks(tmp_path, 2, BUCKET).columns[Side.RHS].values()}
+
+
+def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
+    create(tmp_path).write(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
+    create_ranks_file(tmp_path, 2, BUCKET, 4, [Side.LHS], "def")
+
+    ranks = read_ranks(tmp_path, 2, BUCKET)
+    assert (4, "def", [0] * 4) == (ranks.num_edges, ranks.digest, ranks.columns[Side.LHS]["better"].tolist())
+
+
+def test_files_of_all_paths_and_buckets_are_found_in_order(tmp_path: Path) -> None:
+    assert [] == find_ranks(tmp_path)
+    places = [(0, Bucket(0, 0)), (0, Bucket(2, 1)), (0, Bucket(10, 0)), (10, Bucket(0, 0))]
+    for path_index, bucket in reversed(places):
+        create_ranks_file(tmp_path, path_index, bucket, 1, [Side.LHS], "abc")
+    (tmp_path / "ranks" / "0" / "ranks_x_1.h5").touch()
+
+    assert places == find_ranks(tmp_path)
+
+
+def test_what_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
+    file = create(tmp_path)
+    good = columns_of(np.arange(3), Side.LHS)
+    for rows in (-1, 8, np.array([0, 1]), np.array([0, 0, 1]), np.array([2, 1, 0]), np.array([0, 1, 10])):
+        with pytest.raises(ValueError, match="row"):
+            file.write(Side.LHS, rows, good)
+    for bad in (
+        {"better": good["better"]},
+        good | {"tied": good["tied"][:2]},
+        good | {"tied": good["tied"][:, None]},
+        good | {"tied": good["tied"].astype(np.float64)},
+    ):
+        with pytest.raises(ValueError, match=r"expected|lengths"):
+            file.write(Side.LHS, 0, bad)
+
+    assert [0] * 10 == file.read(Side.LHS, 0, 10)["better"].tolist()
+
+
+def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "ranks").write_text("in the way")
+    with pytest.raises(OutputError, match=r"ranks_1_20\.h5: expected to write this file, got: ") as info:
+        create(tmp_path)
+    assert 1 == len(info.value.faults) == len(str(info.value).splitlines())
+
+    file = create(tmp_path / "other")
+    file.path.unlink()
+    for action in (lambda: file.write(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.sync):
+        with pytest.raises(OutputError, match="got: No such file or directory; make room"):
+            action()
+
+
+def under_a_limit(folder: Path) -> None:
+    file = create(folder, num_edges=1000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.path.stat().st_size // 2, resource.RLIM_INFINITY))
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails as on a full disk
+    file.write(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
+    with pytest.raises(OutputError, match="got: File too large"):
+        file.write(Side.RHS, 0, columns_of(np.arange(1000), Side.RHS))
+    with pytest.raises(OutputError, match=r"ranks_1_20\.h5: expected to write this file"):
+        create(folder / "another", num_edges=1000)
+    assert [] == os.listdir(folder / "another" / "ranks" / "2")
+
+
+def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path) -> None:
+    worker = multiprocessing.get_context("spawn").Process(target=under_a_limit, args=(tmp_path,))
+    worker.start()
+    worker.join()
+
+    assert 0 == worker.exitcode
+
+
+def test_a_file_that_is_not_as_it_should_be_is_refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"ranks_1_20\.h5: expected an HDF5 file, found no such file"):
+        read_ranks(tmp_path, 2, BUCKET)
+    path = create(tmp_path).path
+    for damage, fault in (
+        (lambda file: file.attrs.modify("format_version", np.int64(2)), "attribute format_version: expected 1"),
+        (lambda file: file.attrs.pop("digest"), "expected an attribute digest, found None"),
+        (lambda file: file.attrs.modify("num_rows", np.int64(9)), r"expected int64 of shape \(9,\)"),
+        (lambda file: file.pop("tail/tied"), "expected a dataset tail/tied, found head, tail"),
+        (lambda file: [file.pop("head"), file.pop("tail")], "expected a group head or tail, found neither"),
+    ):
+        create(tmp_path)
+        with h5py.File(path, "r+") as file:
+            damage(file)
+        with pytest.raises(StorageError, match=fault):
+            read_ranks(tmp_path, 2, BUCKET)
+    path.write_bytes(b"nothing")
+    with pytest.raises(StorageError, match="found another format"):
+        read_ranks(tmp_path, 2, BUCKET)

@@ -1,0 +1,234 @@
+"""The best candidates of each query, as HDF5 and as a table with names."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import pickle
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.errors import OutputError, StorageError
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage import labels as labels_module
+from pbgeval.storage import topk as topk_module
+from pbgeval.storage.edges import BucketFile, find_buckets
+from pbgeval.storage.labels import EntityLabels
+from pbgeval.storage.topk import (
+    TABLE_COLUMNS,
+    TopK,
+    TopKFile,
+    Vocabulary,
+    create_topk_file,
+    open_topk_file,
+    write_topk_table,
+)
+from tests.pbg_files import write_edges
+
+BUCKET = Bucket(0, 1)
+SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
+NAMES = {("user", 0): ["ann", "bob", "cy"], ("user", 1): ["dee", "eve"]}
+SIDES = tuple(Side)
+
+
+def vocabulary(folder: Path, names: dict[tuple[str, int], list[str]] = NAMES, budget_bytes: int = 10**6) -> Vocabulary:
+    for (entity_type, partition), of_partition in names.items():
+        (folder / f"entity_names_{entity_type}_{partition}.json").write_text(json.dumps(of_partition))
+    return Vocabulary(
+        EntityLabels(folder, SIZES, budget_bytes),
+        relations=["likes", "knows"],
+        types=[("user", "item"), ("user", "user")],
+        num_partitions={"user": 2, "item": 1},
+    )
+
+
+def edges(folder: Path) -> BucketFile:
+    """Ann likes item 3, cy knows eve, bob knows dee."""
+    write_edges(folder / "edges", BUCKET, [0, 2, 1], [0, 1, 1], [3, 1, 0])
+    return find_buckets(folder / "edges", 2, 2)[BUCKET]
+
+
+def best(entities: list[list[int]], partitions: list[list[int]], scores: list[list[float]], known: object = 0) -> TopK:
+    shape = np.shape(entities)
+    return TopK(
+        np.array(entities, np.int64),
+        np.array(partitions, np.int64),
+        np.array(scores, np.float64),
+        np.broadcast_to(np.array(known, bool), shape),
+    )
+
+
+def create(folder: Path, num_edges: int = 3, k: int = 2, sides: tuple[Side, ...] = SIDES) -> TopKFile:
+    return create_topk_file(folder, 0, BUCKET, num_edges, sides, k, "abc")
+
+
+def table(path: Path) -> list[list[str]]:
+    lines = path.read_text(encoding="utf-8").split("\n")
+    assert "" == lines.pop()
+    return [line.split("\t") for line in lines]
+
+
+def test_a_new_file_has_no_candidates(tmp_path: Path) -> None:
+    file = create(tmp_path)
+    found = file.read(Side.LHS, 0, 3)
+
+    assert tmp_path / "topk" / "0" / "topk_0_1.h5" == file.path
+    assert [[-1, -1]] * 3 == found.entity_QK.tolist() == found.partition_QK.tolist()
+    assert np.isnan(found.score_QK).all()
+    assert not found.known_QK.any()
+
+
+ROWS = st.sets(st.integers(0, 14)).map(lambda rows: np.array(sorted(rows), np.int64))
+
+
+@settings(max_examples=15)
+@given(k=st.integers(1, 3), writes=st.lists(st.tuples(st.sampled_from(Side), ROWS), max_size=4), data=st.data())
+def test_rows_are_read_as_they_were_written_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    k: int,
+    writes: list[tuple[Side, np.ndarray]],
+    data: st.DataObject,
+) -> None:
+    file = create(tmp_path_factory.mktemp("t"), num_edges=15, k=k)
+    cell = st.tuples(st.integers(-1, 9), st.integers(-1, 3), st.floats(allow_nan=False), st.booleans())
+    expected = {(side, row): [(-1, -1, "nan", False)] * k for side in Side for row in range(15)}
+    for side, rows in writes:
+        cells = [data.draw(st.lists(cell, min_size=k, max_size=k)) for _ in rows]
+        columns = [[[of_place[column] for of_place in of_row] for of_row in cells] for column in range(4)]
+        arrays = [np.array(column).reshape(len(rows), k) for column in columns]
+        file.write(side, rows, TopK(*(a.astype(t) for a, t in zip(arrays, (int, int, float, bool), strict=True))))
+        for row, of_row in zip(rows.tolist(), cells, strict=True):
+            expected[side, row] = [(*of_place[:2], repr(of_place[2]), of_place[3]) for of_place in of_row]
+
+    for side in Side:
+        found = file.read(side, 0, 15)
+        columns_QK = (found.entity_QK, found.partition_QK, found.score_QK, found.known_QK)
+        for row in range(15):
+            cells_K = [tuple(column[row, place].item() for column in columns_QK) for place in range(k)]
+            assert expected[side, row] == [
+                (*found_cell[:2], repr(found_cell[2]), found_cell[3]) for found_cell in cells_K
+            ]
+
+
+def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
+    file = create(tmp_path, k=1, sides=(Side.RHS,))
+    file.write(Side.RHS, 1, best([[4]], [[1]], [[-math.inf]], known=1))
+    file.sync()
+
+    with h5py.File(file.path) as read:
+        tail = {name: (read["tail"][name].dtype.name, read["tail"][name][:].ravel().tolist()) for name in read["tail"]}
+    assert ("int64", [-1, 4, -1]) == tail["entity"]
+    assert ("int64", [-1, 1, -1]) == tail["partition"]
+    assert ("float64", -math.inf) == (tail["score"][0], tail["score"][1][1])
+    assert ("uint8", [0, 1, 0]) == tail["known"]
+    opened = open_topk_file(tmp_path, 0, BUCKET)
+    assert (1, 3, (Side.RHS,), "abc") == (opened.k, opened.num_edges, opened.sides, opened.digest)
+    assert [4] == pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2).entity_QK.ravel().tolist()
+
+
+@pytest.mark.parametrize("cells_at_a_time", [1, 4, 10**6])
+def test_the_table_has_a_line_per_candidate_with_names_where_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells_at_a_time: int
+) -> None:
+    monkeypatch.setattr(topk_module, "_CELLS_AT_A_TIME", cells_at_a_time)
+    file = create(tmp_path)
+    heads = best(
+        [[0, 1], [1, 1], [-1, -1]], [[0, 1], [1, 0], [-1, -1]], [[2.5, -0.1], [math.inf, 1e-9], [math.nan] * 2]
+    )
+    tails = best([[3, 0], [1, -1], [1, 0]], [[0, 0], [1, -1], [0, 1]], [[1, 1], [-3, math.nan], [0.1, 0]], [0, 1])
+    file.write(Side.LHS, 0, heads)
+    file.write(Side.RHS, 0, tails)
+
+    path = write_topk_table(file, edges(tmp_path), vocabulary(tmp_path))
+
+    assert tmp_path / "topk" / "0" / "topk_0_1.tsv" == path
+    assert [
+        "row side head relation tail place candidate score known is_true",
+        "0 head ann likes item:0:3 1 ann 2.5 0 1",
+        "0 head ann likes item:0:3 2 eve -0.1 0 0",
+        "0 tail ann likes item:0:3 1 item:0:3 1.0 0 1",
+        "0 tail ann likes item:0:3 2 item:0:0 1.0 1 0",
+        "1 head cy knows eve 1 eve inf 0 0",
+        "1 head cy knows eve 2 bob 1e-09 0 0",
+        "1 tail cy knows eve 1 eve -3.0 0 1",
+        "2 tail bob knows dee 1 bob 0.1 0 0",
+        "2 tail bob knows dee 2 dee 0.0 1 1",
+    ] == [" ".join(row) for row in table(path)]
+    assert ["topk_0_1.h5", "topk_0_1.tsv"] == sorted(found.name for found in path.parent.iterdir())
+
+
+def test_names_that_would_break_the_table_are_escaped(tmp_path: Path) -> None:
+    odd = ["a\tb\nc", "back\\slash\r", "é\ud800 \u2028"]
+    file = create(tmp_path, k=1, sides=(Side.LHS,))
+    file.write(Side.LHS, 0, best([[0], [1], [2]], [[0]] * 3, [[0.0]] * 3))
+    path = write_topk_table(file, edges(tmp_path), vocabulary(tmp_path, {("user", 0): odd}))
+
+    rows = table(path)[1:]
+    assert [len(TABLE_COLUMNS)] * 3 == [len(row) for row in rows]
+    assert odd[:2] == [ast.literal_eval(f"'{row[6]}'") for row in rows[:2]]
+    assert "é\\\\ud800 \u2028" == rows[2][6]
+
+
+def test_dynamic_relations_share_one_pair_of_types(tmp_path: Path) -> None:
+    write_edges(tmp_path / "edges", BUCKET, [0], [5], [1])
+    words = Vocabulary(EntityLabels(tmp_path, SIZES), [str(rel) for rel in range(6)], [("user", "user")], {"user": 2})
+    file = create(tmp_path, num_edges=1, k=1, sides=(Side.LHS,))
+    file.write(Side.LHS, 0, best([[0]], [[0]], [[0.5]]))
+
+    path = write_topk_table(file, find_buckets(tmp_path / "edges", 2, 2)[BUCKET], words)
+    assert "0 head user:0:0 5 user:1:1 1 user:0:0 0.5 0 1" == " ".join(table(path)[1])
+
+
+@pytest.mark.parametrize("budget_bytes", [0, 60, 10**6])
+def test_names_are_right_whatever_is_kept_of_them_and_read_once_if_all_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget_bytes: int
+) -> None:
+    reads: list[tuple[str, int]] = []
+    read = labels_module.read_entity_names
+
+    def counted(path: Path, entity_type: str, partition: int) -> list[str] | None:
+        reads.append((entity_type, partition))
+        return read(path, entity_type, partition)
+
+    monkeypatch.setattr(labels_module, "read_entity_names", counted)
+    entities = vocabulary(tmp_path, budget_bytes=budget_bytes).entities
+    partitions, rows = np.array([1, 0, 1, 0]), np.array([1, 2, 0, 2])
+    for _ in range(3):
+        assert ["eve", "cy", "dee", "cy"] == entities.of("user", partitions, rows)
+        assert ["item:0:3"] == entities.of("item", np.array([0]), np.array([3]))
+        assert [] == entities.of("item", partitions[:0], rows[:0])
+
+    assert (len(reads) == 3) == (budget_bytes == 10**6)
+
+
+def test_names_of_another_graph_and_files_that_cannot_be_written_are_faults(tmp_path: Path) -> None:
+    file = create(tmp_path)
+    file.write(Side.LHS, 0, best([[0, 0]], [[0, 0]], [[0.5, 0.5]]))
+    with pytest.raises(StorageError, match=r"entity_names_user_0\.json: expected 3 names, one per entity, found 2; "):
+        write_topk_table(file, edges(tmp_path), vocabulary(tmp_path, {("user", 0): ["ann", "bob"]}))
+    assert ["topk_0_1.h5"] == [path.name for path in file.path.parent.iterdir()]
+
+    file.path.with_suffix(".tsv").mkdir()
+    with pytest.raises(OutputError, match=r"topk_0_1\.tsv: expected to write this file, got: Is a directory"):
+        write_topk_table(file, edges(tmp_path), vocabulary(tmp_path))
+    (tmp_path / "other").write_text("")
+    with pytest.raises(OutputError, match=r"topk_0_1\.h5: expected to write this file, got: Not a directory"):
+        create(tmp_path / "other")
+
+
+def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+    path = create(tmp_path).path
+    with h5py.File(path, "r+") as file:
+        del file["tail/score"]
+    with pytest.raises(StorageError, match="expected a dataset tail/score"):
+        open_topk_file(tmp_path, 0, BUCKET)
+    with h5py.File(path, "w") as file:
+        pass
+    with pytest.raises(StorageError, match="expected a group head or tail, found neither"):
+        open_topk_file(tmp_path, 0, BUCKET)
