@@ -15,10 +15,11 @@ and within a window the chunks' words follow each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
@@ -82,7 +83,10 @@ def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
 
 
 def chunk_blocks(
-    groups: list[RelationGroup], lists: SampledLists, first_row: int
+    groups: list[RelationGroup],
+    lists: SampledLists,
+    first_row: int,
+    chosen: Mapping[int, np.ndarray] | None = None,
 ) -> Iterator[tuple[RelationGroup, ChunkBlock]]:
     """Cut the groups of one window (or slice) into blocks of chunks.
 
@@ -90,13 +94,36 @@ def chunk_blocks(
         groups: all groups of the window whose candidates are sampled, in their order.
         lists: how lists are made.
         first_row: the window's first row in its file; it addresses the draws.
+        chosen: the only chunks that are wanted, by relation, numbered within it, int64 ascending; None: all. They
+            have the draws that they have among all.
     """
     word = first_row * lists.words_per_row
     for group in groups:
         for start, stop, longest_chunk in _chunk_runs(group.rows_E.shape[0], lists):
             block = _block(group.rows_E[start:stop], lists, word, longest_chunk)
-            yield group, block
+            if chosen is None:
+                yield group, block
+            else:
+                first = start // lists.chunk_size
+                for part in _chosen_parts(block, chosen[group.relation] - first):
+                    yield group, part
             word += block.rows_BQ.shape[0] * block.num_draws
+
+
+def _chosen_parts(block: ChunkBlock, chunks: np.ndarray) -> Iterator[ChunkBlock]:
+    """Yield the runs of consecutive chunks of a block that are among `chunks`, which are numbered from its first."""
+    here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
+    for run in np.split(here, np.flatnonzero(np.diff(here) > 1) + 1):
+        if run.size:
+            first, stop = int(run[0]), int(run[-1]) + 1
+            word = block.first_word + first * block.num_draws
+            yield evolve(block, rows_BQ=block.rows_BQ[first:stop], first_word=word)
+
+
+def rows_of_chunks(rows_E: Tensor, chunks: np.ndarray, chunk_size: int) -> Tensor:
+    """Return the rows of some of a group's chunks, in the group's order."""
+    parts = torch.split(rows_E, chunk_size)
+    return torch.cat([torch.empty(0, dtype=torch.int64), *(parts[chunk] for chunk in chunks.tolist())])
 
 
 def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, int]]:

@@ -84,14 +84,16 @@ def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
 def _topk(config: EvalConfig) -> Iterator[Fault]:
     if config.save_topk is None:
         return
-    for index, relation in enumerate(config.relations):
-        if config.candidates_of(relation) == "sampled":
-            message = (
-                f"expected None, as relations[{index}] is ranked against sampled candidates, got {config.save_topk};"
-                " set candidates = 'all' or 'partition'"
-            )
-            yield Fault(("save_topk",), message, (("candidates",), ("relations", index, "all_negs")))
-            return
+    involved: tuple[KeyPath, ...] = (("candidates",), ("candidate_path",))
+    if config.candidates != "all":
+        found = f"got {config.save_topk}; set candidates = 'all'"
+        message = f"expected None, as the best are sought among all entities only with candidates = 'all', {found}"
+        yield Fault(("save_topk",), message, involved)
+    elif config.candidate_path is not None:
+        message = (
+            f"expected None with candidate_path, got {config.save_topk}; given lists are not searched for the best"
+        )
+        yield Fault(("save_topk",), message, involved)
 
 
 OUTPUT_CHECKS: tuple[Callable[[EvalConfig], Iterator[Fault]], ...] = (

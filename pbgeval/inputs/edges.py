@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from attrs import define, field, frozen
@@ -39,6 +39,11 @@ class EdgeNumberer:
         self._check(file, block, "rel", rel_n, self.inputs.num_relations, "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
         return KnownBlock(ends[Side.LHS], rel_n, ends[Side.RHS])
+
+    def key_codes(self, hidden: Side, edges: KnownBlock) -> np.ndarray:
+        """Return a number for each query's key: relation and known entity, int64."""
+        codes: np.ndarray = edges.rel_n * self.numbering.num_entities + edges.entity(hidden.other)
+        return codes
 
     def _numbers(
         self, file: BucketFile, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
@@ -90,17 +95,48 @@ def _out_of_range(
 
 
 @frozen(eq=False)
+class RowsOfBucket:
+    """The rows of a bucket's file that one round of a sample evaluates."""
+
+    row_E: np.ndarray  # int64, increasing
+    cluster_E: np.ndarray  # int64: the cluster of each in the whole sample
+    chunks: Mapping[int, np.ndarray]  # where clusters are chunks: those of each window, by the window's first row
+
+
+@frozen(eq=False)
 class EvaluatedRows:
-    """Which edges are evaluated: those that restrictions leave."""
+    """Which edges are evaluated: those that restrictions leave, and of them those that a sample draws."""
 
     restrictions: Restrictions
+    sample: Mapping[tuple[int, Bucket], RowsOfBucket] | None = None  # by edge path and bucket; None: all
 
     @property
     def keeps_all(self) -> bool:
-        return not self.restrictions.drops_edges
+        return self.sample is None and not self.restrictions.drops_edges
 
-    def positions(self, block: KnownBlock) -> np.ndarray:
-        """Return the positions of the edges that are evaluated, ascending."""
+    def positions(self, block: KnownBlock, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
+        """Return the positions of the edges that are evaluated, ascending.
+
+        Args:
+            block: consecutive edges of a bucket's file.
+            path_index: index in `edge_paths`.
+            bucket: theirs.
+            start: row of the first.
+        """
+        if self.sample is None:
+            return self.kept(block)
+        row_E = self.sample[path_index, bucket].row_E
+        return row_E[slice(*np.searchsorted(row_E, [start, start + block.num_edges]))] - start
+
+    def any_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> bool:
+        """Tell whether some row from start to stop (exclusive) may be evaluated, as far as is known without reading."""
+        if self.sample is None:
+            return True
+        first, last = np.searchsorted(self.sample[path_index, bucket].row_E, [start, stop])
+        return bool(first < last)
+
+    def kept(self, block: KnownBlock) -> np.ndarray:
+        """Return the positions of the edges that restrictions leave, ascending."""
         kept = np.ones(block.num_edges, bool)
         if self.restrictions.relations is not None:
             kept &= is_among(block.rel_n, self.restrictions.relations)

@@ -13,6 +13,7 @@ from pbgeval.errors import EvalError, StorageError
 from pbgeval.inputs.model import read_relations
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
+from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import (
     EmbeddingFile,
     embedding_path,
@@ -40,6 +41,7 @@ class Inputs:
     known_paths: tuple[str, ...] = ()  # filter_paths and train_paths, each once
     known_buckets: tuple[dict[Bucket, BucketFile], ...] = ()  # of each known path
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
+    candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
 
     @property
     def numbering(self) -> EntityNumbering:
@@ -118,6 +120,9 @@ def open_inputs(config: EvalConfig) -> Inputs:
     num_relations: int | None = len(config.relations)
     if config.dynamic_relations:
         num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+    given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
+    if config.candidate_path is not None:
+        given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
     embeddings: dict[tuple[str, int], EmbeddingFile] = {}
     version = _collect(faults, read_checkpoint_version, checkpoint)
     if version is not None:
@@ -130,7 +135,13 @@ def open_inputs(config: EvalConfig) -> Inputs:
     if faults or version is None or num_relations is None:
         raise StorageError(*faults)
     inputs = Inputs(config, version, num_relations, tuple(buckets), embeddings, known_paths, tuple(known))
-    return evolve(inputs, restrictions=read_restrictions(config, inputs.numbering, num_relations))
+    restrictions = read_restrictions(config, inputs.numbering, num_relations)
+    return evolve(inputs, restrictions=restrictions, candidate_files=given or ())
+
+
+def enabled_sides(config: EvalConfig) -> tuple[Side, ...]:
+    """Return the sides that are hidden in some query."""
+    return tuple(side for side in Side if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs))
 
 
 def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
@@ -165,6 +176,10 @@ def data_digests(inputs: Inputs) -> dict[str, object]:
     known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
     return {
         "restrictions": inputs.restrictions.digest,
+        "candidates": [
+            {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
+            for files in inputs.candidate_files
+        ],
         "edges": [_fingerprints(files) for files in inputs.buckets],
         "filter": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
         "training": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],

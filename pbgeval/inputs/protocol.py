@@ -10,8 +10,8 @@ from pbgeval.candidates.chunks import SampledLists
 from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
-from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import EntityNumbering, Side, WorkUnit
+from pbgeval.inputs.opening import Inputs, enabled_sides
+from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
 from pbgeval.passes.auc_sampling import AucSampling
 from pbgeval.passes.settings import LossSettings, PassSettings, Relation
 from pbgeval.plan.order import best_order
@@ -20,6 +20,7 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
+AUC_EDGES_OF_ROUNDS = 1 << 16  # evaluated edges that the sample of the AUC is laid out for where rounds decide
 
 
 class CandidateRange(NamedTuple):
@@ -72,7 +73,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         batch_size=config.batch_size,
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
-    sides = tuple(side for side in Side if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs))
+    sides = enabled_sides(config)
     return Protocol(
         lists=lists,
         sides=sides,
@@ -130,20 +131,27 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     policies = {CandidatePolicy(inputs.config.candidates_of(relation)) for relation in inputs.config.relations}
     longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED in policies else 0
     num_cells = longest_list = 0
-    for files in inputs.buckets:
+    for path_index, files in enumerate(inputs.buckets):
         for bucket, file in files.items():
             longest = longest_sampled
             if CandidatePolicy.PARTITION in policies:
                 sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
                 longest = max(longest, *sizes)
             if CandidatePolicy.ALL in policies:
-                longest = max(longest, _largest_type(inputs))
+                longest = max(longest, _longest_of_all(inputs, path_index, bucket))
             num_cells += file.num_edges * longest * len(sides)
             longest_list = max(longest_list, longest)
-    return AucSampling.of_size(num_cells, inputs.num_edges * len(sides), longest_list)
+    num_queries = inputs.num_edges * len(sides)
+    nominal = inputs.config.sample_edges or (AUC_EDGES_OF_ROUNDS if inputs.config.target_error is not None else None)
+    if nominal is not None and nominal < inputs.num_edges:  # of a sample fewer cells exist, and more are compared
+        num_cells, num_queries = -(-num_cells * nominal // inputs.num_edges), nominal * len(sides)
+    return AucSampling.of_size(num_cells, num_queries, longest_list)
 
 
-def _largest_type(inputs: Inputs) -> int:
-    """Return how many entities the largest type has: the most that compete in a query."""
+def _longest_of_all(inputs: Inputs, path_index: int, bucket: Bucket) -> int:
+    """Return the most that compete in a query of a bucket: the largest type, or the longest list that is given."""
+    if inputs.candidate_files:
+        given = inputs.candidate_files[path_index].get(bucket)
+        return max(given.num_candidates.values()) if given is not None else 0
     ranges = [inputs.numbering.range_of_type(name) for name in inputs.config.used_entity_types]
     return max(stop - first for first, stop in ranges)

@@ -5,7 +5,11 @@ Used by the command line and by the in-training monitor; reads nothing and write
 
 from __future__ import annotations
 
-from pbgeval.candidates.chunks import RelationGroup, chunk_blocks, group_by_relation
+from collections.abc import Iterator
+
+import numpy as np
+
+from pbgeval.candidates.chunks import RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.candidates.draws import DrawStream
 from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.counting.general import BlockCounter
@@ -47,15 +51,21 @@ def bucket_pass(
 
     groups: dict[int, Group] = {}
     to_sample = []
-    for part in _relation_groups(edges, settings, competition):
+    chosen = {}
+    for part, chunks in _with_chunks(_relation_groups(edges, settings, competition), settings, competition):
         relation = settings.relations[part.relation]
+        if chunks is not None:
+            chosen[part.relation] = chunks
         groups[part.relation] = make_group(relation, part.rows_E, edges, origin, tables, competition)
         if relation.policy is CandidatePolicy.PARTITION:
             group = groups[part.relation]
-            count_against_partition(group, part.rows_E, settings, auc_words, tallies, counter)
+            rows_E = part.rows_E if chunks is None else rows_of_chunks(part.rows_E, chunks, settings.lists.chunk_size)
+            count_against_partition(group, rows_E, settings, auc_words, tallies, counter)
         else:
             to_sample.append(part)
-    for part, block in chunk_blocks(to_sample, settings.lists, edges.start):
+    for part, block in chunk_blocks(
+        to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
+    ):
         count_sampled(groups[part.relation], block, settings, streams, auc_words, tallies, counter)
     return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
 
@@ -65,3 +75,18 @@ def _relation_groups(edges: Edges, settings: PassSettings, competition: Competit
     if settings.dynamic:
         return [RelationGroup(0, rows_E)] if rows_E.numel() else []
     return group_by_relation(edges.rel, rows_E)
+
+
+def _with_chunks(
+    groups: list[RelationGroup], settings: PassSettings, competition: Competition
+) -> Iterator[tuple[RelationGroup, np.ndarray | None]]:
+    """Yield groups with those of their chunks that a sample has drawn; None: all. Chunks are numbered through."""
+    before = 0
+    for part in groups:
+        if competition.chunks is None:
+            yield part, None
+            continue
+        num_chunks = -(-part.rows_E.numel() // settings.lists.chunk_size)
+        first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
+        yield part, competition.chunks[first:stop] - before
+        before += num_chunks

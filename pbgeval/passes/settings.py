@@ -112,6 +112,7 @@ class Competition:
     rows_E: Tensor | None = None  # int64, ascending: positions of the edges that are evaluated; None: all
     known: Mapping[Side, KnownInUnit] | None = None  # None: nothing is filtered
     sets: CandidateSets | None = None  # None: every entity of the type competes
+    chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
 
     @property

@@ -100,12 +100,12 @@ def rank(
     prepared_CD = prepared_candidates(state, edges, table.range_of_rows(0, table.num_rows, dtype), all_numbers_C)
     for relation, blocks in groupby(state.queries.blocks, key=lambda block: block.relation):
         allowed = sets.of(state.hidden, relation)
-        columns = _Columns(all_numbers_C, prepared_CD)
+        columns = (all_numbers_C, prepared_CD)
         if allowed is not None:
             rows = np.flatnonzero(is_among(all_numbers_C, allowed))
-            columns = _Columns(all_numbers_C[rows], prepared_CD.index_select(0, torch.from_numpy(rows)))
-        if columns.numbers_C.size:
-            _rank_blocks(state, edges, list(blocks), columns, known, counter, sinks)
+            columns = (all_numbers_C[rows], prepared_CD[torch.from_numpy(rows).to(prepared_CD.device)])
+        if columns[0].size:
+            _rank_blocks(state, edges, list(blocks), _Columns(*columns), known, counter, sinks)
 
 
 def _rank_blocks(

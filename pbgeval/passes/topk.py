@@ -72,3 +72,23 @@ class TopCandidates:
         kept = place < self.k
         at = (key[kept], place[kept])
         self.score_Kk[at], self.number_Kk[at], self.known_Kk[at] = score[kept], number[kept], known[kept]
+
+    def of_keys(self, key_Q: np.ndarray) -> TopCandidates:
+        """Return the lists of some keys, which may repeat."""
+        some = TopCandidates(len(key_Q), self.k)
+        some.score_Kk, some.number_Kk, some.known_Kk = (
+            lists[key_Q] for lists in (self.score_Kk, self.number_Kk, self.known_Kk)
+        )
+        return some
+
+    def packed(self) -> np.ndarray:
+        """Return the lists as one int64 array (n,), for `merge_packed` of another worker."""
+        key, place = np.nonzero(self.number_Kk >= 0)
+        columns = [key, self.score_Kk.view(np.int64)[key, place], self.number_Kk[key, place], self.known_Kk[key, place]]
+        return np.stack(columns, axis=1).astype(np.int64).reshape(-1)
+
+    def merge_packed(self, packed: np.ndarray) -> None:
+        """Let the candidates of other workers' lists compete, given as `packed` made them, one after the other."""
+        key, score, number, known = np.ascontiguousarray(packed.reshape(-1, 4).T)
+        if key.size:
+            self.merge(key, score.view(np.float64), number, known.astype(bool))

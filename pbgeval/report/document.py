@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses, breakdown_rows
+from pbgeval.metrics.intervals import Interval
 from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
 from pbgeval.metrics.summary import AucSample, Summary, diagnose, summarise
 from pbgeval.notation import Bucket, Side
@@ -33,6 +34,20 @@ class Results(Protocol):
 
 
 @frozen(eq=False)
+class Estimate:
+    """A sample of edges, and what it says of all of them."""
+
+    unit: str  # edge or chunk
+    num_units: int
+    population: int  # units of all edges that restrictions leave
+    num_strata: int
+    rounds: int
+    level: float  # of the intervals
+    is_population: bool
+    intervals: Mapping[str, Interval]
+
+
+@frozen(eq=False)
 class Evaluated:
     """What was evaluated, besides the statistics."""
 
@@ -45,6 +60,7 @@ class Evaluated:
     with_macro: bool  # whether query keys were counted
     breakdowns: Sequence[str]
     classes: GroupClasses
+    estimate: Estimate | None = None  # None: all edges were evaluated
 
 
 def make_report(
@@ -66,7 +82,7 @@ def make_report(
         "metrics": total.metrics,
         "macro_metrics": macro_over_keys(results.grouped, evaluated.sides) if evaluated.with_macro else None,
         "relation_macro_metrics": macro_over_relations(results.grouped, evaluated.sides),
-        "intervals": total.intervals,
+        "intervals": {**total.intervals, **_sample_intervals(evaluated.estimate, total.metrics)},
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(evaluated.edge_paths, paths, strict=True)
@@ -75,6 +91,8 @@ def make_report(
         "provenance": {**provenance, "digest": digest_of(provenance)},
         "run": run,
     }
+    if evaluated.estimate is not None:
+        document["sample"] = _sample(evaluated.estimate)
     if results.filtered is not None:
         document["raw_metrics"] = _Summaries(results.raw, evaluated, with_loss=False).of().metrics
     bucket_rows = tuple(
@@ -84,6 +102,24 @@ def make_report(
     )
     histogram_rows = tuple(_histogram_rows(groups, evaluated.sides))
     return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results.grouped, evaluated))
+
+
+def _sample_intervals(estimate: Estimate | None, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the intervals of the metrics in the report."""
+    if estimate is None:
+        return {}
+    return {key: interval.report() for key, interval in estimate.intervals.items() if key in metrics}
+
+
+def _sample(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "unit": estimate.unit,
+        "num_units": estimate.num_units,
+        "population": estimate.population,
+        "num_strata": estimate.num_strata,
+        "rounds": estimate.rounds,
+        "level": estimate.level,
+    }
 
 
 class _Summaries:

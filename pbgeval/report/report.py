@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.names import resolve
+from pbgeval.notation import Bucket
 
 SCHEMA_VERSION = 1
 
@@ -48,6 +52,57 @@ class Report:
     def to_json(self) -> str:
         """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
         return json.dumps(self.document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+    def recompute(
+        self,
+        *,
+        hits_at: Iterable[int] | None = None,
+        filter: str | None = None,  # noqa: A002 - the word of metrics.json
+        headline: str | None = None,
+        edge_paths: Sequence[str | PathLike[str]] | None = None,
+        keep: Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
+        breakdowns: Sequence[str] = (),
+        relation_groups: Mapping[str, Iterable[int]] | None = None,
+    ) -> Report:
+        """Compute other figures of this run, or those of a part of its edges, from the ranks of `save_ranks`.
+
+        Nothing is scored. Without arguments the metrics are this report's to the bit, but for what needs scores:
+        `auc` is None, `loss` and `intervals` are left out, and so are diagnostics that ranks files do not hold (None).
+        An edge counts if it was ranked on at least one side: files do not tell edges that nobody may rank on either
+        side from edges that the run dropped, so `num_edges`, `num_queries_outside` and frequencies of query keys
+        leave out the former too.
+
+        Args:
+            hits_at: cut-offs of hits at k; default: those of the run.
+            filter: "raw" or "filtered"; default: as here. Filtered figures have raw ones beside them.
+            headline: a rank type; default: as here.
+            edge_paths: folders of the evaluated edges, in the order of the run. What follows needs them, and so do
+                the macro averages, which are None without.
+            keep: (index of the edge path, bucket, lhs, rel, rhs) -> bool, all arrays with an element per edge, int64,
+                entities as rows of their partitions: only edges where it is true count. It is asked once per edge.
+            breakdowns: of relation, entity_types, groups. Relations are called as in relations.csv of the run; those
+                that it does not have, by their ids.
+            relation_groups: ids of the relations of each group.
+
+        Raises:
+            ValueError: an argument is wrong in itself, or lacks another.
+            OutputError: there is no output directory, it has no ranks, those of another run, or no filtered ones.
+            StorageError: a file is missing or damaged, or edges are not those of the run.
+            DataError: an id in the edges is out of range.
+        """
+        # By name, as that module makes reports and so imports this one.
+        recomputing = import_module("pbgeval.report.recompute")
+        cut = recomputing.Cut(
+            hits_at=hits_at,
+            filter=filter,
+            headline=headline,
+            edge_paths=edge_paths,
+            keep=keep,
+            breakdowns=breakdowns,
+            relation_groups=relation_groups,
+        )
+        report: Report = recomputing.recompute(self, cut)
+        return report
 
     @classmethod
     def read(cls, folder: Path | str) -> Report:

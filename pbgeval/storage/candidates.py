@@ -41,28 +41,29 @@ class CandidateFile:
     with_partition: frozenset[Side]  # sides that say a partition
 
     def read(
-        self, side: Side, start: int, stop: int, type_E: np.ndarray, sizes: Sequence[Sequence[int]]
+        self, side: Side, row_E: np.ndarray, type_E: np.ndarray, sizes: Sequence[Sequence[int]]
     ) -> GivenCandidates:
-        """Read rows start to stop (exclusive).
+        """Read some rows; those between the first and the last of them pass through memory.
 
         Args:
             side: the side that is hidden.
-            start: the first row.
-            stop: one past the last row.
-            type_E: int64 (stop - start): the type of each edge's entity on that side, an index into `sizes`.
+            row_E: rows of the file, int64, increasing.
+            type_E: int64 (E): the type of each edge's entity on that side, an index into `sizes`.
             sizes: of each type, the number of entities of each of its partitions.
 
         Raises:
             StorageError: the file is gone, damaged, or no longer what its header was.
             DataError: an id or a partition is out of range.
         """
+        start, stop = (int(row_E[0]), int(row_E[-1]) + 1) if len(row_E) else (0, 0)
         if not 0 <= start <= stop <= self.num_edges:
             raise ValueError(f"rows {start} to {stop} of a file of {self.num_edges}")
         shape = (self.num_edges, self.num_candidates[side])
         with open_hdf5(self.path) as file:
-            ids_EK = _read_rows(file, self.path, side.label, shape, start, stop)
+            ids_EK = _read_rows(file, self.path, side.label, shape, start, stop)[row_E - start]
             if side in self.with_partition:
-                partitions_EK = _read_rows(file, self.path, f"{side.label}_partition", shape, start, stop)
+                name = f"{side.label}_partition"
+                partitions_EK = _read_rows(file, self.path, name, shape, start, stop)[row_E - start]
             else:
                 partitions_EK = np.full_like(ids_EK, self.bucket.partition(side))
         counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
@@ -71,17 +72,17 @@ class CandidateFile:
             sizes_TP[index, : len(partitions)] = partitions
         partitions_EK[counts_T[type_E] == 1] = 0
         limits_EK = np.broadcast_to(counts_T[type_E, None], ids_EK.shape)
-        self._check(f"{side.label}_partition", start, partitions_EK, limits_EK, "a partition")
+        self._check(f"{side.label}_partition", row_E, partitions_EK, limits_EK, "a partition")
         limits_EK = sizes_TP[type_E[:, None], partitions_EK]
-        self._check(side.label, start, ids_EK, limits_EK, "a row of its partition")
+        self._check(side.label, row_E, ids_EK, limits_EK, "a row of its partition")
         return GivenCandidates(ids_EK, partitions_EK)
 
-    def _check(self, name: str, start: int, values_EK: np.ndarray, limits_EK: np.ndarray, what: str) -> None:
+    def _check(self, name: str, row_E: np.ndarray, values_EK: np.ndarray, limits_EK: np.ndarray, what: str) -> None:
         wrong_EK = (values_EK < 0) | (values_EK >= limits_EK)
         if wrong_EK.any():
             row, column = (int(index[0]) for index in np.nonzero(wrong_EK))
             raise DataError(
-                f"{self.path}: dataset {name}: row {start + row}, column {column}: expected {what}, 0 to"
+                f"{self.path}: dataset {name}: row {int(row_E[row])}, column {column}: expected {what}, 0 to"
                 f" {int(limits_EK[row, column]) - 1}, found {int(values_EK[row, column])};"
                 " are the candidates those of this graph?"
             )

@@ -13,7 +13,6 @@ import torch
 from attrs import frozen
 
 from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.inputs.edges import EvaluatedRows
 from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.rank import rank_metrics
@@ -43,6 +42,7 @@ class BucketTools:
     frequencies: KeyFrequencies | None  # None where entities have no numbers: featurized types
     known: KnownOfBuckets | None  # None: nothing is filtered
     files: PerEdgeFiles
+    by_chunk: bool  # the units of a sample are chunks
 
 
 def do_units(bench: Bench, record: Record, tools: BucketTools) -> int:
@@ -51,6 +51,8 @@ def do_units(bench: Bench, record: Record, tools: BucketTools) -> int:
     partitions = PartitionHolder(bench.inputs, bench.global_embeddings, bench.device)
     units = share_of_worker(work.protocol.units, team.rank_in_team, team.size)
     for number, unit in enumerate(units):
+        if not bench.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop):
+            continue  # the sample drew none of its edges
         begun = time.perf_counter()
         headline = _do_unit(bench, record, tools, partitions, unit)
         edges_done = team.add("edges", unit.num_edges)
@@ -77,7 +79,10 @@ def _do_unit(
         rows_Q = result.rows_Q.numpy()
         sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
-        record.sample.add(key, unit.start + rows_Q, record.headline_counts(result))
+        if bench.evaluated.sample is not None and numbered is not None:
+            sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
+            codes_Q = bench.numberer.key_codes(side, KnownBlock(*numbered.columns(rows_Q)))
+            record.sample.add(side, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
 
 
@@ -85,11 +90,17 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Kno
     """Decide which edges of a unit are evaluated, and who does not compete."""
     if numbered is None:
         return Competition()
-    evaluated = EvaluatedRows(bench.inputs.restrictions)
-    rows_E = None if evaluated.keeps_all else torch.from_numpy(evaluated.positions(numbered))
+    rows_E, chunks = None, None
+    if bench.evaluated.sample is not None and tools.by_chunk:
+        # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
+        rows_E = torch.from_numpy(bench.evaluated.kept(numbered))
+        chunks = bench.evaluated.sample[unit.path_index, unit.bucket].chunks[unit.start]
+    elif not bench.evaluated.keeps_all:
+        rows_E = torch.from_numpy(bench.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
     numbering = bench.numberer.numbering
     return Competition(
         rows_E=rows_E,
+        chunks=chunks,
         known=None if tools.known is None else tools.known.of_unit(unit.bucket, numbered),
         sets=None if tools.sets.unconstrained else tools.sets,
         first_number=lambda entity_type, side: numbering.offset(

@@ -19,6 +19,7 @@ from pbgeval.passes.tally import SideResult
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.pool import ScorePool, order_image
+from pbgeval.worker.best import merge_best, write_best
 from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
@@ -52,6 +53,7 @@ def finish(
     """Add counts over all workers, and record a part of the edges; every worker takes part."""
     for one in contestants:
         bench.team.sum_(one.state.counts_6Q)
+    merge_best(bench, contestants)
     block = KnownBlock(edges.lhs_E, edges.rel_E, edges.rhs_E)
     for side in bench.settings.sides:
         of_side = [one for one in contestants if one.state.hidden is side]
@@ -64,10 +66,18 @@ def finish(
             result = _result(bench, table, start, stop)
             ranked = rows[result.rows_Q.numpy()]
             of_ranked = KnownBlock(*block.columns(ranked))
-            groups = dimensions.of(side, of_ranked, frequency.of(of_ranked.rel_n, of_ranked.entity(side.other)))
+            frequency_Q = None  # of a sample that may still grow: counted at the end
+            if bench.evaluated.sample is None:
+                frequency_Q = frequency.of(of_ranked.rel_n, of_ranked.entity(side.other))
+            groups = dimensions.of(side, of_ranked, frequency_Q)
             record.add(key, result, groups)
-            files.write_counts(key, edges.row_E[ranked], result.counts)
-            record.sample.add(key, edges.row_E[ranked], record.headline_counts(result))
+            if files.ranks:
+                files.write_counts(key, edges.row_E[ranked], result.counts)
+            write_best(edges, of_side, key, start, stop, files)
+            if bench.evaluated.sample is not None:
+                sampled = bench.evaluated.sample[key.path_index, key.bucket]
+                codes_Q = bench.numberer.key_codes(side, of_ranked)
+                record.sample.add(side, sampled, edges.row_E[ranked], codes_Q, record.headline_counts(result))
 
 
 def _side_table(edges: QueryEdges, contestants: list[Contestants], outside_E: np.ndarray) -> _SideTable:

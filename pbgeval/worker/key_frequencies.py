@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import define, field
 
-from pbgeval.inputs.edges import EvaluatedRows, numbered_blocks
 from pbgeval.known.frequency import KeyFrequency
 from pbgeval.known.keys import KnownBlock
 from pbgeval.notation import Bucket, Side
@@ -82,18 +81,17 @@ def _edges_of_slot(bench: Bench, hidden: Side, slot: int) -> Iterator[KnownBlock
     """Read the evaluated edges whose known entity is in a slot."""
     entity_type, partition = bench.numberer.numbering.slots[slot]
     low, high = bench.numberer.numbering.range_of_slot(slot)
-    evaluated = EvaluatedRows(bench.inputs.restrictions)
-    for buckets in bench.inputs.buckets:
+    for path_index, buckets in enumerate(bench.inputs.buckets):
         for bucket, file in sorted(buckets.items()):
             if bench.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
                 continue
-            starts = range(0, file.num_edges, ROWS_AT_A_TIME)
-            parts = [(file, at, min(at + ROWS_AT_A_TIME, file.num_edges)) for at in starts]
-            for block in numbered_blocks(bench.numberer, parts):
+            for start in range(0, file.num_edges, ROWS_AT_A_TIME):
+                stop = min(start + ROWS_AT_A_TIME, file.num_edges)
+                block = bench.numberer.numbered(file, file.read(start, stop))
                 known_n = block.entity(hidden.other)
                 inside = (known_n >= low) & (known_n < high)
-                if not evaluated.keeps_all:
+                if not bench.evaluated.keeps_all:
                     kept = np.zeros(block.num_edges, bool)
-                    kept[evaluated.positions(block)] = True
+                    kept[bench.evaluated.positions(block, path_index, bucket, start)] = True
                     inside &= kept
                 yield block if inside.all() else KnownBlock(*block.columns(np.flatnonzero(inside)))

@@ -1,13 +1,19 @@
-"""Counts of queries -> the files that hold them edge by edge (`save_ranks`)."""
+"""Counts and best candidates of queries -> the files that hold them edge by edge (`save_ranks`, `save_topk`)."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from attrs import frozen
 
+from pbgeval.inputs.relation_names import relation_labels
+from pbgeval.notation import Bucket
 from pbgeval.ranking import QueryCounts
 from pbgeval.stats.groups import GroupKey
+from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.ranks import RanksFile, create_ranks_file, open_ranks_file
+from pbgeval.storage.topk import TopK, TopKFile, Vocabulary, create_topk_file, open_topk_file, write_topk_table
 from pbgeval.worker.work import Bench, in_step
 
 
@@ -15,7 +21,8 @@ from pbgeval.worker.work import Bench, in_step
 class PerEdgeFiles:
     """The per-edge files of a run that this worker writes to."""
 
-    ranks: dict[tuple[int, tuple[int, int]], RanksFile]  # by edge path and bucket; empty: not asked for
+    ranks: dict[tuple[int, Bucket], RanksFile]  # by edge path and bucket; empty: not asked for
+    topk: dict[tuple[int, Bucket], TopKFile]  # likewise
 
     def write_counts(self, key: GroupKey, row_Q: np.ndarray, counts: QueryCounts) -> None:
         """Write the counts of some queries of a bucket, in any order of rows.
@@ -38,25 +45,55 @@ class PerEdgeFiles:
         }
         file.write(key.side, row_Q[order], {name: values.numpy()[order] for name, values in columns.items()})
 
+    def write_best(self, key: GroupKey, row_Q: np.ndarray, best: TopK) -> None:
+        """Write the best candidates of some queries of a bucket, rows ascending.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        if len(row_Q):
+            self.topk[key.path_index, key.bucket].write(key.side, row_Q, best)
+
     def close(self) -> None:
         """Wait until everything is on the disk."""
-        for file in self.ranks.values():
-            file.sync()
+        for ranks in self.ranks.values():
+            ranks.sync()
+        for topk in self.topk.values():
+            topk.sync()
+
+    def write_tables(self, bench: Bench) -> None:
+        """Write the best candidates as tables with names, a part of the files on each worker."""
+        files = sorted(self.topk.items())
+        if not files:
+            return
+        config, inputs = bench.inputs.config, bench.inputs
+        sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
+        vocabulary = Vocabulary(
+            EntityLabels(Path(config.entity_path), sizes),
+            relation_labels(config, inputs.num_relations),
+            [(relation.lhs, relation.rhs) for relation in config.relations],
+            {name: config.entities[name].num_partitions for name in config.used_entity_types},
+        )
+        for (path_index, bucket), file in files[bench.team.rank_in_team :: bench.team.size]:
+            write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)
 
 
 def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
     """Make the files that the config asks for, and open them on every worker; every worker takes part."""
-    if not bench.inputs.config.save_ranks:
-        return PerEdgeFiles({})
-    folder, digest = bench.work.output, bench.work.digest
+    config, folder, digest = bench.inputs.config, bench.work.output, bench.work.digest
+    sides, k = bench.settings.sides, config.save_topk
     buckets = [(path_index, file) for path_index, files in enumerate(bench.inputs.buckets) for file in files.values()]
 
     def create() -> None:
-        if bench.team.rank_in_team == 0:
-            for path_index, file in buckets:
-                create_ranks_file(folder, path_index, file.bucket, file.num_edges, bench.settings.sides, digest)
+        for path_index, file in buckets if bench.team.rank_in_team == 0 else ():
+            if config.save_ranks:
+                create_ranks_file(folder, path_index, file.bucket, file.num_edges, sides, digest)
+            if k is not None:
+                create_topk_file(folder, path_index, file.bucket, file.num_edges, sides, k, digest)
 
     in_step(bench.team, create)
+    places = [(path_index, file.bucket) for path_index, file in buckets]
     return PerEdgeFiles(
-        {(path_index, file.bucket): open_ranks_file(folder, path_index, file.bucket) for path_index, file in buckets}
+        {place: open_ranks_file(folder, *place) for place in places} if config.save_ranks else {},
+        {place: open_topk_file(folder, *place) for place in places} if k is not None else {},
     )

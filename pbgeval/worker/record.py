@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from attrs import define, field
 from torch import Tensor
 
 from pbgeval.distributed.team import Team
+from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.metrics.intervals import SampledQueries
+from pbgeval.notation import Side
 from pbgeval.passes.tally import SideResult
 from pbgeval.ranking import RankCounts
-from pbgeval.stats.grouped import GroupedStats
+from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.pool import ScorePool
@@ -21,18 +25,50 @@ from pbgeval.stats.rank_stats import RankStats
 
 @define
 class SampleTable:
-    """Counts query by query, where edges are sampled: intervals need them."""
+    """Counts query by query, where edges are sampled: intervals and the frequency of keys need them."""
 
-    is_wanted: bool = False
-    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, columns)
+    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, 6)
 
-    def add(self, key: GroupKey, row_Q: np.ndarray, counts: RankCounts) -> None:
-        """Add some queries of a bucket, by the rows of their edges."""
-        if not self.is_wanted:
-            return
-        place = np.array([key.path_index, key.bucket.lhs, key.bucket.rhs, key.side.value], np.int64)
-        columns = [row_Q, counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
-        self._rows.append(np.column_stack([np.tile(place, (len(row_Q), 1)), *columns]))
+    def add(
+        self, hidden: Side, sampled: RowsOfBucket, row_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts
+    ) -> None:
+        """Add some queries of a bucket.
+
+        Args:
+            hidden: their side.
+            sampled: the rows that are evaluated, with their clusters.
+            row_Q: row of each query's edge.
+            code_Q: a number for each query's key.
+            counts: of the headline's figures.
+        """
+        cluster_Q = sampled.cluster_E[np.searchsorted(sampled.row_E, row_Q)]
+        columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
+        side_Q = np.full(len(row_Q), hidden.value)
+        self._rows.append(np.column_stack([side_Q, cluster_Q, code_Q, *columns]))
+
+    def gather(self, team: Team) -> None:
+        """Move what all workers have added to worker 0."""
+        own = np.concatenate([np.empty((0, 6), np.int64), *self._rows])
+        parts = team.gather(torch.from_numpy(own.reshape(-1)))
+        self._rows = [part.numpy().reshape(-1, 6) for part in parts]
+
+    def queries(self) -> SampledQueries:
+        """Return the queries, on worker 0."""
+        side_Q, cluster_Q, _, better_Q, tied_Q, competing_Q = self._columns()
+        return SampledQueries(RankCounts(better_Q, tied_Q, competing_Q), side_Q == Side.RHS.value, cluster_Q)
+
+    def add_key_frequencies(self, grouped: GroupedStats) -> None:
+        """Group the queries by how many queries of the sample share their key."""
+        side_Q, _, code_Q, better_Q, tied_Q, competing_Q = self._columns()
+        counts = RankCounts(better_Q, tied_Q, competing_Q)
+        for side in Side:
+            of_side = side_Q == side.value
+            _, key_Q, frequency_K = torch.unique(code_Q[of_side], return_inverse=True, return_counts=True)
+            grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], counts.of(of_side))
+
+    def _columns(self) -> tuple[Tensor, ...]:
+        table = np.concatenate([np.empty((0, 6), np.int64), *self._rows])
+        return torch.from_numpy(np.ascontiguousarray(table.T)).unbind(0)
 
 
 @define

@@ -9,30 +9,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError
 from pbgeval.files import ScratchFolder
-from pbgeval.inputs.edges import EdgeNumberer
+from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRECISIONS, read_relations
-from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.output import SCRATCH
 from pbgeval.report.report import Report
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.version import __version__
-from pbgeval.worker.bucket_known import KnownOfBuckets
-from pbgeval.worker.buckets import BucketTools, do_units
-from pbgeval.worker.dimensions import group_classes, query_dimensions
-from pbgeval.worker.key_frequencies import count_keys
-from pbgeval.worker.known import candidate_sets
-from pbgeval.worker.per_edge import open_per_edge_files
 from pbgeval.worker.record import Record
-from pbgeval.worker.sweep import do_sweep
+from pbgeval.worker.rounds import do_rounds
 from pbgeval.worker.work import Bench, Found, Outcome, Work, in_step
 
 
@@ -50,7 +42,7 @@ def do_work(work: Work, team: Team) -> Outcome:
         bench, kernels, num_threads = in_step(team, lambda: _set_up(work, team))
         record = Record.empty(work.protocol)
         work.observer.started(work.inputs.num_edges, team.rank_in_team)
-        found = do_sweep(bench, record) if work.protocol.sweeps else _do_buckets(bench, record)
+        found = do_rounds(bench, record)
         record.sum_over(team)
     except EvalError as error:
         return Outcome(error.faults)
@@ -60,7 +52,7 @@ def do_work(work: Work, team: Team) -> Outcome:
     facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
     if team.rank_in_team != 0:
         return Outcome()
-    return Outcome(report=_report(work, record, found.classes, facts_of_workers))
+    return Outcome(report=_report(work, record, found, facts_of_workers))
 
 
 def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
@@ -78,23 +70,9 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
         scratch=ScratchFolder(work.output / SCRATCH, team.rank_in_team),
+        evaluated=EvaluatedRows(inputs.restrictions),
     )
     return bench, kernels, num_threads
-
-
-def _do_buckets(bench: Bench, record: Record) -> Found:
-    """Rank all evaluated edges bucket by bucket."""
-    featurized = bench.inputs.featurized
-    tools = BucketTools(
-        sets=candidate_sets(bench, np.arange(bench.inputs.num_relations)),
-        dimensions=query_dimensions(bench, np.arange(bench.numberer.numbering.num_entities)),
-        frequencies=None if featurized else count_keys(bench),
-        known=KnownOfBuckets(bench) if bench.work.protocol.filtered else None,
-        files=open_per_edge_files(bench),
-    )
-    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools))
-    in_step(bench.team, tools.files.close)
-    return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
 
 
 def _facts(kernels: KernelReport, num_threads: int, num_loads: int, device: torch.device) -> dict[str, Any]:
@@ -109,7 +87,7 @@ def _facts(kernels: KernelReport, num_threads: int, num_loads: int, device: torc
     }
 
 
-def _report(work: Work, record: Record, classes: GroupClasses, facts_of_workers: list[dict[str, Any]]) -> Report:
+def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dict[str, Any]]) -> Report:
     config, protocol = work.inputs.config, work.protocol
     alike = len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
     if not alike:
@@ -118,16 +96,20 @@ def _report(work: Work, record: Record, classes: GroupClasses, facts_of_workers:
         )
     if not all(facts["self_check_passed"] for facts in facts_of_workers):
         work.observer.warn("the kernel self-check failed: one thread and one block shape are used, which is slow")
+    all_edges = found.estimate is None or found.estimate.is_population
     evaluated = Evaluated(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
-        auc_sample=AucSample(all_true=protocol.auc.true_rate >= 1, all_competing=protocol.auc.exact),
+        auc_sample=AucSample(
+            all_true=all_edges and protocol.auc.true_rate >= 1, all_competing=all_edges and protocol.auc.exact
+        ),
         with_loss=config.compute_loss,
         headline=config.headline,
         with_macro=not work.inputs.featurized,
         breakdowns=config.breakdowns,
-        classes=classes,
+        classes=found.classes,
+        estimate=found.estimate,
     )
     run = {
         "version": __version__,

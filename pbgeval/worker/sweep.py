@@ -20,7 +20,6 @@ from attrs import define, field
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distributed.resources import resident_bytes
-from pbgeval.inputs.edges import EvaluatedRows
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.known.keys import QueryKeys
@@ -30,6 +29,7 @@ from pbgeval.passes.cells import ScoreCollector
 from pbgeval.passes.query_edges import ContestQueries, EdgeSegment, QueryEdges, contest_queries
 from pbgeval.passes.settings import EdgeOrigin
 from pbgeval.passes.sweep_auc import SampledCells, sample_cells
+from pbgeval.passes.sweep_given import rank_given, score_cells
 from pbgeval.passes.sweep_pass import (
     EntityVectors,
     GatheredEntities,
@@ -47,8 +47,9 @@ from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.storage.rows import MemoryRows, ScratchRows
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import finish
+from pbgeval.worker.given import GivenCells, read_given
 from pbgeval.worker.known import candidate_sets, join_all
-from pbgeval.worker.per_edge import open_per_edge_files
+from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.work import Bench, Found, in_step
 
@@ -62,11 +63,12 @@ class Contestants:
     state: SweepState
     keys: np.ndarray  # int64: index of each of its keys among those of its side
     sample: SampledCells | None
+    given: GivenCells | None = None  # what lists name, where candidates are given
     collector: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
 
 
-def do_sweep(bench: Bench, record: Record) -> Found:
+def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
     edges = in_step(bench.team, lambda: read_query_edges(bench))
     sets = candidate_sets(bench, np.unique(edges.rel_E))
@@ -89,15 +91,13 @@ def do_sweep(bench: Bench, record: Record) -> Found:
     _prepare(bench, edges, contestants, entities, vectors)
     num_ranges = _rank(bench, edges, contestants, sets, vectors, pairs, plan)
     touched = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    dimensions, files = query_dimensions(bench, touched), open_per_edge_files(bench)
+    dimensions = query_dimensions(bench, touched)
     finish(bench, record, edges, contestants, sets, dimensions, files)
-    in_step(bench.team, files.close)
     return Found(num_ranges, in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
 
 
 def read_query_edges(bench: Bench) -> QueryEdges:
     """Read all evaluated edges, by edge path, bucket and row."""
-    evaluated = EvaluatedRows(bench.inputs.restrictions)
     segments: list[EdgeSegment] = []
     columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(4)]
     num_edges = 0
@@ -106,8 +106,10 @@ def read_query_edges(bench: Bench) -> QueryEdges:
             first = num_edges
             for start in range(0, file.num_edges, ROWS_READ_AT_A_TIME):
                 stop = min(start + ROWS_READ_AT_A_TIME, file.num_edges)
+                if not bench.evaluated.any_between(path_index, bucket, start, stop):
+                    continue
                 block = bench.numberer.numbered(file, file.read(start, stop))
-                kept = evaluated.positions(block)
+                kept = bench.evaluated.positions(block, path_index, bucket, start)
                 for column, values in zip(columns, (start + kept, *block.columns(kept)), strict=True):
                     column.append(values)
                 num_edges += len(kept)
@@ -151,12 +153,14 @@ def _contestants(
     )
     codes = queries.rel_K * edges.numbering.num_entities + queries.known_K
     topk = bench.inputs.config.save_topk
-    return Contestants(
-        state,
-        np.searchsorted(keys.codes_K, codes),
-        sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed),
-        top=TopCandidates(queries.num_keys, topk) if topk is not None else None,
-    )
+    given = None
+    if bench.inputs.candidate_files:
+        ranges = _ranges(bench, plan)
+        given, sample = in_step(bench.team, lambda: read_given(bench, edges, queries, number, ranges, plan.pairs_bytes))
+    else:
+        sample = sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed)
+    top = TopCandidates(queries.num_keys, topk) if topk is not None else None
+    return Contestants(state, np.searchsorted(keys.codes_K, codes), sample, given, top=top)
 
 
 def _rows(bench: Bench, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
@@ -253,9 +257,16 @@ def _rank(
                 for one in taking_part:
                     known = _known_in_range(one, of_slots, part, edges) if of_slots is not None else None
                     cells = one.sample.cells if one.sample is not None else None
-                    sinks = RangeSinks(cells, one.collector, one.top)
                     first_number = edges.numbering.range_of_slot(part.slot)[0] + part.start
-                    rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, sinks)
+                    if one.given is None:
+                        sinks = RangeSinks(cells, one.collector, one.top)
+                        rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, sinks)
+                        continue
+                    named = one.given.within(part)
+                    collector = one.collector if cells is None else None
+                    rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
+                    if cells is not None:
+                        score_cells(one.state, table, first_number, vectors.dtype, cells, known, one.collector)
             done += part.num_rows
             bench.work.observer.candidates_done(done, total)
 

@@ -13,12 +13,13 @@ from torch import Tensor
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError
 from pbgeval.files import ScratchFolder
-from pbgeval.inputs.edges import EdgeNumberer
+from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.passes.settings import PassSettings, Relation
 from pbgeval.progress import Observer
+from pbgeval.report.document import Estimate
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import Report
 
@@ -63,6 +64,7 @@ class Bench:
     settings: PassSettings
     numberer: EdgeNumberer
     scratch: ScratchFolder  # shared by all workers of the run
+    evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
 
     @property
     def inputs(self) -> Inputs:
@@ -75,6 +77,7 @@ class Found:
 
     num_loads: int  # partitions, or ranges of candidates, that it read
     classes: GroupClasses
+    estimate: Estimate | None = None  # of worker 0, where edges are sampled
 
 
 def in_step(team: Team, action: Callable[[], T]) -> T:

@@ -49,8 +49,8 @@ def types(*of_edges: int) -> np.ndarray:
 
 def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path) -> None:
     file = opened(tmp_path, *Side, head=[[0, 1], [2, 3], [3, 3]], tail=[[8], [4], [0]])
-    heads = file.read(Side.LHS, 0, 3, types(0, 0, 0), SIZES)
-    tails = file.read(Side.RHS, 1, 3, types(0, 0), SIZES)
+    heads = file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)
+    tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
 
     assert {Side.LHS: 2, Side.RHS: 1} == file.num_candidates
     assert [[0, 1], [2, 3], [3, 3]] == heads.ids_EK.tolist()
@@ -62,11 +62,11 @@ def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path
 
 def test_a_partition_may_be_given_and_a_type_with_one_has_no_other(tmp_path: Path) -> None:
     file = opened(tmp_path, Side.RHS, tail=[[8, 3], [4, 4], [0, 0]], tail_partition=[[1, 0], [1, 7], [0, 1]])
-    tails = file.read(Side.RHS, 0, 3, types(0, 1, 0), SIZES)
+    tails = file.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)
 
     assert [[1, 0], [0, 0], [0, 1]] == tails.partitions_EK.tolist()
     plain = opened(tmp_path, Side.RHS, tail=[[3, 3], [4, 4], [0, 0]])
-    assert [[1, 1], [0, 0], [1, 1]] == plain.read(Side.RHS, 0, 3, types(0, 1, 0), SIZES).partitions_EK.tolist()
+    assert [[1, 1], [0, 0], [1, 1]] == plain.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES).partitions_EK.tolist()
 
 
 @settings(max_examples=15)
@@ -84,7 +84,7 @@ def test_a_range_of_rows_is_that_of_the_whole(
     (files,) = find_candidate_files(folder / "given", [edges_of(folder / "edges", num_edges)], [Side.LHS])
     start, stop = sorted((data.draw(st.integers(0, num_edges)), data.draw(st.integers(0, num_edges))))
 
-    part = files[BUCKET].read(Side.LHS, start, stop, np.zeros(stop - start, np.int64), SIZES)
+    part = files[BUCKET].read(Side.LHS, np.arange(start, stop), np.zeros(stop - start, np.int64), SIZES)
     assert values[start:stop].tolist() == part.ids_EK.tolist()
 
 
@@ -117,11 +117,11 @@ def test_an_entity_that_is_not_there_is_named_with_its_row_and_column(
 ) -> None:
     file = opened(tmp_path, Side.LHS, **datasets)
     with pytest.raises(DataError) as info:
-        file.read(Side.LHS, 0, 3, types(*of_edges), SIZES)
+        file.read(Side.LHS, np.arange(0, 3), types(*of_edges), SIZES)
 
     assert (f"{file.path}: dataset {fault}; are the candidates those of this graph?",) == info.value.faults
     with pytest.raises(DataError, match=r"row [12], column"):  # named by the row of the file
-        file.read(Side.LHS, 1, 3, types(*of_edges[1:]), SIZES)
+        file.read(Side.LHS, np.arange(1, 3), types(*of_edges[1:]), SIZES)
 
 
 WRONG_HEADERS = {
@@ -196,4 +196,4 @@ def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
     file = opened(tmp_path, Side.LHS, head=[[0]] * 3)
     write(tmp_path / "given", head=[[0]] * 4)
     with pytest.raises(StorageError, match=r"as at the start, found \(4, 1\); it changed during the run"):
-        file.read(Side.LHS, 0, 3, types(0, 0, 0), SIZES)
+        file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)

@@ -1,0 +1,122 @@
+"""A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
+
+A list may name an entity again: it counts as often as it is listed. The true entity always competes; where a list names
+it, it is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.query_edges import QueryEdges
+from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
+from pbgeval.passes.sweep_rank import KnownAnswers
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.twins import row_hashes
+
+CELLS_AT_A_TIME = 1 << 12  # scored together; changes no number
+
+
+def rank_given(
+    state: SweepState,
+    edges: QueryEdges,
+    table: EntityTable,
+    first_number: int,
+    dtype: torch.dtype,
+    cells: CellSample,
+    known: KnownAnswers | None,
+    collector: ScoreCollector | None,
+) -> None:
+    """Count a contest's queries against those of a range of candidates that their lists name.
+
+    Args:
+        state: the contest, prepared; its counts grow.
+        edges: all edges, for errors.
+        table: the range's rows, checked.
+        first_number: the number of the table's first row.
+        dtype: of products and comparisons.
+        cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
+        known: the known answers in this range; None if nothing is filtered.
+        collector: where the scores go that the pooled AUC compares; None: nowhere.
+
+    Raises:
+        DataError: a candidate without a direction under cos, or a score that is not a number.
+    """
+    device = table.device
+    for block in state.queries.blocks:
+        query, number = cells.of_queries(block.first, block.stop)
+        if not query.size:
+            continue
+        prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(device)
+        true = state.true(block.first, block.stop, device)
+        for at in range(0, query.size, CELLS_AT_A_TIME):
+            of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
+            x_PD = table.rows(torch.from_numpy(numbers - first_number), dtype)
+            candidates_PD = prepared_candidates(state, edges, x_PD, numbers)
+            key = state.queries.key_Q[of_cell]
+            row = torch.from_numpy(key - block.first_key).to(device)
+            scores = state.comparator.paired_scores(prepared_KD[row], candidates_PD)
+            if bool(torch.isnan(scores).any()):
+                bad = int(torch.isnan(scores).nonzero()[0])
+                raise nan_score(state, edges, int(of_cell[bad]), int(numbers[bad]))
+            local = torch.from_numpy(of_cell - block.first).to(device)
+            twin = (row_hashes(candidates_PD) == true.hash_Q[local]) & (scores == true.kernel_Q[local])
+            better = (scores > true.score_Q[local]) & ~twin
+            tied = (scores == true.score_Q[local]) | twin
+            is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
+            every = torch.ones_like(better)
+            parts = [
+                _counts(local, better, tied, counted, block.stop - block.first)
+                for counted in (every, torch.from_numpy(is_known).to(device))
+            ]
+            state.add(block.first, block.stop, QueryCounts(parts[0], parts[1]))
+            if collector is not None:
+                collector.add(of_cell, scores, None if known is None else is_known)
+
+
+def _counts(
+    query: torch.Tensor, better: torch.Tensor, tied: torch.Tensor, counted: torch.Tensor, num_queries: int
+) -> RankCounts:
+    return RankCounts(
+        torch.bincount(query[better & counted], minlength=num_queries),
+        torch.bincount(query[tied & counted], minlength=num_queries),
+        torch.bincount(query[counted], minlength=num_queries),
+    )
+
+
+def score_cells(
+    state: SweepState,
+    table: EntityTable,
+    first_number: int,
+    dtype: torch.dtype,
+    sample: CellSample,
+    known: KnownAnswers | None,
+    collector: ScoreCollector,
+) -> None:
+    """Score those of the cells that the pooled AUC samples whose candidates are in a range.
+
+    Args:
+        state: the contest, prepared.
+        table: the range's rows.
+        first_number: the number of the table's first row.
+        dtype: of products.
+        sample: (query, number), arranged by candidate, no true entity among them.
+        known: the known answers in this range; None if nothing is filtered.
+        collector: where the scores go.
+    """
+    cells = sample.within(np.arange(first_number, first_number + table.num_rows))
+    for block in state.queries.blocks:
+        query, number = cells.of_queries(block.first, block.stop)
+        for at in range(0, query.size, CELLS_AT_A_TIME):
+            of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
+            prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
+            key = state.queries.key_Q[of_cell]
+            row = torch.from_numpy(key - block.first_key).to(table.device)
+            candidates_PD = state.queries.contest.candidates(
+                table.rows(torch.from_numpy(numbers - first_number), dtype)
+            )
+            scores = state.comparator.paired_scores(prepared_KD[row], candidates_PD)
+            collector.add(of_cell, scores, None if known is None else known.are_known(key, numbers))
