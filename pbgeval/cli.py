@@ -82,13 +82,14 @@ def run(
 def _print_result(report: Report) -> None:
     from rich.console import Console
 
+    from pbgeval.report.output import files_of
     from pbgeval.report.table import print_table
 
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return
     try:
         print_table(report, Console())
-        print(f"{report.path}: metrics.json, buckets.csv, rank_histogram.csv", flush=True)
+        print(f"{report.path}: {', '.join(files_of(report))}", flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:

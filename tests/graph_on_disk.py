@@ -19,6 +19,8 @@ def write_graph(
     folder: Path,
     *,
     more_edge_paths: Sequence[Mapping[Bucket, list[Edge]]] = (),
+    filter_edges: Sequence[Mapping[Bucket, list[Edge]]] = (),
+    train_edges: Sequence[Mapping[Bucket, list[Edge]]] = (),
     weights: Mapping[Bucket, list[float]] | None = None,
     **settings: Any,
 ) -> EvalConfig:
@@ -28,6 +30,8 @@ def write_graph(
         graph: what is written.
         folder: where.
         more_edge_paths: edges beside those of the graph, each an edge path of its own.
+        filter_edges: known edges, each a path of `filter_paths`.
+        train_edges: known edges, each a path of `train_paths`.
         weights: of the graph's own edges.
         settings: keys of the config beside those that the graph decides.
     """
@@ -38,6 +42,11 @@ def write_graph(
     for index, buckets in enumerate((graph.buckets, *more_edge_paths)):
         edge_paths.append(str(folder / f"edges{index}"))
         _write_edges(Path(edge_paths[-1]), buckets, (weights or {}) if index == 0 else {})
+    known_paths: dict[str, list[str]] = {}
+    for key, paths in (("filter_paths", filter_edges), ("train_paths", train_edges)):
+        known_paths[key] = [str(folder / f"{key}{index}") for index in range(len(paths))]
+        for path, buckets in zip(known_paths[key], paths, strict=True):
+            _write_edges(Path(path), buckets, {})
     _write_checkpoint(graph, folder / "checkpoint")
     schemas = graph.relations[:1] if graph.dynamic else graph.relations
     return EvalConfig(
@@ -55,6 +64,8 @@ def write_graph(
         ],
         entity_path=str(folder / "entity"),
         edge_paths=edge_paths,
+        filter_paths=known_paths["filter_paths"],
+        train_paths=known_paths["train_paths"],
         checkpoint_path=str(folder / "checkpoint"),
         dynamic_relations=graph.dynamic,
         dimension=graph.dimension,

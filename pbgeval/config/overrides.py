@@ -112,8 +112,10 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
 
 def _read(text: str, type_: object) -> object:
     """Read a value by its type; text that cannot be read is returned as it is."""
-    if type_ != (required := _without_none(type_)) and text.strip().lower() in _NONE:
-        return None
+    required = _without_none(type_)
+    if type_ != required and text.strip().lower() in _NONE:
+        # An empty list is no unset key: a restriction to nothing must not pass as none at all.
+        return [] if typing.get_origin(required) is list and not text.strip() else None
     if typing.get_origin(required) is list:
         element = typing.get_args(required)[0]
         return [_read(item, element) for item in text.split(",")] if text else []

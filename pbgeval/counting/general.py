@@ -6,7 +6,8 @@ counts of a block are exact in float32 up to 2^24 candidates, and reducing boole
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from attrs import define, field
@@ -19,9 +20,20 @@ MOST_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
 
 @define
 class BlockCounter:
-    """Counts blocks of scores; keeps one comparison buffer for all of them."""
+    """Counts blocks of scores; keeps the same buffers for all of them."""
 
-    _buffer: Tensor | None = field(default=None, init=False)
+    _compared: Tensor | None = field(default=None, init=False)
+    _expanded: Tensor | None = field(default=None, init=False)
+
+    def expand(self, scores_KC: Tensor, row_Q: Tensor) -> Tensor:
+        """Return each query's row of scores (Q, C); valid until the next call.
+
+        Args:
+            scores_KC: the scores of some keys.
+            row_Q: row of each query's key.
+        """
+        self._expanded, expanded_QC = _view(self._expanded, (row_Q.numel(), scores_KC.shape[1]), scores_KC)
+        return torch.index_select(scores_KC, 0, row_Q, out=expanded_QC)
 
     def count(
         self,
@@ -59,9 +71,15 @@ class BlockCounter:
         return RankCounts(better_Q, tied_Q, competing_Q)
 
     def _count(self, compare: Callable[..., Tensor], scores_QC: Tensor, true_Q: Tensor) -> Tensor:
-        needed = scores_QC.numel()
-        if self._buffer is None or self._buffer.numel() < needed or self._buffer.device != scores_QC.device:
-            self._buffer = torch.empty(needed, device=scores_QC.device)
-        buffer_QC = self._buffer[:needed].view(scores_QC.shape)
-        compare(scores_QC, true_Q.unsqueeze(1), out=buffer_QC)
-        return buffer_QC.sum(1).long()
+        like = torch.empty(0, device=scores_QC.device)  # float32, whatever the scores are
+        self._compared, compared_QC = _view(self._compared, scores_QC.shape, like)
+        compare(scores_QC, true_Q.unsqueeze(1), out=compared_QC)
+        return compared_QC.sum(1).long()
+
+
+def _view(buffer: Tensor | None, shape: Sequence[int], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a buffer that is large enough, if possible the same, and a view of it with a shape."""
+    needed = math.prod(shape)
+    if buffer is None or buffer.numel() < needed or (buffer.device, buffer.dtype) != (like.device, like.dtype):
+        buffer = torch.empty(needed, dtype=like.dtype, device=like.device)
+    return buffer, buffer[:needed].view(shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -11,6 +13,7 @@ from attrs import evolve, field, frozen
 from pbgeval.config import EvalConfig
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.inputs.model import read_relations
+from pbgeval.inputs.relation_names import relation_groups
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
@@ -176,6 +179,7 @@ def data_digests(inputs: Inputs) -> dict[str, object]:
     known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
     return {
         "restrictions": inputs.restrictions.digest,
+        "relation_groups": _digest_of_groups(inputs),
         "candidates": [
             {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
             for files in inputs.candidate_files
@@ -195,3 +199,12 @@ def data_digests(inputs: Inputs) -> dict[str, object]:
 
 def _fingerprints(files: dict[Bucket, BucketFile]) -> dict[str, str]:
     return {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
+
+
+def _digest_of_groups(inputs: Inputs) -> str | None:
+    """Return a digest of the groups of relations by which a breakdown is made, None if none is."""
+    if "groups" not in inputs.config.breakdowns:
+        return None
+    groups = relation_groups(inputs.config, inputs.num_relations)
+    canonical = json.dumps({name: ids.tolist() for name, ids in groups.items()}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -20,6 +20,7 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
+MOST_SAMPLED_EDGES_WITH_KEYS = 1 << 23
 AUC_EDGES_OF_ROUNDS = 1 << 16  # evaluated edges that the sample of the AUC is laid out for where rounds decide
 
 
@@ -48,6 +49,7 @@ class Protocol:
     sweeps: bool  # all entities compete: two sweeps over the partitions
     filtered: bool  # known edges are read
     counts_training: bool  # a breakdown needs `train_paths`
+    counts_keys: bool  # how often each query key occurs, for macro averages
 
     def settings(self, config: EvalConfig, num_relations: int, relations: tuple[Relation, ...]) -> PassSettings:
         """Return the settings of the passes, once the model has been read."""
@@ -89,7 +91,17 @@ def make_protocol(inputs: Inputs) -> Protocol:
         sweeps=sweeps,
         filtered=config.filtered,
         counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns)),
+        counts_keys=counts_keys(inputs),
     )
+
+
+def counts_keys(inputs: Inputs) -> bool:
+    """Tell whether query keys are counted: not where entities have no numbers, and not for very many sampled queries.
+
+    Counting takes some 16 bytes for each edge of a partition and a tenth of the time of sampled candidates.
+    """
+    many = CandidatePolicy.SAMPLED.value in inputs.candidates and inputs.num_edges > MOST_SAMPLED_EDGES_WITH_KEYS
+    return not inputs.featurized and not many
 
 
 def candidate_ranges(

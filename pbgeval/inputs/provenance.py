@@ -7,6 +7,7 @@ from typing import Any
 
 from pbgeval.config import numeric_settings
 from pbgeval.inputs.opening import Inputs, data_digests
+from pbgeval.inputs.protocol import counts_keys
 
 
 def provenance_of(inputs: Inputs) -> dict[str, Any]:
@@ -28,6 +29,9 @@ def things_to_know(inputs: Inputs) -> Iterator[str]:
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
             yield f"{path}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
+    if not counts_keys(inputs) and config.sample_edges is None and config.target_error is None:
+        reason = "a type is featurized" if inputs.featurized else "query keys of so many sampled edges are not counted"
+        yield f"macro_metrics are left out (null): {reason}"
     featurized = sorted(name for name, entity in config.entities.items() if entity.featurized)
     if featurized and config.num_uniform_negs and config.pbg_semantics:
         yield (

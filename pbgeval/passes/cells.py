@@ -21,15 +21,19 @@ class CellSample:
     @classmethod
     def by_number(cls, query_P: np.ndarray, number_P: np.ndarray) -> CellSample:
         """Arrange cells so that `within` finds those of a range of candidates."""
-        order = np.argsort(number_P, kind="stable")
+        order = np.argsort(number_P)
         return cls(query_P[order], number_P[order])
 
     def within(self, numbers_C: np.ndarray) -> CellSample:
         """Return the cells of a range of candidates (sorted numbers), arranged by query."""
-        first, stop = np.searchsorted(self.number_P, [numbers_C[0], numbers_C[-1] + 1])
-        query, number = self.query_P[first:stop], self.number_P[first:stop]
-        order = np.argsort(query, kind="stable")
+        query, number = self.between(int(numbers_C[0]), int(numbers_C[-1]) + 1)
+        order = np.argsort(query)
         return CellSample(query[order], number[order])
+
+    def between(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (query, number) of the cells of consecutive candidates, in no order."""
+        low, high = np.searchsorted(self.number_P, [first, stop])
+        return self.query_P[low:high], self.number_P[low:high]
 
     def of_queries(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (query, number) of the cells of consecutive queries, once arranged by query."""
@@ -42,13 +46,13 @@ class ScoreCollector:
     """Scores of competitors, with the query that each belongs to."""
 
     _query: list[np.ndarray] = field(factory=list)
-    _image: list[np.ndarray] = field(factory=list)
+    _score: list[np.ndarray] = field(factory=list)
     _known: list[np.ndarray] = field(factory=list)
 
     def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
         """Add scores of competitors; `known_P` tells which of them are known answers (None: nothing is filtered)."""
         self._query.append(query_P)
-        self._image.append(order_image(score_P.float().cpu()))
+        self._score.append(score_P.float().cpu().numpy())
         self._known.append(np.zeros(query_P.shape, bool) if known_P is None else known_P)
 
     def add_block(
@@ -82,5 +86,5 @@ class ScoreCollector:
     def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (query, order image, known) of all scores added, int64, int32 and bool."""
         query = np.concatenate([np.empty(0, np.int64), *self._query])
-        image = np.concatenate([np.empty(0, np.int32), *self._image])
-        return query, image, np.concatenate([np.empty(0, bool), *self._known])
+        score = np.concatenate([np.empty(0, np.float32), *self._score])
+        return query, order_image(torch.from_numpy(score)), np.concatenate([np.empty(0, bool), *self._known])

@@ -23,6 +23,7 @@ from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.product import padded_rows
 from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.scoring.twins import Twins
 
@@ -35,6 +36,11 @@ class KnownAnswers:
 
     key_P: np.ndarray  # int64, ascending: index among the contest's keys
     number_P: np.ndarray  # int64, ascending within a key: number of the answer
+
+    def of_keys(self, first: int, stop: int) -> KnownAnswers:
+        """Return those of consecutive keys, as views."""
+        part = slice(*np.searchsorted(self.key_P, [first, stop]))
+        return KnownAnswers(self.key_P[part], self.number_P[part])
 
     def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Tell of each (key, entity) whether it is a known answer, bool."""
@@ -117,8 +123,12 @@ def _rank_blocks(
     counter: BlockCounter,
     sinks: RangeSinks,
 ) -> None:
+    if known is not None:
+        known = known.of_keys(blocks[0].first_key, blocks[-1].stop_key)
     known_of = _KnownByBlock.arrange(known, columns.numbers_C) if known is not None else None
-    cells = sinks.sample.within(columns.numbers_C) if sinks.sample is not None else None
+    cells = None
+    if sinks.sample is not None:
+        cells = _CellsByBlock.arrange(sinks.sample, columns.numbers_C, state, blocks, known)
     twins = Twins.of_rows(columns.prepared_CD)
     for block in blocks:
         rows = _BlockRows.read(state, block, columns)
@@ -126,7 +136,8 @@ def _rank_blocks(
         counts: list[QueryCounts] = []
         for part, start in enumerate(range(0, columns.numbers_C.size, CANDIDATES_PER_BLOCK)):
             scores_KC = _scores(state, edges, block, columns, rows, part)
-            scores_QC = scores_KC if scores_KC.shape[0] == rows.row_Q.numel() else scores_KC[rows.row_Q]
+            all_differ = scores_KC.shape[0] == rows.row_Q.numel()
+            scores_QC = scores_KC if all_differ else counter.expand(scores_KC, rows.row_Q)
             own_Q = rows.own_Q - start
             raw = counter.count(scores_QC, rows.true.score_Q, _own_cells(own_Q, scores_QC.shape[1]))
             in_block = None
@@ -138,21 +149,23 @@ def _rank_blocks(
             counts.append(QueryCounts(raw, of_known))
             if twin_cells[0].size:
                 counts.append(_tie_twins(state, block, columns, known, rows.true, scores_QC, start, twin_cells))
-            if sinks.collector is not None and sinks.sample is None:
-                sinks.collector.add_block(block.first, scores_QC, own_Q, rows.row_Q.cpu(), in_block)
+            if sinks.collector is not None:
+                if cells is not None:
+                    cells.collect(part, block, scores_KC, sinks.collector)
+                else:
+                    sinks.collector.add_block(block.first, scores_QC, own_Q, rows.row_Q.cpu(), in_block)
             if sinks.top is not None:
                 numbers = columns.numbers_C[start : start + CANDIDATES_PER_BLOCK]
                 sinks.top.add(block.first_key, scores_KC, numbers, in_block)
         state.add(block.first, block.stop, _sum(counts))
-        if cells is not None and sinks.collector is not None:
-            _sample_cells(state, block, columns, known, rows.prepared_KD, cells, sinks.collector)
 
 
 @frozen(eq=False)
 class _BlockRows:
     """What a block of queries brings."""
 
-    prepared_KD: Tensor
+    prepared_KD: Tensor  # padded for products
+    num_keys: int
     largest: float  # magnitude in it
     row_Q: Tensor  # row of each query's key
     own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
@@ -165,7 +178,8 @@ class _BlockRows:
         queries = state.queries
         own_Q = _positions(columns.numbers_C, queries.true_Q[block.first : block.stop])
         return cls(
-            prepared_KD,
+            padded_rows(prepared_KD),
+            block.stop_key - block.first_key,
             largest(prepared_KD),
             torch.from_numpy(queries.key_Q[block.first : block.stop] - block.first_key).to(device),
             torch.from_numpy(own_Q),
@@ -179,9 +193,9 @@ def _scores(
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
     start = part * CANDIDATES_PER_BLOCK
     candidates_CD = columns.prepared_CD[start : start + CANDIDATES_PER_BLOCK]
-    scores_KC = state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))[0]
+    scores_KC = state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))[0, : rows.num_keys]
     if not overflow_is_impossible(rows.largest, columns.largest[part], rows.prepared_KD.shape[1]):
-        found = first_nan(rows.prepared_KD, candidates_CD, scores_KC.unsqueeze(0))
+        found = first_nan(rows.prepared_KD[: rows.num_keys], candidates_CD, scores_KC.unsqueeze(0))
         if found is not None:
             _, key, column = found
             query = int(np.searchsorted(state.queries.key_Q, block.first_key + key))
@@ -256,26 +270,44 @@ class _KnownByBlock:
         return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
 
 
-def _sample_cells(
-    state: SweepState,
-    block: QueryBlock,
-    columns: _Columns,
-    known: KnownAnswers | None,
-    prepared_KD: Tensor,
-    cells: CellSample,
-    collector: ScoreCollector,
-) -> None:
-    """Score the sampled cells of a block's queries."""
-    query, number = cells.of_queries(block.first, block.stop)
-    if not query.size:
-        return
-    competes = number != state.queries.true_Q[query]
-    query, number = query[competes], number[competes]
-    key = state.queries.key_Q[query]
-    column = torch.from_numpy(np.searchsorted(columns.numbers_C, number)).to(prepared_KD.device)
-    row = torch.from_numpy(key - block.first_key).to(prepared_KD.device)
-    for at in range(0, query.size, CANDIDATES_PER_BLOCK):
-        part = slice(at, at + CANDIDATES_PER_BLOCK)
-        scores = state.comparator.paired_scores(prepared_KD[row[part]], columns.prepared_CD[column[part]])
-        is_known = known.are_known(key[part], number[part]) if known is not None else None
-        collector.add(query[part], scores, is_known)
+@frozen(eq=False)
+class _CellsByBlock:
+    """Cells that the pooled AUC samples, those of one block of scores next to each other."""
+
+    code_P: np.ndarray  # ascending: run of columns, then query
+    query_P: np.ndarray
+    key_P: np.ndarray
+    column_P: np.ndarray  # within its run
+    known_P: np.ndarray | None  # bool
+    num_queries: int
+
+    @classmethod
+    def arrange(
+        cls,
+        sample: CellSample,
+        numbers_C: np.ndarray,
+        state: SweepState,
+        blocks: list[QueryBlock],
+        known: KnownAnswers | None,
+    ) -> _CellsByBlock:
+        """Arrange the cells of some blocks' queries in a range of candidates; true entities are left out."""
+        queries = state.queries
+        query_P, number_P = sample.between(int(numbers_C[0]), int(numbers_C[-1]) + 1)
+        kept = (query_P >= blocks[0].first) & (query_P < blocks[-1].stop)
+        kept &= number_P != queries.true_Q[query_P]
+        query_P, number_P = query_P[kept], number_P[kept]
+        column_P = np.searchsorted(numbers_C, number_P)
+        code_P = column_P // CANDIDATES_PER_BLOCK * queries.num_queries + query_P
+        order = np.argsort(code_P)
+        query_P, column_P = query_P[order], column_P[order]
+        key_P = queries.key_Q[query_P]
+        known_P = None if known is None else known.are_known(key_P, numbers_C[column_P])
+        return cls(code_P[order], query_P, key_P, column_P % CANDIDATES_PER_BLOCK, known_P, queries.num_queries)
+
+    def collect(self, part: int, block: QueryBlock, scores_KC: Tensor, collector: ScoreCollector) -> None:
+        """Hand on the scores of a block's cells in a run of columns."""
+        at = part * self.num_queries
+        here = slice(*np.searchsorted(self.code_P, [at + block.first, at + block.stop]))
+        cell = torch.from_numpy((self.key_P[here] - block.first_key) * scores_KC.shape[1] + self.column_P[here])
+        scores = scores_KC.reshape(-1)[cell.to(scores_KC.device)]
+        collector.add(self.query_P[here], scores, None if self.known_P is None else self.known_P[here])

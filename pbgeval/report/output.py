@@ -35,6 +35,14 @@ def digest_of(provenance: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
+def files_of(report: Report) -> list[str]:
+    """Return the names of the files and folders of a report's output directory, as they are shown."""
+    if report.path is None:
+        return []
+    wanted = [METRICS, BUCKETS, HISTOGRAM, *BREAKDOWN_FILES.values(), *PER_EDGE]
+    return [name for name in wanted if (report.path / name).exists()]
+
+
 @define
 class OutputDirectory:
     """Where one run's files go."""

@@ -192,7 +192,9 @@ class Comparator:
             return self.base.elementwise(query_QD, candidate_QD)
         products_Q = self.base.elementwise(query_QD[..., :-2], candidate_QD[..., :-2])
         unbiased_Q = self.base.real_scores(products_Q) if self._adds_bias_to_root else products_Q
-        return unbiased_Q + query_QD[..., -2] + candidate_QD[..., -1]
+        # Each is multiplied by its one, which is none where an operator has moved to the query (`contest`).
+        bias_Q = query_QD[..., -2] * candidate_QD[..., -2]
+        return unbiased_Q + bias_Q + query_QD[..., -1] * candidate_QD[..., -1]
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the score (Q,) of each query with its own candidate, with the bits that `scores` gives."""

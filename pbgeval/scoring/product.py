@@ -42,6 +42,11 @@ def _pad_rows(x_BND: Tensor, num_rows: int) -> Tensor:
     return F.pad(x_BND, (0, 0, 0, missing)) if missing else x_BND
 
 
+def padded_rows(x_ND: Tensor) -> Tensor:
+    """Return rows and as many of zeros below them as a single `product` would add: then it need not copy them."""
+    return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype))[0]
+
+
 def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     """Return the inner products (B, Q, C) of B batches of queries and candidates.
 

@@ -19,8 +19,9 @@ def row_hashes(prepared_ND: Tensor) -> Tensor:
     """Return a 64-bit hash of each row's values, int64 (N,); equal rows have equal hashes, 0.0 and -0.0 being equal."""
     bits_ND = (prepared_ND + 0.0).view(torch.int32 if prepared_ND.dtype is torch.float32 else torch.int64)
     hash_N = torch.zeros(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
-    for column_N in bits_ND.unbind(1):
-        hash_N = (hash_N ^ column_N) * _MULTIPLIER
+    for column_N in bits_ND.t().contiguous():  # column by column: rows would be read D times over
+        hash_N ^= column_N
+        hash_N *= _MULTIPLIER
         hash_N ^= hash_N >> 29
     return hash_N
 
@@ -31,12 +32,16 @@ class Twins:
 
     hash_C: np.ndarray  # int64, ascending
     column_C: np.ndarray  # the candidate of each
+    end_C: np.ndarray  # where the run of equal hashes ends
 
     @classmethod
     def of_rows(cls, prepared_CD: Tensor) -> Twins:
         hash_C = row_hashes(prepared_CD).cpu().numpy()
         order = np.argsort(hash_C, kind="stable")
-        return cls(hash_C[order], order)
+        hash_C = hash_C[order]
+        starts = np.flatnonzero(np.diff(hash_C, prepend=hash_C[:1] - 1))
+        ends = np.append(starts[1:], hash_C.size)
+        return cls(hash_C, order, np.repeat(ends, ends - starts) if hash_C.size else ends)
 
     def of_queries(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (query, candidate) of the candidates with a query's true vector that are not its true entity.
@@ -45,7 +50,9 @@ class Twins:
             hash_Q: of the true entities' prepared rows.
             own_Q: candidate that is the true entity itself, negative where it is none of these.
         """
-        low_Q, high_Q = np.searchsorted(self.hash_C, hash_Q), np.searchsorted(self.hash_C, hash_Q, "right")
+        low_Q = np.searchsorted(self.hash_C, hash_Q)
+        at_Q = np.minimum(low_Q, self.hash_C.size - 1)
+        high_Q = np.where(self.hash_C[at_Q] == hash_Q, self.end_C[at_Q], low_Q)
         with_twin = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
         if not with_twin.size:
             return np.empty(0, np.int64), np.empty(0, np.int64)

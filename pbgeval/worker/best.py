@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
@@ -12,11 +10,9 @@ from pbgeval.passes.query_edges import QueryEdges
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.stats.groups import GroupKey
 from pbgeval.storage.topk import TopK
+from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.work import Bench, in_step
-
-if TYPE_CHECKING:
-    from pbgeval.worker.sweep import Contestants
 
 
 def merge_best(bench: Bench, contestants: list[Contestants]) -> None:

@@ -39,7 +39,7 @@ class BucketTools:
 
     sets: CandidateSets
     dimensions: QueryDimensions
-    frequencies: KeyFrequencies | None  # None where entities have no numbers: featurized types
+    frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
     files: PerEdgeFiles
     by_chunk: bool  # the units of a sample are chunks
@@ -113,11 +113,11 @@ def _groups_of(
     tools: BucketTools, unit: WorkUnit, side: Side, edges: EdgeBlock, numbered: KnownBlock | None, rows_Q: np.ndarray
 ) -> dict[str, torch.Tensor]:
     """Return the groups of a unit's queries."""
-    if numbered is None or tools.frequencies is None:
+    if numbered is None:
         nowhere = np.zeros(len(rows_Q), np.int64)
         return tools.dimensions.of(side, KnownBlock(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
     of_queries = KnownBlock(*numbered.columns(rows_Q))
-    frequency_Q = tools.frequencies.of(side, unit.bucket, of_queries)
+    frequency_Q = None if tools.frequencies is None else tools.frequencies.of(side, unit.bucket, of_queries)
     return tools.dimensions.of(side, of_queries, frequency_Q)
 
 

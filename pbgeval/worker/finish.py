@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from attrs import frozen
@@ -20,13 +18,11 @@ from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.pool import ScorePool, order_image
 from pbgeval.worker.best import merge_best, write_best
+from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.work import Bench
-
-if TYPE_CHECKING:
-    from pbgeval.worker.sweep import Contestants
 
 EDGES_AT_A_TIME = 1 << 17
 

@@ -106,7 +106,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         ),
         with_loss=config.compute_loss,
         headline=config.headline,
-        with_macro=not work.inputs.featurized,
+        with_macro=protocol.counts_keys or found.estimate is not None,
         breakdowns=config.breakdowns,
         classes=found.classes,
         estimate=found.estimate,

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from attrs import define, field
 
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting.general import BlockCounter
@@ -25,10 +24,9 @@ from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import Side
-from pbgeval.passes.cells import ScoreCollector
 from pbgeval.passes.query_edges import ContestQueries, EdgeSegment, QueryEdges, contest_queries
 from pbgeval.passes.settings import EdgeOrigin
-from pbgeval.passes.sweep_auc import SampledCells, sample_cells
+from pbgeval.passes.sweep_auc import sample_cells
 from pbgeval.passes.sweep_given import rank_given, score_cells
 from pbgeval.passes.sweep_pass import (
     EntityVectors,
@@ -45,27 +43,16 @@ from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.storage.rows import MemoryRows, ScratchRows
+from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import finish
-from pbgeval.worker.given import GivenCells, read_given
+from pbgeval.worker.given import read_given
 from pbgeval.worker.known import candidate_sets, join_all
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.work import Bench, Found, in_step
 
 ROWS_READ_AT_A_TIME = 1 << 20  # of evaluated edges
-
-
-@define(eq=False)
-class Contestants:
-    """One contest while candidates stream past."""
-
-    state: SweepState
-    keys: np.ndarray  # int64: index of each of its keys among those of its side
-    sample: SampledCells | None
-    given: GivenCells | None = None  # what lists name, where candidates are given
-    collector: ScoreCollector = field(factory=ScoreCollector)
-    top: TopCandidates | None = None
 
 
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:

@@ -1,4 +1,4 @@
-"""A complete evaluation of small trained models, computed without us: every setting, every query's ranks, all averages."""
+"""A complete evaluation of small models, computed without us: every setting, every query's ranks, all averages."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import has_root_and_apt
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
-OUR_FILES = {"metrics.json", "buckets.csv", "rank_histogram.csv"}
+OUR_FILES = {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"}
 
 
 @pytest.fixture

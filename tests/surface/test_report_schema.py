@@ -29,6 +29,8 @@ KEYS = {
     "num_edges": int,
     "num_queries": int,
     "metrics": dict,
+    "macro_metrics": dict,
+    "relation_macro_metrics": dict,
     "intervals": dict,
     "edge_paths": list,
     "diagnostics": dict,
@@ -42,7 +44,9 @@ DIAGNOSTICS = {
     "num_tied_queries",
     "num_queries_topped_up",
     "num_queries_without_competitors",
+    "num_queries_outside",
     "num_copies_excluded",
+    "num_known_excluded",
     "num_undefined_losses",
 }
 

@@ -1,0 +1,290 @@
+"""A report and the folders of its edges -> the counts of its queries as `save_ranks` kept them, block by block.
+
+Everything is checked against the provenance: ranks files and edges of another run would give wrong numbers silently.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from attrs import frozen
+
+from pbgeval.errors import DataError, EvalError, OutputError, StorageError
+from pbgeval.known.keys import KnownBlock
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.notation import Bucket, Side
+from pbgeval.report.report import Report
+from pbgeval.storage.edges import BucketFile, find_buckets
+from pbgeval.storage.fingerprint import fingerprint
+from pbgeval.storage.ranks import RanksFile, find_ranks, open_ranks_file
+
+ROWS_AT_A_TIME = 1 << 17
+MOST_ROWS = 1 << 36  # of a partition, and
+MOST_RELATIONS = 1 << 27  # of a graph, so that a (relation, row) is one int64
+
+
+class RowRange(NamedTuple):
+    """Consecutive rows of one bucket."""
+
+    path_index: int
+    bucket: Bucket
+    start: int
+    stop: int
+
+
+@frozen
+class RunFacts:
+    """What the provenance says about a run."""
+
+    digest: str
+    filtered: bool
+    headline: str
+    hits_at: tuple[int, ...]
+    sides: tuple[Side, ...]
+    dynamic: bool
+    featurized: bool  # a type that relations touch has features instead of rows
+    schemas: tuple[tuple[str, str], ...]  # types at both sides of each relation of the config
+    num_partitions: Mapping[str, int]  # by entity type
+    edge_paths: tuple[str, ...]  # last components
+    edges: tuple[Mapping[Bucket, str], ...]  # fingerprint of each bucket's edges, by edge path
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> RunFacts:
+        provenance, settings = document["provenance"], document["provenance"]["settings"]
+        schemas = tuple((relation["lhs"], relation["rhs"]) for relation in settings["relations"])
+        disabled = {Side.LHS: settings["disable_lhs_negs"], Side.RHS: settings["disable_rhs_negs"]}
+        return cls(
+            digest=provenance["digest"],
+            filtered=document["filter"] == "filtered",
+            headline=document["headline"],
+            hits_at=tuple(settings["hits_at"]),
+            sides=tuple(side for side in Side if not disabled[side]),
+            dynamic=settings["dynamic_relations"],
+            featurized=any(settings["entities"][name]["featurized"] for schema in schemas for name in schema),
+            schemas=schemas,
+            num_partitions={name: entity["num_partitions"] for name, entity in settings["entities"].items()},
+            edge_paths=tuple(of_path["path"] for of_path in document["edge_paths"]),
+            edges=tuple(
+                {Bucket(*map(int, name.split("_"))): digest for name, digest in of_path.items()}
+                for of_path in provenance["data"]["edges"]
+            ),
+        )
+
+    @property
+    def num_relations(self) -> int | None:
+        """None where relations are dynamic: edges alone tell how many there are."""
+        return None if self.dynamic else len(self.schemas)
+
+    def types(self, side: Side) -> list[str]:
+        """Return the type at a side of each relation of the config: of all of them where they are dynamic."""
+        return [side.pick(*schema) for schema in self.schemas]
+
+    def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
+        """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
+        return bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
+
+    @property
+    def grid(self) -> list[Bucket]:
+        """Every bucket, empty ones too."""
+        extent = [max(self.num_partitions[name] for name in self.types(side)) for side in Side]
+        return [Bucket(lhs, rhs) for lhs in range(extent[0]) for rhs in range(extent[1])]
+
+
+@frozen(eq=False)
+class SavedRun:
+    """Ranks files, and edges where they are given, whose headers have been checked."""
+
+    folder: Path  # the output directory
+    facts: RunFacts
+    ranks: Mapping[tuple[int, Bucket], RanksFile]
+    edges: Mapping[tuple[int, Bucket], BucketFile] | None
+
+    @classmethod
+    def open(cls, report: Report, edge_paths: Sequence[Path] | None) -> SavedRun:
+        """Open all headers.
+
+        Args:
+            report: of a finished run with an output directory.
+            edge_paths: folders of the evaluated edges, in the order of the run; None: edges are not needed.
+
+        Raises:
+            OutputError: there are no ranks, or they are those of another run.
+            StorageError: a file is missing, damaged, or not what the run evaluated; a line each.
+        """
+        if report.path is None:
+            raise OutputError(
+                "recompute: expected a report with an output directory, found one without; use Report.read(folder)"
+            )
+        facts = _facts(report, report.path)
+        ranks = _open_ranks(report.path, facts)
+        edges = None if edge_paths is None else _open_edges(edge_paths, facts, ranks)
+        return cls(report.path, facts, ranks, edges)
+
+    def row_ranges(self) -> Iterator[RowRange]:
+        """Yield all rows of all buckets, in blocks."""
+        for (path_index, bucket), file in self.ranks.items():
+            edges = None if self.edges is None else self.edges[path_index, bucket]
+            of_chunk = 1 if edges is None else edges.rows_per_chunk
+            step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
+            for start in range(0, file.num_edges, step):
+                yield RowRange(path_index, bucket, start, min(start + step, file.num_edges))
+
+    def read_counts(self, rows: RowRange, side: Side) -> dict[str, np.ndarray]:
+        """Return the columns of the queries that hide a side, int64 (E,), `num_candidates` 0 where not ranked.
+
+        Raises:
+            StorageError: the file is damaged, or a query's counts contradict each other.
+        """
+        file = self.ranks[rows.path_index, rows.bucket]
+        columns = file.read(side, rows.start, rows.stop)
+        _check_counts(file.path, side, rows.start, columns)
+        return columns
+
+    def ranked(self, rows: RowRange) -> np.ndarray:
+        """Return which edges were ranked on some side, bool (E,)."""
+        file = self.ranks[rows.path_index, rows.bucket].rows
+        names = [f"{side.label}/num_candidates" for side in self.facts.sides]
+        ranked_E: np.ndarray = np.logical_or.reduce([file.read(name, rows.start, rows.stop) > 0 for name in names])
+        return ranked_E
+
+    def read_edges(self, rows: RowRange) -> KnownBlock:
+        """Return the edges, whose entities are rows of their partitions, as the file has them.
+
+        Raises:
+            DataError: an id is out of range.
+            StorageError: the file is damaged.
+        """
+        if self.edges is None:
+            raise RuntimeError("a run that was opened without edges has none to read")
+        file = self.edges[rows.path_index, rows.bucket]
+        block = file.read(rows.start, rows.stop)
+        edges = KnownBlock(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
+        lowest = -1 if self.facts.featurized else 0
+        sizes = {"rel": self.facts.num_relations or MOST_RELATIONS, "lhs": MOST_ROWS, "rhs": MOST_ROWS}
+        for name, id_E in (("rel", edges.rel_n), ("lhs", edges.lhs_n), ("rhs", edges.rhs_n)):
+            wrong_E = (id_E < (0 if name == "rel" else lowest)) | (id_E >= sizes[name])
+            if wrong_E.any():
+                at = int(np.flatnonzero(wrong_E)[0])
+                raise DataError(
+                    f"{file.path}: dataset {name}, row {rows.start + at}: expected an id in 0..{sizes[name] - 1}, "
+                    f"found {int(id_E[at])}; give the edges that were evaluated"
+                )
+        return edges
+
+    def relation_names(self, num_relations: int) -> list[str]:
+        """Return what relations.csv of the run calls the relations, for others their ids.
+
+        Raises:
+            OutputError: relations.csv is there and is not as it was written.
+        """
+        path = self.folder / BREAKDOWN_FILES["relation"]
+        names = [str(relation) for relation in range(num_relations)]
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    if int(row["relation_id"]) < num_relations:
+                        names[int(row["relation_id"])] = row["relation"]
+        except FileNotFoundError:
+            return names
+        except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
+            raise OutputError(
+                f"{path}: expected a table with columns relation and relation_id, got: {error!r}; evaluate again, or"
+                " remove the file: relations are then called by their ids"
+            ) from error
+        return names
+
+
+def _facts(report: Report, folder: Path) -> RunFacts:
+    if not report.document.get("complete"):
+        raise OutputError(f"{folder}: expected a finished run, found an unfinished one; evaluate again")
+    try:
+        return RunFacts.of_document(report.document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OutputError(
+            f"{folder / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate again"
+        ) from error
+
+
+def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], RanksFile]:
+    if not find_ranks(folder):
+        raise OutputError(
+            f"{folder / 'ranks'}: expected the ranks of every query, found none; evaluate with save_ranks = True"
+        )
+    files: dict[tuple[int, Bucket], RanksFile] = {}
+    faults: list[str] = []
+    for path_index, of_path in enumerate(facts.edges):
+        for bucket in sorted(of_path):
+            try:
+                file = open_ranks_file(folder, path_index, bucket)
+            except StorageError as error:
+                faults += error.faults
+                continue
+            if file.digest != facts.digest:
+                raise OutputError(
+                    f"{file.path}: expected ranks of this run (digest {facts.digest[:8]}), found those of another "
+                    f"(digest {file.digest[:8]}); evaluate again"
+                )
+            if file.sides != facts.sides:
+                expected, found = (", ".join(side.label for side in sides) for sides in (facts.sides, file.sides))
+                faults.append(f"{file.path}: expected the sides {expected}, found {found}; evaluate again")
+            files[path_index, bucket] = file
+    if faults:
+        raise StorageError(*faults)
+    return files
+
+
+def _open_edges(
+    edge_paths: Sequence[Path], facts: RunFacts, ranks: Mapping[tuple[int, Bucket], RanksFile]
+) -> dict[tuple[int, Bucket], BucketFile]:
+    extent = facts.grid[-1]
+    files: dict[tuple[int, Bucket], BucketFile] = {}
+    faults: list[str] = []
+    for path_index, (path, expected) in enumerate(zip(edge_paths, facts.edges, strict=True)):
+        try:
+            found = find_buckets(path, extent.lhs + 1, extent.rhs + 1)
+            digests = {bucket: fingerprint(file.path) for bucket, file in found.items()}
+        except EvalError as error:
+            faults += error.faults
+            continue
+        unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
+        unlike += [bucket for bucket in found if bucket not in unlike and _unlike(found, ranks, path_index, bucket)]
+        if unlike:
+            faults.append(
+                f"{path}: expected the edges that were evaluated as edge path {path_index} "
+                f"({facts.edge_paths[path_index]}), found others in bucket ({unlike[0].lhs}, {unlike[0].rhs}); "
+                "give edge_paths in the order of the run"
+            )
+        files |= {(path_index, bucket): file for bucket, file in found.items()}
+    if faults:
+        raise StorageError(*faults)
+    return files
+
+
+def _unlike(
+    found: Mapping[Bucket, BucketFile], ranks: Mapping[tuple[int, Bucket], RanksFile], path_index: int, bucket: Bucket
+) -> bool:
+    return found[bucket].num_edges != ranks[path_index, bucket].num_edges
+
+
+def _check_counts(path: Path, side: Side, start: int, columns: Mapping[str, np.ndarray]) -> None:
+    """Refuse counts that no query has."""
+    better, tied, candidates = columns["better"], columns["tied"], columns["num_candidates"]
+    known_better, known_tied, known = columns["excluded_better"], columns["excluded_tied"], columns["num_excluded"]
+    competing = np.maximum(candidates, 1) - 1  # all counts of a query that was not ranked are 0
+    beaten, known_beaten = competing - better - tied, known - known_better - known_tied
+    wrong = candidates < 0
+    for part, whole in ((better, competing), (tied, competing - better), (known, competing)):
+        wrong |= (part < 0) | (part > whole)
+    for part, whole in ((known_better, better), (known_tied, tied), (known_beaten, beaten)):
+        wrong |= (part < 0) | (part > whole)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        found = ", ".join(f"{name} {int(values[at])}" for name, values in columns.items())
+        raise StorageError(
+            f"{path}: {side.label}, row {start + at}: expected counts of a query, found {found}; the file is damaged:"
+            " copy it or evaluate again"
+        )

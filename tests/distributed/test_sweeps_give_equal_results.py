@@ -1,0 +1,64 @@
+"""Ranks against all entities, filtered and saved: the same for any number of processes and threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pbgeval.notation import Bucket
+from pbgeval.storage.ranks import read_ranks
+from tests.distributed.test_workers_give_equal_results import evaluate
+from tests.tiny_checkpoint import TinyCase
+
+WORKERS_AND_THREADS = [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]
+SETTINGS = {
+    "all": ["candidates=all"],
+    "observed": ["candidates=all", "type_constraint=observed"],
+    "max_memory": ["candidates=all", "max_memory=2GB"],
+    "sampled": ["candidates=sampled"],
+    "partition": ["candidates=partition"],
+}
+
+
+def results(case: TinyCase, setting: str, output: Path, workers: int, threads: int) -> tuple[object, object]:
+    train = case.root.parent / "other" / "edges"
+    known = [f"train_paths={train}", "breakdowns=relation,cardinality,entity_frequency", "save_ranks=True"]
+    numbers = evaluate(case, [*SETTINGS[setting], *known], output, workers=workers, threads=threads)
+    ranks = {}
+    for path in sorted((output / "ranks" / "0").iterdir()):
+        lhs, rhs = map(int, path.stem.split("_")[1:])
+        of_bucket = read_ranks(output, 0, Bucket(lhs, rhs))
+        ranks[path.name] = {
+            (side.label, name): values.tolist()
+            for side, columns in of_bucket.columns.items()
+            for name, values in columns.items()
+        }
+    assert ranks
+    return numbers, ranks
+
+
+def case_with_known_edges(folder: Path, *, dynamic: bool = False) -> TinyCase:
+    """The edges of another case are known."""
+    TinyCase.write(folder / "other", dynamic=dynamic, edges_per_bucket=60, seed=2)
+    return TinyCase.write(folder / "case", dynamic=dynamic)
+
+
+def test_two_processes_rank_all_entities_as_one_does(tmp_path: Path) -> None:
+    case = case_with_known_edges(tmp_path)
+
+    alone = results(case, "all", tmp_path / "alone", workers=1, threads=1)
+
+    assert alone == results(case, "all", tmp_path / "together", workers=2, threads=1)
+    assert alone[0]["relations.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True], ids=["relations", "dynamic relations"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_processes_and_threads_change_no_rank(setting: str, dynamic: bool, tmp_path: Path) -> None:
+    case = case_with_known_edges(tmp_path, dynamic=dynamic)
+    alone = results(case, setting, tmp_path / "alone", workers=1, threads=1)
+
+    for workers, threads in WORKERS_AND_THREADS:
+        assert alone == results(case, setting, tmp_path / f"{workers}x{threads}", workers, threads)

@@ -1,0 +1,206 @@
+"""One graph in any number of partitions, its entities permuted among them, has the same ranks, edge for edge.
+
+Embeddings are random float32 numbers, so kernels round; a score must not depend on the block that it is computed in.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from pbgeval import RunOptions, evaluate
+from pbgeval.notation import Bucket as PackageBucket
+from pbgeval.notation import Side
+from pbgeval.storage.ranks import COLUMNS, read_ranks
+from tests.graph_on_disk import write_graph
+from tests.laws.test_competition_equals_reference import without_fsync
+from tests.strategies import Bucket, Edge, Relation, RowSource, TinyGraph, operator_params
+
+Place = tuple[int, int]  # partition, row
+PARTITIONS_AND_THREADS = ((2, 1), (3, 2), (4, 1), (7, 1))
+ALL_PARTITIONS_AND_THREADS = tuple((partitions, threads) for partitions in (1, 2, 3, 4, 7) for threads in (1, 2))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A graph of one entity type without partitions."""
+
+    relations: list[Relation]
+    rows: list[list[float]]
+    edges: list[Edge]
+    known: list[Edge]
+    comparator: str
+    dynamic: bool
+    bias: bool = False
+
+
+def plain_graph(
+    seed: int,
+    num_entities: int,
+    dimension: int,
+    operators: Sequence[str],
+    comparator: str,
+    dynamic: bool,
+    *,
+    bias: bool = False,
+    num_edges: int = 20,
+) -> Plain:
+    """Some rows are copies of others, and some edges of others; the first entity is a hub with many known answers."""
+    source, draw_row = random.Random(seed), RowSource(seed, is_quarters=False)
+    relations = [
+        Relation(
+            f"relation{index}",
+            "user",
+            "user",
+            operator,
+            operator_params(operator, dimension, draw_row),
+            operator_params(operator, dimension, draw_row) if dynamic else {},
+        )
+        for index, operator in enumerate(operators)
+    ]
+    rows = [draw_row(dimension) for _ in range(num_entities)]
+    for _ in range(num_entities // 8):
+        rows[source.randrange(num_entities)] = list(rows[source.randrange(num_entities)])
+
+    def edge() -> Edge:
+        return source.choice([0, source.randrange(num_entities)]), source.randrange(len(relations)), any_entity()
+
+    def any_entity() -> int:
+        return source.randrange(num_entities)
+
+    edges = [edge() for _ in range(num_edges)]
+    edges += edges[:3]
+    of_hub = [(0, source.randrange(len(relations)), any_entity()) for _ in range(60)]
+    known = of_hub + [(lhs, rel, any_entity()) for lhs, rel, _ in edges]
+    return Plain(relations, rows, edges, known, comparator, dynamic, bias)
+
+
+def split(plain: Plain, num_partitions: int, seed: int) -> tuple[TinyGraph, dict[Bucket, list[int]], TinyGraph]:
+    """Return the graph in partitions, which edge each row of a bucket is, and the known edges likewise."""
+    order = list(range(len(plain.rows)))
+    if num_partitions > 1:
+        random.Random(seed).shuffle(order)
+    tables: list[list[list[float]]] = [[] for _ in range(num_partitions)]
+    places: dict[int, Place] = {}
+    for position, entity in enumerate(order):
+        part = position % num_partitions if seed % 2 else position * num_partitions // len(order)
+        places[entity] = (part, len(tables[part]))
+        tables[part].append(plain.rows[entity])
+    graph, index_of = _graph(plain, tables, places, plain.edges)
+    known, _ = _graph(plain, tables, places, plain.known)
+    return graph, index_of, known
+
+
+def _graph(
+    plain: Plain, tables: list[list[list[float]]], places: dict[int, Place], edges: list[Edge]
+) -> tuple[TinyGraph, dict[Bucket, list[int]]]:
+    buckets: dict[Bucket, list[Edge]] = {(lhs, rhs): [] for lhs in range(len(tables)) for rhs in range(len(tables))}
+    index_of: dict[Bucket, list[int]] = defaultdict(list)
+    for index, (lhs, rel, rhs) in enumerate(edges):
+        (lhs_part, lhs_row), (rhs_part, rhs_row) = places[lhs], places[rhs]
+        buckets[lhs_part, rhs_part].append((lhs_row, rel, rhs_row))
+        index_of[lhs_part, rhs_part].append(index)
+    graph = TinyGraph(
+        relations=plain.relations,
+        embeddings={"user": tables},
+        global_embeddings={},
+        buckets=buckets,
+        dynamic=plain.dynamic,
+        comparator=plain.comparator,
+        bias=plain.bias,
+    )
+    return graph, index_of
+
+
+def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> dict[tuple[int, Side], tuple[int, ...]]:
+    """The row of the ranks file of each query, by edge and hidden side."""
+    graph, index_of, known = split(plain, num_partitions, seed)
+    with tempfile.TemporaryDirectory() as folder, without_fsync():
+        config = write_graph(
+            graph,
+            Path(folder) / "data",
+            filter_edges=[known.buckets],
+            candidates="all",
+            save_ranks=True,
+            **settings,
+        )
+        evaluate(config, RunOptions(output=Path(folder) / "out", workers=1, device="cpu"))
+        found = {}
+        for bucket, indices in index_of.items():
+            ranks = read_ranks(Path(folder) / "out", 0, PackageBucket(*bucket))
+            for side, columns in ranks.columns.items():
+                rows = zip(*(columns[name].tolist() for name in COLUMNS), strict=True)
+                for index, counts in zip(indices, rows, strict=True):
+                    found[index, side] = counts
+    assert {(index, side) for index in range(len(plain.edges)) for side in Side} == set(found)
+    return found
+
+
+def assert_same_ranks(plain: Plain, among: Sequence[tuple[int, int]] = PARTITIONS_AND_THREADS, **settings: Any) -> None:
+    with mock.patch.dict("os.environ", {"OMP_NUM_THREADS": "1"}):
+        whole = ranks_of(plain, 1, 0, **settings)
+    for better, tied, num_candidates, excluded_better, excluded_tied, num_excluded in whole.values():
+        assert 0 <= excluded_better <= better
+        assert 0 <= excluded_tied <= tied
+        assert better + tied <= num_candidates - 1 == len(plain.rows) - 1
+        assert excluded_better + excluded_tied <= num_excluded < num_candidates
+        assert better + tied - excluded_better - excluded_tied <= num_candidates - 1 - num_excluded
+    for seed, (num_partitions, threads) in enumerate(among):
+        with mock.patch.dict("os.environ", {"OMP_NUM_THREADS": str(threads)}):
+            found = ranks_of(plain, num_partitions, seed, **settings)
+            assert [key for key in whole if whole[key] != found[key]] == []
+
+
+MODELS = [  # of each two neighbours, the first are ranked among 203 entities, the second among 20
+    ("dot", ["complex_diagonal"] * 3, True),
+    ("cos", ["complex_diagonal"] * 3, True),
+    ("squared_l2", ["translation"] * 3, True),
+    ("l2", ["translation"] * 3, True),
+    ("dot", ["affine", "diagonal", "none", "translation"], False),
+    ("squared_l2", ["complex_diagonal", "translation"], False),
+    ("cos", ["linear", "diagonal", "none"], False),
+    ("l2", ["translation", "affine", "none"], False),
+]
+NAMES = [
+    f"{comparator}-{operators[0]}-{'dynamic' if dynamic else 'static'}" for comparator, operators, dynamic in MODELS
+]
+
+
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[::2], ids=NAMES[::2])
+def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
+    assert_same_ranks(plain_graph(seed, 203, 100, operators, comparator, dynamic))
+
+
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[1::2], ids=NAMES[1::2])
+def test_partitions_and_threads_change_no_rank_of_20_entities(comparator, operators, dynamic, seed):
+    assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS, ids=NAMES)
+@pytest.mark.parametrize("num_entities", [20, 103])
+def test_partitions_and_threads_change_no_rank_at_length(
+    num_entities, comparator, operators, dynamic, bias, precision, seed
+):
+    plain = plain_graph(seed, num_entities, 50, operators, comparator, dynamic, bias=bias, num_edges=60)
+
+    assert_same_ranks(plain, ALL_PARTITIONS_AND_THREADS, precision=precision)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS, ids=NAMES)
+def test_partitions_and_threads_change_no_rank_of_thousands_of_entities(comparator, operators, dynamic, seed):
+    """More than one block of candidates."""
+    plain = plain_graph(seed, 5000, 50, operators, comparator, dynamic, num_edges=300)
+
+    assert_same_ranks(plain)

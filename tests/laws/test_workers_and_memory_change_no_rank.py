@@ -1,0 +1,83 @@
+"""Workers, blocks and memory change neither metrics.json (but for `run`) nor the tables nor the ranks of edges.
+
+Filtered, restricted and constrained, with every candidate policy; workers are threads of this process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbgeval import EvalConfig, RunOptions, evaluate
+from pbgeval.inputs.memory import MemoryPlan, plan_memory
+from tests.graph_on_disk import write_graph
+from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync
+from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
+from tests.strategies import TinyGraph, tiny_graphs
+
+few = settings(max_examples=3, suppress_health_check=list(HealthCheck))
+
+
+def result(config: EvalConfig, team_size: int, graph: TinyGraph, sides: Sequence[str]) -> tuple[str, Ranks]:
+    with tempfile.TemporaryDirectory() as output, without_fsync():
+        report = result_in(config, team_size, Path(output))
+        return comparable(report), ranks_in(Path(output), [graph], sides)
+
+
+def spilled(*arguments: Any) -> MemoryPlan:
+    """A plan that keeps little in memory."""
+    return evolve(plan_memory(*arguments), rows_per_range=2, known_rows=2, pairs_bytes=8, queries_in_memory=False)
+
+
+@pytest.mark.parametrize("candidates", POLICIES)
+@few
+@given(st.data())
+def test_workers_blocks_and_spilling_change_nothing(candidates, data):
+    graph = data.draw(tiny_graphs(max_edges=16, max_partitions=3))
+    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        keys = protocol.settings() | rules.settings(graph)
+        keys["breakdowns"] = ["relation", "entity_types"]
+        if rules.train_edges:
+            keys["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
+        config = write_graph(graph, Path(folder), save_ranks=True, **keys)
+        if data.draw(st.booleans()):
+            with_constants(stack, {"passes.auc_sampling.EXACT_CELLS": 0, "passes.auc_sampling.SAMPLED_CELLS": 40})
+        alone = result(config, 1, graph, protocol.sides)
+        assert alone == result(config, 2, graph, protocol.sides)
+        with_constants(stack, SMALL_BLOCKS)
+        assert alone == result(config, 3, graph, protocol.sides)
+        stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
+        assert alone == result(config, 1, graph, protocol.sides)
+
+
+@pytest.mark.parametrize("candidates", ["all", "sampled"])
+@few
+@given(st.data())
+def test_a_memory_limit_changes_the_run_alone(candidates, data):
+    graph = data.draw(tiny_graphs(max_edges=10, max_partitions=2))
+    rules, protocol = data.draw(all_rules(graph, restricted=False)), data.draw(protocols(candidates))
+    results = []
+    with (
+        without_fsync(),
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch("pbgeval.worker.sweep.resident_bytes", return_value=0),
+    ):
+        keys = protocol.settings() | rules.settings(graph)
+        config = write_graph(graph, Path(folder) / "data", save_ranks=True, **keys)
+        for limit in (None, "150MB", "1.5GB"):
+            output = Path(folder) / f"out-{limit}"
+            report = evaluate(evolve(config, max_memory=limit), RunOptions(output=output, workers=1, device="cpu"))
+            tables = {path.name: path.read_bytes() for path in output.glob("*.csv")}
+            results.append((comparable(report), tables, ranks_in(output, [graph], protocol.sides)))
+            assert not any("scratch" in path.name for path in output.iterdir())
+    assert results[0] == results[1] == results[2]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.counting.known import count_cells, count_known, expand_by_row, ties_of_twins
+from pbgeval.ranking import RankCounts
+from tests.strategies import score_values
+
+
+@st.composite
+def blocks(draw: st.DrawFn):
+    """Rows of scores, queries that share them, each with a true score and at times its true entity in the block."""
+    num_rows, num_columns = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    row = st.lists(score_values(), min_size=num_columns, max_size=num_columns)
+    scores = draw(st.lists(row, min_size=num_rows, max_size=num_rows))
+    query = st.tuples(st.integers(0, num_rows - 1), score_values(), st.integers(-1, num_columns - 1))
+    cell = st.tuples(st.integers(0, num_rows - 1), st.integers(0, num_columns - 1))
+    return scores, draw(st.lists(query, max_size=6)), sorted(draw(st.sets(cell)))
+
+
+def slow_counts(true: float, scores: list[float]) -> tuple[int, int, int]:
+    return sum(score > true for score in scores), sum(score == true for score in scores), len(scores)
+
+
+def as_tuples(counts: RankCounts) -> list[tuple[int, ...]]:
+    assert counts.better_Q.dtype == counts.tied_Q.dtype == counts.competing_Q.dtype == torch.int64
+    columns = (counts.better_Q, counts.tied_Q, counts.competing_Q)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def indices(values: list[tuple[int, ...]], width: int = 2) -> tuple[torch.Tensor, ...]:
+    return torch.tensor(values, dtype=torch.int64).reshape(-1, width).unbind(1)
+
+
+@given(blocks())
+def test_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(block):
+    scores, queries, cells = block
+    expected = [
+        slow_counts(true, [scores[row][column] for of, column in cells if of == row and column != own])
+        for row, true, own in queries
+    ]
+    row_Q, own_Q = indices([(row, own) for row, _, own in queries])
+    true_Q = torch.tensor([true for _, true, _ in queries])
+
+    assert expected == as_tuples(count_known(torch.tensor(scores), true_Q, row_Q, own_Q, indices(cells)))
+
+
+@given(blocks())
+def test_cells_count_one_by_one(block):
+    scores, queries, _ = block
+    cells = [(query, column) for query, (row, _, column) in enumerate(queries) if column >= 0]
+    expected = [
+        slow_counts(true, [scores[row][column] for query, column in cells if query == at])
+        for at, (row, true, _) in enumerate(queries)
+    ]
+    rows = torch.tensor([scores[row] for row, _, _ in queries]).reshape(len(queries), len(scores[0]))
+    true_Q = torch.tensor([true for _, true, _ in queries])
+
+    assert expected == as_tuples(count_cells(rows, true_Q, indices(cells)))
+
+
+@given(st.lists(st.integers(0, 4), max_size=8), st.lists(st.integers(0, 4), max_size=8))
+def test_queries_are_paired_with_every_entry_of_their_row(rows, entries):
+    entries.sort()
+    expected = [(query, at) for query, row in enumerate(rows) for at, of in enumerate(entries) if of == row]
+
+    found = expand_by_row(torch.tensor(rows, dtype=torch.int64), torch.tensor(entries, dtype=torch.int64), 5)
+
+    assert expected == list(zip(*(index.tolist() for index in found), strict=True))
+
+
+@given(st.lists(st.tuples(score_values(), score_values(), score_values(), st.booleans()), max_size=8))
+def test_a_twin_whose_score_is_the_kernels_true_score_ties_whatever_it_was_compared_with(cells):
+    """Each query has one other candidate, at times a twin only by its hash: then its score differs."""
+    true_Q, kernel_Q, scores_Q = (torch.tensor([cell[i] for cell in cells]) for i in range(3))
+    known = torch.tensor([cell[3] for cell in cells], dtype=torch.bool)
+    expected = []
+    for true, kernel, score, _ in cells:
+        counted = slow_counts(true, [score])
+        expected.append((0, 1, 1) if score == kernel else counted)
+    cell = (torch.arange(len(cells)), torch.zeros(len(cells), dtype=torch.int64))
+
+    correction = ties_of_twins(scores_Q.reshape(-1, 1), true_Q, kernel_Q, cell, known)
+
+    before = [slow_counts(true, [score]) for true, _, score, _ in cells]
+    after = [
+        tuple(map(sum, zip(one, two, strict=True))) for one, two in zip(before, as_tuples(correction.raw), strict=True)
+    ]
+    assert expected == after
+    of_known = [
+        of if is_known else (0, 0, 0) for of, (*_, is_known) in zip(as_tuples(correction.raw), cells, strict=True)
+    ]
+    assert of_known == as_tuples(correction.known)

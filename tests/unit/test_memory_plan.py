@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.errors import ConfigError
+from pbgeval.inputs.memory import (
+    BLOCK_BYTES,
+    BYTES_PER_EDGE,
+    BYTES_PER_QUERY,
+    FEWEST_ROWS_PER_RANGE,
+    MOST_KNOWN_ROWS,
+    MOST_ROWS_PER_RANGE,
+    plan_memory,
+)
+
+MB = 10**6
+sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_from([8, 400, 4096, 80_000]))
+
+
+def test_without_a_limit_blocks_are_as_large_as_is_useful():
+    plan = plan_memory(None, 10**12, 10**9, 2 * 10**9, 4096)
+
+    assert (MOST_ROWS_PER_RANGE, MOST_KNOWN_ROWS, True) == (
+        plan.rows_per_range,
+        plan.known_rows,
+        plan.queries_in_memory,
+    )
+
+
+@given(sizes, st.integers(1, 4000))
+def test_a_plan_stays_below_its_limit_or_says_what_is_needed(of, megabytes):
+    resident, num_edges, row_bytes = of
+    arguments = (resident, num_edges, 2 * num_edges, row_bytes)
+    try:
+        plan = plan_memory(megabytes * MB, *arguments)
+    except ConfigError as error:
+        (fault,) = error.faults
+        needed = int(re.search(r"at least ([0-9]+)MB", fault)[1])
+        assert megabytes < needed
+        assert f"got {megabytes}MB" in fault
+        plan, megabytes = plan_memory(needed * MB, *arguments), needed
+        with pytest.raises(ConfigError):
+            plan_memory((needed - 1) * MB, *arguments)
+    held = resident + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + 2 * num_edges * BYTES_PER_QUERY
+    held += 2 * num_edges * row_bytes if plan.queries_in_memory else 0
+    assert FEWEST_ROWS_PER_RANGE <= plan.rows_per_range <= MOST_ROWS_PER_RANGE
+    assert FEWEST_ROWS_PER_RANGE <= plan.known_rows <= MOST_KNOWN_ROWS
+    assert held + plan.rows_per_range * row_bytes * 3 + plan.known_rows * 24 + plan.pairs_bytes <= megabytes * MB
+
+
+@given(sizes, st.integers(100, 3000), st.integers(0, 3000))
+def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are(of, megabytes, more):
+    resident, num_edges, row_bytes = of
+    try:
+        low = plan_memory(megabytes * MB, resident, num_edges, num_edges, row_bytes)
+    except ConfigError:
+        return
+    high = plan_memory((megabytes + more) * MB, resident, num_edges, num_edges, row_bytes)
+
+    assert high.queries_in_memory or not low.queries_in_memory
+    if high.queries_in_memory == low.queries_in_memory:
+        assert low.rows_per_range <= high.rows_per_range
+        assert low.known_rows <= high.known_rows
+        assert low.pairs_bytes <= high.pairs_bytes

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.errors import OutputError
+from pbgeval.files import ScratchFolder
+
+arrays = st.lists(st.integers(-(2**62), 2**62), max_size=5)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["pairs-LHS-1", "pairs-LHS-11"]), arrays), max_size=10))
+def test_what_workers_append_is_read_in_their_order(appended):
+    """Worker 10 comes after worker 2, and a name is not mixed up with one that it begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        for worker, name, values in appended:
+            ScratchFolder(Path(folder) / "scratch", worker).append(name, np.array(values, np.int64))
+        for name in ("pairs-LHS-1", "pairs-LHS-11", "nobody's"):
+            expected = [
+                value
+                for worker in range(12)
+                for by, of, values in appended
+                if (by, of) == (worker, name)
+                for value in values
+            ]
+            assert expected == ScratchFolder(Path(folder) / "scratch", 0).read(name, np.int64).tolist()
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 6), st.integers(1, 3), st.data())
+def test_a_created_array_is_filled_in_parts_and_read_in_others(num_rows, num_columns, data):
+    expected = np.zeros((num_rows, num_columns), np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = [ScratchFolder(Path(folder) / "new" / "scratch", worker) for worker in range(2)]
+        scratch[0].create("rows", expected.shape, np.float32)
+        for value in range(data.draw(st.integers(0, 4))):
+            start, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_rows)] * 2)))
+            part = np.full((stop - start, num_columns), value + 1, np.float32)
+            scratch[value % 2].fill("rows", start, part)
+            expected[start:stop] = part
+        start, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_rows)] * 2)))
+        found = scratch[1].rows("rows", start, stop, (num_columns,), np.float32)
+        assert expected[start:stop].tolist() == found.tolist()
+
+
+def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
+    scratch = ScratchFolder(tmp_path, 0)
+    scratch.append("table", np.arange(6, dtype=np.int64).reshape(2, 3).T)
+
+    assert [0, 3, 1, 4, 2, 5] == scratch.read("table", np.int64).tolist()
+
+
+def test_a_folder_that_cannot_be_made_is_the_users_fault(tmp_path):
+    (tmp_path / "file").write_text("")
+    scratch = ScratchFolder(tmp_path / "file" / "scratch", 0)
+
+    for action in (
+        lambda: scratch.append("values", np.arange(3)),
+        lambda: scratch.create("values", (3,), np.int64),
+        lambda: scratch.fill("values", 0, np.arange(3)),
+    ):
+        with pytest.raises(OutputError, match=r"expected to write this scratch file, got: Not a directory"):
+            action()

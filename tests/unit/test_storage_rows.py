@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.files import ScratchFolder
+from pbgeval.storage.rows import MemoryRows, ScratchRows
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@settings(max_examples=25)
+@given(st.integers(0, 7), st.integers(1, 4), st.data())
+def test_rows_in_memory_and_in_a_folder_are_those_written(dtype, num_rows, num_columns, data):
+    chance = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    expected = torch.randn((num_rows, num_columns), generator=chance, dtype=dtype)
+    expected.view(-1)[:1] = float("nan")  # bits of a hash may look like this
+    cuts = sorted({0, num_rows, *data.draw(st.sets(st.integers(0, num_rows)))})
+    parts = data.draw(st.permutations(list(pairwise(cuts))))
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_rows)] * 2)))
+    some = data.draw(st.lists(st.integers(0, num_rows - 1), max_size=9)) if num_rows else []
+    with tempfile.TemporaryDirectory() as folder:
+        writers = [
+            ScratchRows(ScratchFolder(Path(folder), worker), "rows", num_rows, num_columns, dtype) for worker in (0, 1)
+        ]
+        memory = MemoryRows(num_rows, num_columns, dtype)
+        writers[0].create()
+        for number, (first, last) in enumerate(parts):
+            writers[number % 2].write(first, expected[first:last])
+            memory.write(first, expected[first:last])
+        for rows in (memory, *writers):
+            assert same_bits(expected[start:stop], rows.read(start, stop))
+            taken = rows.take(torch.tensor(some, dtype=torch.int64))
+            assert same_bits(expected[some], taken)
+            taken.zero_()  # a copy
+            assert same_bits(expected[start:stop], rows.read(start, stop))
+
+
+def same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    return (one.shape, one.dtype, one.numpy().tobytes()) == (two.shape, two.dtype, two.contiguous().numpy().tobytes())
