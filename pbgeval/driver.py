@@ -21,7 +21,7 @@ from pbgeval.distributed.resources import num_cores
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, LaunchError
 from pbgeval.inputs.opening import open_inputs
-from pbgeval.inputs.protocol import make_protocol
+from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, things_to_know
 from pbgeval.progress import Observer, Silence
 from pbgeval.report.output import OutputDirectory, digest_of
@@ -85,7 +85,7 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
 
 def _default_workers(work: Work) -> int:
     allowed = work.inputs.config.workers or num_cores()
-    return max(1, min(num_cores(), allowed, len(work.protocol.units)))
+    return max(1, min(num_cores(), allowed, num_shares(work.inputs, work.protocol)))
 
 
 def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory) -> Report:

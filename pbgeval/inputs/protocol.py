@@ -20,7 +20,8 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
-MOST_SAMPLED_EDGES_WITH_KEYS = 1 << 23
+ROWS_PER_SHARE = 1 << 17  # candidates for which a further process is started by default
+MOST_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
 AUC_EDGES_OF_ROUNDS = 1 << 16  # evaluated edges that the sample of the AUC is laid out for where rounds decide
 
 
@@ -93,6 +94,11 @@ def make_protocol(inputs: Inputs) -> Protocol:
         counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns)),
         counts_keys=counts_keys(inputs),
     )
+
+
+def num_shares(inputs: Inputs, protocol: Protocol) -> int:
+    """Return how many workers there is work for: units, or parts of the candidates that are worth a process."""
+    return inputs.numbering.num_entities // ROWS_PER_SHARE + 1 if protocol.sweeps else len(protocol.units)
 
 
 def counts_keys(inputs: Inputs) -> bool:

@@ -45,6 +45,7 @@ class Estimate:
     level: float  # of the intervals
     is_population: bool
     intervals: Mapping[str, Interval]
+    intervals_of_paths: Sequence[Mapping[str, Interval]]  # of each edge path
 
 
 @frozen(eq=False)
@@ -70,9 +71,10 @@ def make_report(
     groups = results.raw if results.filtered is None else results.filtered
     summaries = _Summaries(groups, evaluated, with_loss=evaluated.with_loss)
     total = summaries.of()
+    estimate = evaluated.estimate
     num_paths = len(evaluated.edge_paths)
     paths = [total] if num_paths == 1 else [summaries.of(path_index) for path_index in range(num_paths)]
-    document = {
+    document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,
         "filter": "raw" if results.filtered is None else "filtered",
@@ -82,7 +84,7 @@ def make_report(
         "metrics": total.metrics,
         "macro_metrics": macro_over_keys(results.grouped, evaluated.sides) if evaluated.with_macro else None,
         "relation_macro_metrics": macro_over_relations(results.grouped, evaluated.sides),
-        "intervals": {**total.intervals, **_sample_intervals(evaluated.estimate, total.metrics)},
+        "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(evaluated.edge_paths, paths, strict=True)
@@ -91,8 +93,10 @@ def make_report(
         "provenance": {**provenance, "digest": digest_of(provenance)},
         "run": run,
     }
-    if evaluated.estimate is not None:
-        document["sample"] = _sample(evaluated.estimate)
+    if estimate is not None:
+        document["sample"] = _sample(estimate)
+        for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
+            of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
     if results.filtered is not None:
         document["raw_metrics"] = _Summaries(results.raw, evaluated, with_loss=False).of().metrics
     bucket_rows = tuple(
@@ -104,11 +108,9 @@ def make_report(
     return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results.grouped, evaluated))
 
 
-def _sample_intervals(estimate: Estimate | None, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the intervals of the metrics in the report."""
-    if estimate is None:
-        return {}
-    return {key: interval.report() for key, interval in estimate.intervals.items() if key in metrics}
+    return {key: interval.report() for key, interval in intervals.items() if key in metrics}
 
 
 def _sample(estimate: Estimate) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _do_unit(
         if bench.evaluated.sample is not None and numbered is not None:
             sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
             codes_Q = bench.numberer.key_codes(side, KnownBlock(*numbered.columns(rows_Q)))
-            record.sample.add(side, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
+            record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
 
 

@@ -73,7 +73,7 @@ def finish(
             if bench.evaluated.sample is not None:
                 sampled = bench.evaluated.sample[key.path_index, key.bucket]
                 codes_Q = bench.numberer.key_codes(side, of_ranked)
-                record.sample.add(side, sampled, edges.row_E[ranked], codes_Q, record.headline_counts(result))
+                record.sample.add(key, sampled, edges.row_E[ranked], codes_Q, record.headline_counts(result))
 
 
 def _side_table(edges: QueryEdges, contestants: list[Contestants], outside_E: np.ndarray) -> _SideTable:

@@ -22,20 +22,22 @@ from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.pool import ScorePool
 from pbgeval.stats.rank_stats import RankStats
 
+NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
+
 
 @define
 class SampleTable:
     """Counts query by query, where edges are sampled: intervals and the frequency of keys need them."""
 
-    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, 6)
+    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, NUM_COLUMNS)
 
     def add(
-        self, hidden: Side, sampled: RowsOfBucket, row_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts
+        self, key: GroupKey, sampled: RowsOfBucket, row_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts
     ) -> None:
         """Add some queries of a bucket.
 
         Args:
-            hidden: their side.
+            key: their edge path, bucket and side.
             sampled: the rows that are evaluated, with their clusters.
             row_Q: row of each query's edge.
             code_Q: a number for each query's key.
@@ -43,23 +45,27 @@ class SampleTable:
         """
         cluster_Q = sampled.cluster_E[np.searchsorted(sampled.row_E, row_Q)]
         columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
-        side_Q = np.full(len(row_Q), hidden.value)
-        self._rows.append(np.column_stack([side_Q, cluster_Q, code_Q, *columns]))
+        place = [np.full(len(row_Q), key.side.value), np.full(len(row_Q), key.path_index)]
+        self._rows.append(np.column_stack([*place, cluster_Q, code_Q, *columns]))
 
     def gather(self, team: Team) -> None:
         """Move what all workers have added to worker 0."""
-        own = np.concatenate([np.empty((0, 6), np.int64), *self._rows])
+        own = np.concatenate([np.empty((0, NUM_COLUMNS), np.int64), *self._rows])
         parts = team.gather(torch.from_numpy(own.reshape(-1)))
-        self._rows = [part.numpy().reshape(-1, 6) for part in parts]
+        self._rows = [part.numpy().reshape(-1, NUM_COLUMNS) for part in parts]
 
-    def queries(self) -> SampledQueries:
-        """Return the queries, on worker 0."""
-        side_Q, cluster_Q, _, better_Q, tied_Q, competing_Q = self._columns()
+    def queries(self, path_index: int | None = None) -> SampledQueries:
+        """Return the queries of one edge path or of all, on worker 0."""
+        columns = self._columns()
+        if path_index is not None:
+            chosen_Q = columns[1] == path_index
+            columns = tuple(column[chosen_Q] for column in columns)
+        side_Q, _, cluster_Q, _, better_Q, tied_Q, competing_Q = columns
         return SampledQueries(RankCounts(better_Q, tied_Q, competing_Q), side_Q == Side.RHS.value, cluster_Q)
 
     def add_key_frequencies(self, grouped: GroupedStats) -> None:
         """Group the queries by how many queries of the sample share their key."""
-        side_Q, _, code_Q, better_Q, tied_Q, competing_Q = self._columns()
+        side_Q, _, _, code_Q, better_Q, tied_Q, competing_Q = self._columns()
         counts = RankCounts(better_Q, tied_Q, competing_Q)
         for side in Side:
             of_side = side_Q == side.value
@@ -67,7 +73,7 @@ class SampleTable:
             grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], counts.of(of_side))
 
     def _columns(self) -> tuple[Tensor, ...]:
-        table = np.concatenate([np.empty((0, 6), np.int64), *self._rows])
+        table = np.concatenate([np.empty((0, NUM_COLUMNS), np.int64), *self._rows])
         return torch.from_numpy(np.ascontiguousarray(table.T)).unbind(0)
 
 

@@ -74,10 +74,15 @@ def _goes_on(bench: Bench, record: Record, sampling: Sampling, round_number: int
 
 
 def _intervals(
-    bench: Bench, record: Record, sampling: Sampling, round_number: int, keys: list[str] | None
+    bench: Bench,
+    record: Record,
+    sampling: Sampling,
+    round_number: int,
+    keys: list[str] | None,
+    path_index: int | None = None,
 ) -> dict[str, Interval]:
     return sample_intervals(
-        record.sample.queries(),
+        record.sample.queries(path_index),
         sampling.sample.design(round_number),
         bench.settings.sides,
         bench.settings.layout.cutoffs,
@@ -106,4 +111,8 @@ def _estimate(bench: Bench, record: Record, sampling: Sampling, round_number: in
         level=round_level(round_number) if sampling.with_target else 0.95,
         is_population=sampling.sample.is_complete(round_number),
         intervals=_intervals(bench, record, sampling, round_number, None),
+        intervals_of_paths=[
+            _intervals(bench, record, sampling, round_number, None, path_index)
+            for path_index in range(len(bench.inputs.buckets))
+        ],
     )

@@ -15,7 +15,9 @@ RELATIONS = torch.tensor([1, 0, 1, 1, 0, 1, 1])
 
 def layout(rel_E, lists, first_row=0, dynamic=False):
     """(relation, rows of each chunk, batch, draws, topped up, masked, first word) of every block."""
-    groups = [RelationGroup(0, torch.arange(len(rel_E)))] if dynamic else group_by_relation(rel_E, torch.arange(len(rel_E)))
+    groups = (
+        [RelationGroup(0, torch.arange(len(rel_E)))] if dynamic else group_by_relation(rel_E, torch.arange(len(rel_E)))
+    )
     return [
         (
             group.relation,

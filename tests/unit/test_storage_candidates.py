@@ -66,7 +66,9 @@ def test_a_partition_may_be_given_and_a_type_with_one_has_no_other(tmp_path: Pat
 
     assert [[1, 0], [0, 0], [0, 1]] == tails.partitions_EK.tolist()
     plain = opened(tmp_path, Side.RHS, tail=[[3, 3], [4, 4], [0, 0]])
-    assert [[1, 1], [0, 0], [1, 1]] == plain.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES).partitions_EK.tolist()
+    assert [[1, 1], [0, 0], [1, 1]] == plain.read(
+        Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES
+    ).partitions_EK.tolist()
 
 
 @settings(max_examples=15)

@@ -1,0 +1,238 @@
+"""A tiny graph, a protocol and rules -> who competes in each query, one entity after the other in plain Python.
+
+Scores are the reference's. Sampled lists are its chunks too, of the edges that are evaluated; the rest, known answers,
+restrictions, constraints and who is outside, is decided here, entity by entity.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from tests import reference
+from tests.laws.expected import Draws, Judged, Protocol
+from tests.reference import Query
+from tests.strategies import Bucket, Edge, Entity, KnownEdge, TinyGraph
+
+Buckets = Mapping[Bucket, list[Edge]]
+Place = tuple[str, int, int]  # entity type, partition, row
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Who is evaluated and who competes; None where nobody is left out."""
+
+    filter_edges: Sequence[Buckets] = ()
+    train_edges: Sequence[Buckets] = ()
+    entities: Collection[Place] | None = None
+    relations: Collection[int] | None = None
+    of_side: Mapping[str, Collection[Place]] = field(default_factory=dict)  # by hidden side, "lhs" or "rhs"
+    observed: bool = False
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.filter_edges or self.train_edges)
+
+    def settings(self, graph: TinyGraph) -> dict[str, object]:
+        """The keys of the config, and the edges to be written."""
+
+        def names(places: Collection[Place] | None) -> list[str] | None:
+            return None if places is None else [f"{of_type}:{part}:{row}" for of_type, part, row in places]
+
+        relations = self.relations
+        named = None if relations is None else [f"rel:{index}" for index in relations]
+        return {
+            "filter_edges": self.filter_edges,
+            "train_edges": self.train_edges,
+            "restrict_entities": names(self.entities),
+            "restrict_relations": named if graph.dynamic or not named else [graph.relations[i].name for i in relations],
+            "head_candidates": names(self.of_side.get("lhs")),
+            "tail_candidates": names(self.of_side.get("rhs")),
+            "type_constraint": "observed" if self.observed else "schema",
+        }
+
+
+class Case(NamedTuple):
+    """A query of an evaluated edge."""
+
+    graph: TinyGraph
+    path_index: int
+    bucket: Bucket
+    row: int
+    side: str
+    true_score: float
+    others: list[Entity]  # competitors in raw figures
+    scores: list[float]
+    is_known: list[bool]
+    is_outside: bool  # not ranked
+    precision: str
+
+    @property
+    def rel(self) -> int:
+        return self.graph.buckets[self.bucket][self.row][1]
+
+    @property
+    def key(self) -> tuple[str, int, Entity]:
+        ends = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.row])
+        return self.side, self.rel, ends["rhs" if self.side == "lhs" else "lhs"]
+
+    def judged(self, *, filtered: bool) -> Judged:
+        kept = [not (filtered and known) for known in self.is_known]
+        others = [other for other, keep in zip(self.others, kept, strict=True) if keep]
+        scores = [score for score, keep in zip(self.scores, kept, strict=True) if keep]
+        query = Query(self.row, self.side, self.true_score, scores)
+        return Judged(self.graph, self.bucket, query, others, len(others) + 1, self.precision)
+
+    def counts(self) -> dict[str, int]:
+        """The row of a ranks file."""
+        known = [score for score, known in zip(self.scores, self.is_known, strict=True) if known]
+        better, tied = reference.counts_by_sorting(self.true_score, self.scores)
+        known_better, known_tied = reference.counts_by_sorting(self.true_score, known)
+        return {
+            "better": better,
+            "tied": tied,
+            "num_candidates": len(self.scores) + 1,
+            "excluded_better": known_better,
+            "excluded_tied": known_tied,
+            "num_excluded": len(known),
+        }
+
+
+def expected_cases(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules) -> list[Case]:
+    """All queries of all edge paths; `graphs` differ in their edges alone, one for each path."""
+    every = [graph.buckets for graph in graphs] + [*rules.filter_edges, *rules.train_edges]
+    known = set().union(*(reference.known_edges(graphs[0], buckets) for buckets in every))
+    return [
+        case
+        for path_index, graph in enumerate(graphs)
+        for bucket in graph.buckets
+        for case in _of_bucket(graph, protocol, rules, known, bucket, path_index)
+    ]
+
+
+def _of_bucket(
+    graph: TinyGraph, protocol: Protocol, rules: Rules, known: set[KnownEdge], bucket: Bucket, path_index: int
+) -> list[Case]:
+    edges = graph.buckets[bucket]
+    evaluated = [row for row, edge in enumerate(edges) if _is_evaluated(graph, rules, bucket, edge)]
+    lists = _lists(graph, protocol, bucket, path_index, evaluated)
+    cases = []
+    for row in evaluated:
+        ends = reference.true_entities(graph, bucket, edges[row])
+        for side in protocol.sides:
+
+            def competes(other: Entity, side: str = side, rel: int = edges[row][1]) -> bool:
+                return _may_compete(graph, rules, known, side, rel, other)
+
+            others = [other for other in lists[row, side] if other != ends[side] and competes(other)]
+            in_known = [
+                rules.filtered and reference.corrupt(ends, edges[row][1], side, other) in known for other in others
+            ]
+            true_score, scores = reference.edge_scores(graph, bucket, edges[row], side, others)
+            outside = not competes(ends[side])
+            case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, outside)
+            cases.append(Case(*case, protocol.precision))
+    return cases
+
+
+def _types(graph: TinyGraph, rel: int) -> dict[str, str]:
+    return {"lhs": graph.relations[rel].lhs, "rhs": graph.relations[rel].rhs}
+
+
+def _is_evaluated(graph: TinyGraph, rules: Rules, bucket: Bucket, edge: Edge) -> bool:
+    ends, types = reference.true_entities(graph, bucket, edge), _types(graph, edge[1])
+    if rules.relations is not None and edge[1] not in rules.relations:
+        return False
+    return rules.entities is None or all((types[side], *ends[side]) in rules.entities for side in ends)
+
+
+def _may_compete(graph: TinyGraph, rules: Rules, known: set[KnownEdge], side: str, rel: int, other: Entity) -> bool:
+    place = (_types(graph, rel)[side], *other)
+    for allowed in (rules.entities, rules.of_side.get(side)):
+        if allowed is not None and place not in allowed:
+            return False
+    at = 0 if side == "lhs" else 2
+    return not rules.observed or any(edge[at] == other and edge[1] == rel for edge in known)
+
+
+def _lists(
+    graph: TinyGraph, protocol: Protocol, bucket: Bucket, path_index: int, evaluated: list[int]
+) -> dict[tuple[int, str], list[Entity]]:
+    """Who is listed for each query, by row and side; where lists are sampled, as often as drawn."""
+    edges, lists = graph.buckets[bucket], {}
+    policies = {row: _policy(graph, protocol, edges[row][1]) for row in evaluated}
+    for row in evaluated:
+        ends, types = reference.true_entities(graph, bucket, edges[row]), _types(graph, edges[row][1])
+        for side in ends:
+            tables = graph.embeddings[types[side]]
+            parts = range(len(tables)) if policies[row] == "all" else [ends[side][0]]
+            lists[row, side] = [(part, at) for part in parts for at in range(len(tables[part]))]
+    sampled = [row for row in evaluated if policies[row] == "sampled"]
+    batches = [
+        [row for row in batch if row in sampled]
+        for batch in reference.default_batches(edges, graph.dynamic, protocol.window)
+    ]
+    draws = Draws(graph, protocol, bucket, path_index)
+    for chunk in reference.chunks(edges, filter(None, batches), protocol.num_negs, draws):
+        for row in chunk.rows:
+            for side, (part, _) in reference.true_entities(graph, bucket, edges[row]).items():
+                lists[row, side] = [(part, entry) for entry in chunk.lists[side]]
+    return lists
+
+
+def _policy(graph: TinyGraph, protocol: Protocol, rel: int) -> str:
+    if protocol.candidates is not None:
+        return protocol.candidates
+    return "partition" if graph.relations[rel].all_negs else "sampled"
+
+
+# Macro averages
+
+
+def macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:
+    """Every query weighs 1 / (evaluated edges with its key), queries outside among them."""
+    frequency = Counter(case.key for case in cases)
+    of_label = [case for case in cases if label in ("both", "head" if case.side == "lhs" else "tail")]
+    ranked = [case for case in of_label if not case.is_outside]
+    weights = [Fraction(1, frequency[case.key]) for case in ranked]
+    return _weighted(ranked, weights, filtered=filtered)
+
+
+def relation_macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:
+    """Every relation weighs the same; for query_auc, every relation with a query that has competitors."""
+    of_label = [case for case in cases if label in ("both", "head" if case.side == "lhs" else "tail")]
+    ranked = [case for case in of_label if not case.is_outside]
+    queries = Counter(case.rel for case in ranked)
+    competing = Counter(case.rel for case in ranked if case.judged(filtered=filtered).others)
+    figures = _weighted(ranked, [Fraction(1, queries[case.rel]) for case in ranked], filtered=filtered)
+    with_others = [case for case in ranked if case.judged(filtered=filtered).others]
+    of_auc = _weighted(with_others, [Fraction(1, competing[case.rel]) for case in with_others], filtered=filtered)
+    return figures | {"query_auc": of_auc["query_auc"]}
+
+
+def _weighted(cases: Sequence[Case], weights: Sequence[Fraction], *, filtered: bool) -> dict[str, float | int | None]:
+    ranks = [case.judged(filtered=filtered).query.ranks for case in cases]
+
+    def mean(values: Sequence[Fraction | int | None]) -> float | None:
+        kept = [(weight, value) for weight, value in zip(weights, values, strict=True) if value is not None]
+        total = sum(weight for weight, _ in kept)
+        return float(sum(weight * value for weight, value in kept) / total) if total else None
+
+    figures: dict[str, float | int | None] = {}
+    for kind, low, high in (("optimistic", 0, 0), ("realistic", 0, 1), ("pessimistic", 1, 1)):
+        of_kind = [reference.realistic(rank[low], rank[high]) for rank in ranks]
+        figures[f"{kind}.count"] = len(ranks)
+        figures[f"{kind}.mean_rank"] = mean(of_kind)
+        figures[f"{kind}.mean_reciprocal_rank"] = mean([1 / rank for rank in of_kind])
+        for cutoff in (1, 3, 5, 10):
+            figures[f"{kind}.hits_at_{cutoff}"] = mean([int(rank <= cutoff) for rank in of_kind])
+    shares = [
+        1 - (reference.realistic(rank.optimistic, rank.pessimistic) - 1) / (rank.num_candidates - 1)
+        if rank.num_candidates > 1
+        else None
+        for rank in ranks
+    ]
+    return figures | {"query_auc": mean(shares), "auc": None}

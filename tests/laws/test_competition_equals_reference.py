@@ -1,0 +1,277 @@
+"""Filters, restrictions and constraints, with all candidate policies, from files to the report and the ranks of edges.
+
+Where float32 is exact every count of every query is the reference's. Elsewhere a rank may differ by the candidates
+whose scores lie within the rounding bound of the true score; copies of the true entity's row tie always.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbgeval import Report, RunOptions, evaluate
+from pbgeval.notation import Bucket as PackageBucket
+from pbgeval.storage.ranks import COLUMNS, read_ranks
+from tests import reference
+from tests.graph_on_disk import write_graph
+from tests.laws.competition import Case, Rules, expected_cases, macro_figures, relation_macro_figures
+from tests.laws.expected import LABELS, SIDES, Draws, Protocol
+from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, doubtful_pairs, rank_figures
+from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
+from tests.strategies import TinyGraph, edge_lists, tiny_graphs
+
+POLICIES = ["all", "partition", "sampled", None]
+
+quick = settings(max_examples=5, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+
+Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, bucket, row and hidden side
+
+
+@st.composite
+def protocols(draw: st.DrawFn, candidates: str | None) -> Protocol:
+    return Protocol(
+        candidates=candidates,
+        num_negs=draw(st.sampled_from([(2, 3), (3, 0), (0, 4), (7, 2)])),
+        seed=draw(st.integers(0, 3)),
+        sides=draw(st.sampled_from([("lhs", "rhs"), ("lhs", "rhs"), ("lhs",), ("rhs",)])),
+        precision=draw(st.sampled_from(["float32", "float64"])),
+    )
+
+
+def known_paths(graph: TinyGraph, max_paths: int = 2) -> st.SearchStrategy[list[dict[tuple[int, int], Any]]]:
+    sizes = {entity_type: [len(table) for table in tables] for entity_type, tables in graph.embeddings.items()}
+    path = st.fixed_dictionaries({bucket: edge_lists(bucket, graph.relations, sizes, 40) for bucket in graph.buckets})
+    return st.lists(path, max_size=max_paths)
+
+
+@st.composite
+def all_rules(draw: st.DrawFn, graph: TinyGraph, restricted: bool) -> Rules:
+    """Known edges, at times; and if `restricted`, sets of entities and relations, each at times."""
+    filter_edges, train_edges = draw(known_paths(graph)), draw(known_paths(graph, 1))
+    if not restricted:
+        if not (filter_edges or train_edges):
+            filter_edges = [graph.buckets]
+        return Rules(filter_edges, train_edges)
+    used = sorted({of_type for relation in graph.relations for of_type in (relation.lhs, relation.rhs)})
+    places = [
+        (of_type, part, row)
+        for of_type in used
+        for part, table in enumerate(graph.embeddings[of_type])
+        for row in range(len(table))
+    ]
+    random = draw(st.randoms(use_true_random=False))
+
+    def some(of: Sequence[Any]) -> list[Any]:
+        return random.sample(of, max(1, round(len(of) * random.choice([0.2, 0.7, 0.95, 1]))))
+
+    entities = some(places) if draw(st.booleans()) else None
+    of_side = {}
+    for side in ("lhs", "rhs"):
+        if draw(st.booleans()):
+            of_side[side] = some(entities or places)  # some of restrict_entities, or it is refused as empty
+    relations = some(range(len(graph.relations))) if draw(st.booleans()) else None
+    return Rules(filter_edges, train_edges, entities, relations, of_side, observed=draw(st.booleans()))
+
+
+@contextmanager
+def evaluated(
+    graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules, small: bool
+) -> Iterator[tuple[Report, Ranks]]:
+    """Evaluate from files with one worker; yields the report and every query of the ranks files that was ranked."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        more = [graph.buckets for graph in graphs[1:]]
+        keys = protocol.settings() | rules.settings(graphs[0])
+        config = write_graph(graphs[0], Path(folder) / "data", more_edge_paths=more, save_ranks=True, **keys)
+        stack.enter_context(without_fsync())
+        if small:
+            with_constants(stack, SMALL_BLOCKS)
+        report = evaluate(config, RunOptions(output=Path(folder) / "out", workers=1, device="cpu"))
+        yield report, ranks_in(Path(folder) / "out", graphs, protocol.sides)
+
+
+def without_fsync() -> Any:
+    """Most of the time of so small a run would be spent on making its files durable."""
+    return mock.patch("os.fsync")
+
+
+def ranks_in(output: Path, graphs: Sequence[TinyGraph], sides: Sequence[str]) -> Ranks:
+    found: Ranks = {}
+    for path_index, graph in enumerate(graphs):
+        for bucket, edges in graph.buckets.items():
+            if not edges:
+                continue
+            ranks = read_ranks(output, path_index, PackageBucket(*bucket))
+            assert len(edges) == ranks.num_edges
+            assert [SIDES[side] for side in sides] == sorted(ranks.columns, key=lambda side: side.value)
+            for side in sides:
+                columns = ranks.columns[SIDES[side]]
+                for row in range(len(edges)):
+                    counts = {name: int(columns[name][row]) for name in COLUMNS}
+                    if counts["num_candidates"]:
+                        found[path_index, bucket, row, side] = counts
+                    else:
+                        assert not any(counts.values())
+    return found
+
+
+def of_label(cases: Sequence[Case], label: str) -> list[Case]:
+    return [case for case in cases if not case.is_outside and label in ("both", LABELS[case.side])]
+
+
+def labels(protocol: Protocol) -> list[str]:
+    return [*(LABELS[side] for side in protocol.sides), "both"]
+
+
+def assert_numbers_of_queries(cases: Sequence[Case], protocol: Protocol, rules: Rules, report: Report) -> None:
+    """What holds whether or not scores are rounded."""
+    document = report.document
+    assert ("filtered" if rules.filtered else "raw") == document["filter"]
+    assert rules.filtered == ("raw_metrics" in document)
+    assert len(cases) == document["num_edges"] * len(protocol.sides)
+    assert len(of_label(cases, "both")) == document["num_queries"]
+    for label in labels(protocol):
+        ranked, found = of_label(cases, label), document["diagnostics"][label]
+        outside = sum(case.is_outside and label in ("both", LABELS[case.side]) for case in cases)
+        assert (len(ranked), outside) == (found["num_queries"], found["num_queries_outside"])
+        assert sum(sum(case.is_known) for case in ranked) == found["num_known_excluded"]
+        alone = sum(not case.judged(filtered=rules.filtered).others for case in ranked)
+        assert alone == found["num_queries_without_competitors"]
+
+
+def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules, small: bool = False) -> None:
+    assert all(graph.is_exact for graph in graphs)
+    cases = expected_cases(graphs, protocol, rules)
+    with evaluated(graphs, protocol, rules, small) as (report, ranks):
+        expected = {
+            (case.path_index, case.bucket, case.row, case.side): case.counts() for case in cases if not case.is_outside
+        }
+        assert expected == ranks
+        assert_numbers_of_queries(cases, protocol, rules, report)
+        for label in labels(protocol):
+            ranked = of_label(cases, label)
+            for key, filtered in (("metrics", rules.filtered), ("raw_metrics", False)):
+                if key in report.document:
+                    judged = [case.judged(filtered=filtered) for case in ranked]
+                    assert_equal(rank_figures(judged) | auc_figures(judged), report.document[key], label)
+            macro = macro_figures(cases, label, filtered=rules.filtered)
+            assert_equal(macro, report.document["macro_metrics"], label)
+            macro = relation_macro_figures(cases, label, filtered=rules.filtered)
+            assert_equal(macro, report.document["relation_macro_metrics"], label)
+
+
+def assert_nearly(graph: TinyGraph, protocol: Protocol, rules: Rules, small: bool) -> None:
+    cases = expected_cases([graph], protocol, rules)
+    with evaluated([graph], protocol, rules, small) as (report, ranks):
+        assert_numbers_of_queries(cases, protocol, rules, report)
+        ranked = {(0, case.bucket, case.row, case.side): case for case in of_label(cases, "both")}
+        assert ranked.keys() == ranks.keys()
+        for key, case in ranked.items():
+            found = ranks[key]
+            assert (len(case.others) + 1, sum(case.is_known)) == (found["num_candidates"], found["num_excluded"])
+            raw = 1 + found["better"], 1 + found["better"] + found["tied"]
+            excluded = found["excluded_better"], found["excluded_better"] + found["excluded_tied"]
+            assert_in_ranges(case, raw, filtered=False)
+            assert_in_ranges(case, (raw[0] - excluded[0], raw[1] - excluded[1]), filtered=True)
+        for label in labels(protocol):
+            judged = [case.judged(filtered=rules.filtered) for case in of_label(cases, label)]
+            pooled, found_auc = auc_figures(judged)["auc"], report.document["metrics"][f"{label}.auc"]
+            assert (pooled is None) == (found_auc is None)
+            if pooled is not None:
+                num_pairs = len(judged) * sum(len(one.others) for one in judged)
+                assert abs(pooled - found_auc) <= doubtful_pairs(judged) / num_pairs + 1e-12
+
+
+def assert_in_ranges(case: Case, found: tuple[int, int], *, filtered: bool) -> None:
+    for rank, (low, high) in zip(found, case.judged(filtered=filtered).rank_ranges(), strict=True):
+        assert low <= rank <= high
+
+
+# Laws
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+@settings(quick, max_examples=5)
+@given(st.data())
+def test_without_restrictions_those_who_compete_here_are_the_references(candidates, data):
+    graph = data.draw(tiny_graphs(max_edges=8))
+    rules, protocol = data.draw(all_rules(graph, restricted=False)), data.draw(protocols(candidates))
+    every = [graph.buckets, *rules.filter_edges, *rules.train_edges]
+    known = set().union(*(reference.known_edges(graph, buckets) for buckets in every))
+    cases = expected_cases([graph], protocol, rules)
+
+    for bucket, edges in graph.buckets.items():
+        if candidates == "sampled":
+            batches = [of for of in reference.default_batches(edges, graph.dynamic, protocol.window) if of]
+            draws = Draws(graph, protocol, bucket, 0)
+            chunks = reference.chunks(edges, batches, protocol.num_negs, draws)
+            queries = reference.sampled_queries(graph, bucket, chunks, known)
+        else:
+            queries = reference.full_queries(graph, bucket, candidates, known)
+        expected = {(query.row, query.side): query.ranks for query in queries if query.side in protocol.sides}
+        here = [case for case in cases if case.bucket == bucket]
+        assert expected == {(case.row, case.side): case.judged(filtered=True).query.ranks for case in here}
+
+
+@pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
+@pytest.mark.parametrize("candidates", POLICIES)
+@quick
+@given(st.data())
+def test_where_float32_is_exact_every_count_is_the_references(candidates, restricted, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=16))
+    rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
+    assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
+@pytest.mark.parametrize("candidates", POLICIES)
+@thorough
+@given(st.data())
+def test_where_float32_is_exact_every_count_is_the_references_at_length(candidates, restricted, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=40))
+    rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
+    assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
+@pytest.mark.parametrize("candidates", ["all", "all but restricted", "partition", "sampled"])
+@settings(quick, max_examples=2)
+@given(st.data())
+def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
+    kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
+    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3))
+    restricted = candidates != "all" and data.draw(st.booleans())
+    rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates.split()[0]))
+    assert_nearly(graph, protocol, rules, small=data.draw(st.booleans()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+@settings(thorough, max_examples=30)
+@given(st.data())
+def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(candidates, comparator, data):
+    graph = data.draw(tiny_graphs(comparator=comparator, max_edges=16))
+    rules = data.draw(all_rules(graph, data.draw(st.booleans())))
+    assert_nearly(graph, data.draw(protocols(candidates)), rules, small=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("candidates", POLICIES)
+@settings(quick, max_examples=3)
+@given(st.data())
+def test_edges_of_every_path_are_known_to_all_and_share_their_keys(candidates, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=10, max_partitions=2))
+    second = {bucket: edges[::-1] for bucket, edges in graph.buckets.items()}
+    graphs = [graph, dataclasses.replace(graph, buckets=second)]
+    rules, protocol = data.draw(all_rules(graph, data.draw(st.booleans()))), data.draw(protocols(candidates))
+    assert_exactly(graphs, protocol, rules)
