@@ -55,7 +55,7 @@ def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> N
     alone = evaluate(case, overrides, tmp_path / "alone", workers=1, threads=1)
     together = evaluate(case, overrides, tmp_path / "together", workers=2, threads=2)
 
-    assert {"metrics.json", "buckets.csv", "rank_histogram.csv"} == set(alone)
+    assert {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"} == set(alone)
     assert alone == together
 
 

@@ -82,7 +82,7 @@ ACCEPTED = {
     "given": valid(candidate_path="given"),
     "given among all": valid(candidate_path="given", candidates="all", num_batch_negs=0, num_uniform_negs=0),
     "given and restricted": valid(candidate_path="given", restrict_entities=["a"], filter_paths=["known"]),
-    "the best candidates of partitions": valid(candidates="partition", save_topk=1),
+    "the best candidates": valid(candidates="all", save_topk=1),
     "a target": valid(target_error=0.01),
     "a target metric": valid(target_error=0.01, target_metric="tail.hits@10"),
     "featurized, some relations": featurized(restrict_relations=["likes"], save_ranks=True),
@@ -179,8 +179,12 @@ REFUSED = {
     "no candidates to keep": (valid(candidates="all", save_topk=0), "save_topk: expected an int >= 1, got 0"),
     "the best of sampled candidates": (
         valid(save_topk=3),
-        "save_topk: expected None, as relations[0] is ranked against sampled candidates, got 3; "
-        "set candidates = 'all' or 'partition'",
+        "save_topk: expected None, as the best are sought among all entities only with candidates = 'all', got 3; "
+        "set candidates = 'all'",
+    ),
+    "the best of given candidates": (
+        valid(candidates="all", candidate_path="given", save_topk=3),
+        "save_topk: expected None with candidate_path, got 3; given lists are not searched for the best",
     ),
     "an unknown breakdown": (
         valid(breakdowns=["relation", "degree"]),
