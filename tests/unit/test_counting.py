@@ -86,3 +86,16 @@ def test_counts_are_exact_at_a_million_candidates():
     counts = BlockCounter().count(scores, torch.tensor([0.0]))
 
     assert ((1 << 20) - 1, 1) == (int(counts.better_Q), int(counts.tied_Q))
+
+
+@given(st.lists(score_grids(), min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_each_query_gets_the_row_of_its_key(several, random):
+    """One counter for blocks of many shapes."""
+    counter = BlockCounter()
+    for _, scores_KC in several:
+        for dtype in (torch.float32, torch.float64):
+            rows = [random.randrange(len(scores_KC)) for _ in range(random.randrange(1, 9))]
+            found = counter.expand(torch.tensor(scores_KC, dtype=dtype), torch.tensor(rows))
+
+            assert [scores_KC[row] for row in rows] == found.tolist()
+            assert found.dtype == dtype

@@ -47,6 +47,17 @@ def test_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(blo
     assert expected == as_tuples(count_known(torch.tensor(scores), true_Q, row_Q, own_Q, indices(cells)))
 
 
+def test_scores_that_differ_only_in_float64_are_told_apart():
+    close = [1.0, 1.0 + 2**-40, 1.0 - 2**-40, -0.0, 0.0]
+    row_Q, own_Q = torch.zeros(3, dtype=torch.int64), torch.tensor([-1, 0, -(1 << 62)])
+    true_Q = torch.tensor([1.0, 1.0 - 2**-40, 0.0], dtype=torch.float64)
+    known = torch.zeros(5, dtype=torch.int64), torch.arange(5)
+
+    found = count_known(torch.tensor([close], dtype=torch.float64), true_Q, row_Q, own_Q, known)
+
+    assert [(1, 1, 5), (1, 1, 4), (3, 2, 5)] == as_tuples(found)
+
+
 @given(blocks())
 def test_cells_count_one_by_one(block):
     scores, queries, _ = block

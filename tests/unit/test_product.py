@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbgeval.scoring.product import padded_size, paired_product, product, transform
+from pbgeval.scoring.product import padded_rows, padded_size, paired_product, product, transform
 
 X = torch.tensor([[1.0, 2.0], [0.0, -1.0], [3.0, 0.5]])
 
@@ -43,3 +43,16 @@ def test_infinities_and_nans_pass_through():
     assert [torch.inf, -torch.inf] == found[0, 0, :2].tolist()
     assert bool(found[0, 0, 2].isnan())
     assert [0.0, 2.0, 1.0] == found[0, 1].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_rows", [1, 15, 16, 17, 48, 100])
+def test_rows_padded_before_give_the_same_product(num_rows, dtype):
+    x_ND = torch.randn((num_rows, 20), generator=torch.Generator().manual_seed(num_rows)).to(dtype)
+    y_CD = torch.randn((50, 20), generator=torch.Generator().manual_seed(0)).to(dtype)
+    padded_ND = padded_rows(x_ND)
+
+    assert padded_size(num_rows, 1, dtype) == padded_ND.shape[0]
+    assert torch.equal(x_ND, padded_ND[:num_rows])
+    assert not padded_ND[num_rows:].any()
+    assert torch.equal(product(x_ND[None], y_CD[None])[0], product(padded_ND[None], y_CD[None])[0, :num_rows])

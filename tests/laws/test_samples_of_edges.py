@@ -1,0 +1,161 @@
+"""A sampled edge has the counts that it has among all edges; a sample of all edges is exact; intervals cover."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.metrics.intervals import SampledQueries, round_level, sample_intervals, should_stop
+from pbgeval.notation import Bucket, Side
+from pbgeval.passes.edge_sample import EdgeSample
+from pbgeval.ranking import RankCounts
+from pbgeval.report.report import Report
+from pbgeval.storage.ranks import COLUMNS, find_ranks, read_ranks
+from tests.tiny_checkpoint import TinyCase
+
+MRR, HITS = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
+
+
+def run(case: TinyCase, output: Path, *overrides: str) -> Report:
+    # One edge per chunk and many chunks: a sample of a few dozen edges has several clusters.
+    config = load_config(case.config, ["save_ranks=True", "filter_paths=edges", *overrides])
+    return evaluate(config, RunOptions(output=output, workers=1))
+
+
+def without_run(report: Report) -> dict[str, Any]:
+    return json.loads(json.dumps({key: value for key, value in report.to_dict().items() if key != "run"}))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+@pytest.mark.parametrize("restriction", [[], ["restrict_relations=0,2,3"]])
+def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
+    dynamic: bool, candidates: str, restriction: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=40)
+    monkeypatch.chdir(case.root)
+    overrides = [
+        f"candidates={candidates}",
+        *([restriction[0].replace("=", "=rel:").replace(",", ",rel:")] if restriction else []),
+    ]
+    run(case, tmp_path / "whole", *overrides)
+
+    report = run(case, tmp_path / "sample", *overrides, "sample_edges=90", "seed=0")
+
+    assert 2 * report.document["num_edges"] == report.document["num_queries"]
+    sampled = 0
+    for path_index, bucket in find_ranks(tmp_path / "whole"):
+        whole = read_ranks(tmp_path / "whole", path_index, bucket)
+        some = read_ranks(tmp_path / "sample", path_index, bucket)
+        for side in Side:
+            drawn = some.columns[side]["num_candidates"] > 0
+            sampled += int(drawn.sum())
+            for column in COLUMNS:
+                expected = np.where(drawn, whole.columns[side][column], 0)
+                np.testing.assert_array_equal(expected, some.columns[side][column], column)
+    assert sampled == report.document["num_queries"]
+    if candidates != "sampled":
+        assert 90 == report.document["num_edges"]
+    assert report.document["sample"]["unit"] == ("chunk" if candidates == "sampled" else "edge")
+    assert report.intervals[MRR]["low"] < report[MRR] < report.intervals[MRR]["high"]
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_a_sample_of_all_edges_is_exact(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    monkeypatch.chdir(case.root)
+    whole = run(case, tmp_path / "whole", f"candidates={candidates}")
+
+    report = run(case, tmp_path / "sample", f"candidates={candidates}", "sample_edges=100000")
+
+    assert whole.document["metrics"] == report.document["metrics"]
+    assert whole.document["macro_metrics"] == report.document["macro_metrics"]
+    for interval in report.intervals.values():
+        assert interval["standard_error"] == 0
+        assert interval["low"] == interval["high"]
+
+
+def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=700)
+    monkeypatch.chdir(case.root)
+
+    loose = run(case, tmp_path / "loose", "candidates=partition", "target_error=0.05", "target_metric=hits@1")
+    tight = run(case, tmp_path / "tight", "candidates=partition", "target_error=0.000001")
+
+    interval = loose.intervals[HITS]
+    assert 2000 == loose.document["num_edges"]
+    assert max(loose[HITS] - interval["low"], interval["high"] - loose[HITS]) <= 0.05
+    assert round_level(1) == loose.document["sample"]["level"]
+    assert tight.document["sample"]["population"] == tight.document["num_edges"] > 2000
+    assert 0 == tight.intervals[MRR]["standard_error"]
+    whole = run(case, tmp_path / "whole", "candidates=partition")
+    assert whole.document["metrics"] == tight.document["metrics"]
+    assert whole.document["macro_metrics"] == tight.document["macro_metrics"]
+
+
+# Coverage on the ranks of a real model.
+
+
+def queries_of(counts: dict[tuple[int, Bucket], dict[Side, RankCounts]], sample: EdgeSample, round_number: int) -> Any:
+    parts = []
+    for number in range(1, round_number + 1):
+        for (path_index, bucket), of_bucket in counts.items():
+            drawn = sample.draw(path_index, bucket, number)
+            units = torch.from_numpy(drawn.units_U)
+            cluster = drawn.first_cluster + torch.arange(len(units))
+            for side, of_side in of_bucket.items():
+                tail = torch.full((len(units),), side is Side.RHS)
+                parts.append(SampledQueries(of_side.of(units), tail, cluster))
+    return SampledQueries.concatenate(parts)
+
+
+def counts_of(folder: Path) -> dict[tuple[int, Bucket], dict[Side, RankCounts]]:
+    found = {}
+    for path_index, bucket in find_ranks(folder):
+        ranks = read_ranks(folder, path_index, bucket)
+        found[path_index, bucket] = {
+            side: RankCounts(*(torch.from_numpy(c) for c in (of["better"], of["tied"], of["num_candidates"] - 1)))
+            for side, of in ranks.columns.items()
+        }
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.reference
+@pytest.mark.parametrize("num_edges", [500, 2000, 12000])
+def test_intervals_cover_the_exact_value_of_a_real_model(
+    num_edges: int, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = reference_path / "golden" / "fb237_4p_complex"
+    monkeypatch.chdir(case)
+    config = load_config(case / "eval_allnegs.py", ["candidates=all", "save_ranks=True"])
+    report = evaluate(config, RunOptions(output=tmp_path / "output", workers=1))
+    counts = counts_of(tmp_path / "output")
+    population = [(*place, of[Side.LHS].better_Q.numel()) for place, of in counts.items()]
+
+    covered = dict.fromkeys((MRR, HITS), 0)
+    met = 0
+    for seed in range(200):
+        sample = EdgeSample.of_size(population, num_edges, seed)
+        found = sample_intervals(queries_of(counts, sample, 1), sample.design(), list(Side), (1,), keys=list(covered))
+        for key in covered:
+            covered[key] += found[key].low <= report[key] <= found[key].high
+        rounds = EdgeSample.of_rounds(population, seed)
+        for number in range(1, rounds.num_rounds + 1):
+            key = MRR
+            queries = queries_of(counts, rounds, number)
+            level = round_level(number)
+            interval = sample_intervals(queries, rounds.design(number), list(Side), (1,), keys=[key], level=level)[key]
+            if should_stop(interval, 0.006):
+                break
+        met += interval.low <= report[key] <= interval.high
+
+    for key, times in covered.items():
+        assert 180 <= times <= 198, (key, times)
+    assert met >= 180
