@@ -123,12 +123,15 @@ def _rank_blocks(
     counter: BlockCounter,
     sinks: RangeSinks,
 ) -> None:
+    known_of = None
     if known is not None:
         known = known.of_keys(blocks[0].first_key, blocks[-1].stop_key)
-    known_of = _KnownByBlock.arrange(known, columns.numbers_C) if known is not None else None
-    cells = None
-    if sinks.sample is not None:
-        cells = _CellsByBlock.arrange(sinks.sample, columns.numbers_C, state, blocks, known)
+        known_of = _KnownByBlock.arrange(known, columns.numbers_C)
+    cells = (
+        _CellsByBlock.arrange(sinks.sample, columns.numbers_C, state, blocks, known)
+        if sinks.sample is not None
+        else None
+    )
     twins = Twins.of_rows(columns.prepared_CD)
     for block in blocks:
         rows = _BlockRows.read(state, block, columns)
@@ -149,15 +152,16 @@ def _rank_blocks(
             counts.append(QueryCounts(raw, of_known))
             if twin_cells[0].size:
                 counts.append(_tie_twins(state, block, columns, known, rows.true, scores_QC, start, twin_cells))
-            if sinks.collector is not None:
-                if cells is not None:
-                    cells.collect(part, block, scores_KC, sinks.collector)
-                else:
-                    sinks.collector.add_block(block.first, scores_QC, own_Q, rows.row_Q.cpu(), in_block)
+            if cells is not None:
+                cells.read(part, block, scores_KC)
+            elif sinks.collector is not None:
+                sinks.collector.add_block(block.first, scores_QC, own_Q, rows.row_Q.cpu(), in_block)
             if sinks.top is not None:
                 numbers = columns.numbers_C[start : start + CANDIDATES_PER_BLOCK]
                 sinks.top.add(block.first_key, scores_KC, numbers, in_block)
         state.add(block.first, block.stop, _sum(counts))
+    if cells is not None and sinks.collector is not None:
+        sinks.collector.add(cells.query_P, torch.from_numpy(cells.score_P), cells.known_P)
 
 
 @frozen(eq=False)
@@ -279,6 +283,7 @@ class _CellsByBlock:
     key_P: np.ndarray
     column_P: np.ndarray  # within its run
     known_P: np.ndarray | None  # bool
+    score_P: np.ndarray  # float32, once read: one array, for many small ones between blocks of scores scatter the heap
     num_queries: int
 
     @classmethod
@@ -302,12 +307,14 @@ class _CellsByBlock:
         query_P, column_P = query_P[order], column_P[order]
         key_P = queries.key_Q[query_P]
         known_P = None if known is None else known.are_known(key_P, numbers_C[column_P])
-        return cls(code_P[order], query_P, key_P, column_P % CANDIDATES_PER_BLOCK, known_P, queries.num_queries)
+        column_P %= CANDIDATES_PER_BLOCK
+        score_P = np.empty(len(query_P), np.float32)
+        return cls(code_P[order], query_P, key_P, column_P, known_P, score_P, queries.num_queries)
 
-    def collect(self, part: int, block: QueryBlock, scores_KC: Tensor, collector: ScoreCollector) -> None:
-        """Hand on the scores of a block's cells in a run of columns."""
+    def read(self, part: int, block: QueryBlock, scores_KC: Tensor) -> None:
+        """Keep the scores of a block's cells in a run of columns."""
         at = part * self.num_queries
         here = slice(*np.searchsorted(self.code_P, [at + block.first, at + block.stop]))
-        cell = torch.from_numpy((self.key_P[here] - block.first_key) * scores_KC.shape[1] + self.column_P[here])
-        scores = scores_KC.reshape(-1)[cell.to(scores_KC.device)]
-        collector.add(self.query_P[here], scores, None if self.known_P is None else self.known_P[here])
+        row, column = (self.key_P[here] - block.first_key, self.column_P[here])
+        index = tuple(torch.from_numpy(of_cell).to(scores_KC.device) for of_cell in (row, column))
+        self.score_P[here] = scores_KC[index].cpu().numpy()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,14 +35,10 @@ def samples(draw: st.DrawFn):
 
 
 @given(samples(), st.integers(1, 5))
-def test_sampled_cells_are_read_from_the_block_of_scores_that_holds_them(monkeypatch_each, sample, columns_per_block):
+def test_sampled_cells_are_read_from_the_block_of_scores_that_holds_them(sample, columns_per_block):
     """Cells may repeat; those of true entities, and of queries outside the blocks, are left out."""
-    monkeypatch_each.setattr(sweep_rank, "CANDIDATES_PER_BLOCK", columns_per_block)
     key_Q, true_Q, cells, known, competing, borders = sample
-    blocks = [
-        QueryBlock(first, stop, key_Q[first], key_Q[stop - 1] + 1, -1)
-        for first, stop in zip(borders, borders[1:], strict=False)
-    ]
+    blocks = [QueryBlock(first, stop, key_Q[first], key_Q[stop - 1] + 1, -1) for first, stop in pairwise(borders)]
     score = {(key, number): 100 * key + number - 150.0 for key in set(key_Q) for number in competing}
     answers = None
     if known is not None:
@@ -51,16 +48,18 @@ def test_sampled_cells_are_read_from_the_block_of_scores_that_holds_them(monkeyp
     query_P, number_P = np.array(cells, np.int64).reshape(-1, 2).T
     by_number = CellSample.by_number(query_P, number_P)
 
-    arranged = sweep_rank._CellsByBlock.arrange(
-        by_number, np.array(competing), SimpleNamespace(queries=queries), blocks, answers
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep_rank, "CANDIDATES_PER_BLOCK", columns_per_block)
+        state = SimpleNamespace(queries=queries)
+        arranged = sweep_rank._CellsByBlock.arrange(by_number, np.array(competing), state, blocks, answers)
+        for block in blocks:
+            for part, start in enumerate(range(0, len(competing), columns_per_block)):
+                columns = competing[start : start + columns_per_block]
+                keys = range(block.first_key, block.stop_key)
+                scores_KC = torch.tensor([[score[key, number] for number in columns] for key in keys])
+                arranged.read(part, block, scores_KC)
     collector = ScoreCollector()
-    for block in blocks:
-        for part, start in enumerate(range(0, len(competing), columns_per_block)):
-            columns = competing[start : start + columns_per_block]
-            keys = range(block.first_key, block.stop_key)
-            scores_KC = torch.tensor([[score[key, number] for number in columns] for key in keys])
-            arranged.collect(part, block, scores_KC, collector)
+    collector.add(arranged.query_P, torch.from_numpy(arranged.score_P), arranged.known_P)
 
     expected: Counter[tuple[int, int, bool]] = Counter()
     for query, number in cells:
@@ -68,13 +67,6 @@ def test_sampled_cells_are_read_from_the_block_of_scores_that_holds_them(monkeyp
             image = int(order_image(torch.tensor([score[key_Q[query], number]]))[0])
             expected[query, image, known is not None and (key_Q[query], number) in known] += 1
     assert expected == Counter(zip(*(column.tolist() for column in collector.images()), strict=True))
-
-
-@pytest.fixture(scope="session")
-def monkeypatch_each():
-    """Undone when all examples have run."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
 
 
 @pytest.mark.parametrize("name", COMPARATORS)

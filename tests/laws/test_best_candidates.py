@@ -1,0 +1,82 @@
+"""`save_topk`: the best candidates of every query, by a slow sort; the same for any number of workers."""
+
+from __future__ import annotations
+
+import csv
+import random
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.topk import open_topk_file
+from tests import reference
+from tests.graph_on_disk import write_graph
+from tests.laws.test_order_does_not_matter import result_in
+from tests.strategies import Relation, TinyGraph
+
+SIZES = (7, 6)
+
+
+def graph_with_ties() -> TinyGraph:
+    """Two partitions; entities come in pairs with equal vectors, so that places must be settled by number."""
+    source = random.Random(3)
+    rows = [[source.choice([-0.5, 0.25, 1.0, 0.75]) for _ in range(3)] for _ in range(sum(SIZES) // 2 + 1)]
+    vectors = [*rows, *rows][: sum(SIZES)]
+    tables = [vectors[: SIZES[0]], vectors[SIZES[0] :]]
+    buckets = {
+        (lhs, rhs): [(source.randrange(SIZES[lhs]), 0, source.randrange(SIZES[rhs])) for _ in range(5)]
+        for lhs in range(2)
+        for rhs in range(2)
+    }
+    return TinyGraph([Relation("likes", "user", "user", "none", {}, {})], {"user": tables}, {}, buckets)
+
+
+@pytest.mark.parametrize("k", [1, 4, 20])
+@pytest.mark.parametrize("team_size", [1, 3])
+def test_the_best_candidates_are_those_of_a_sort(k: int, team_size: int, tmp_path: Path) -> None:
+    graph = graph_with_ties()
+    entities = [(part, row) for part, size in enumerate(SIZES) for row in range(size)]
+    with tempfile.TemporaryDirectory() as folder:
+        config = write_graph(graph, Path(folder), candidates="all", save_topk=k, filter_edges=[graph.buckets])
+        result_in(config, team_size, tmp_path)
+
+        known = reference.known_edges(graph, graph.buckets)
+        for bucket, edges in graph.buckets.items():
+            file = open_topk_file(tmp_path, 0, Bucket(*bucket))
+            for side in Side:
+                best = file.read(side, 0, len(edges))
+                for row, edge in enumerate(edges):
+                    name = side.pick("lhs", "rhs")
+                    _, scores = reference.edge_scores(graph, bucket, edge, name, entities)
+                    ordered = sorted(zip(scores, entities, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
+                    count = len(ordered)
+                    assert [entity for _, entity in ordered] == list(
+                        zip(best.partition_QK[row, :count].tolist(), best.entity_QK[row, :count].tolist(), strict=True)
+                    )
+                    assert [score for score, _ in ordered] == best.score_QK[row, :count].tolist()
+                    ends = reference.true_entities(graph, bucket, edge)
+                    marks = [reference.corrupt(ends, 0, name, entity) in known for _, entity in ordered]
+                    assert marks == best.known_QK[row, :count].tolist()
+                    assert (best.entity_QK[row, count:] == -1).all()
+                    assert np.isnan(best.score_QK[row, count:]).all()
+            with (tmp_path / "topk" / "0" / f"topk_{bucket[0]}_{bucket[1]}.tsv").open(newline="") as table:
+                lines = list(csv.DictReader(table, delimiter="\t"))
+            assert 2 * len(edges) * min(k, sum(SIZES)) == len(lines)
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_a_restriction_that_leaves_no_edge_leaves_no_figure(candidates: str, tmp_path: Path) -> None:
+    graph = graph_with_ties()
+    with tempfile.TemporaryDirectory() as folder:
+        restriction = ["user:0:0"]
+        graph.buckets[0, 0][:] = [edge for edge in graph.buckets[0, 0] if edge[0] or edge[2]]
+        config = write_graph(
+            graph, Path(folder), candidates=candidates, restrict_entities=restriction, num_batch_negs=2, batch_size=2
+        )
+        report = result_in(config, 2, tmp_path)
+
+    assert 0 == report.document["num_edges"] == report.document["num_queries"]
+    assert report["mrr"] is None
