@@ -334,7 +334,7 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
             raise
 
     with ThreadPoolExecutor(team_size) as pool:
-        outcome = list(pool.map(work_as, range(team_size)))[0]
+        outcome, *_ = pool.map(work_as, range(team_size))
     assert outcome.faults == ()
     assert outcome.report is not None
     return outcome.report
