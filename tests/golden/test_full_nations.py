@@ -143,7 +143,7 @@ class Nations:
 @pytest.mark.reference
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("model", list(MODELS))
-@pytest.mark.parametrize(("num_partitions", "dynamic"), [(1, True), (3, False)])
+@pytest.mark.parametrize(("num_partitions", "dynamic"), [pytest.param(1, True, marks=pytest.mark.slow), (3, False)])
 def test_a_complete_evaluation_equals_the_reference(
     model: str, setting: str, num_partitions: int, dynamic: bool, reference_path: Path, tmp_path: Path
 ) -> None:

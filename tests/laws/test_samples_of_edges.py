@@ -32,7 +32,7 @@ def without_run(report: Report) -> dict[str, Any]:
     return json.loads(json.dumps({key: value for key, value in report.to_dict().items() if key != "run"}))
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 @pytest.mark.parametrize("restriction", [[], ["restrict_relations=0,2,3"]])
 def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
