@@ -257,7 +257,7 @@ def test_a_damaged_chunk_is_one_line(tmp_path):
         raw.seek(chunk.byte_offset)
         raw.write(b"\xff" * chunk.size)
 
-    assert ".v3.h5: dataset embeddings: expected data that can be read" in fault(open_all(tmp_path).load)
+    assert ".v3.h5: dataset embeddings, rows 0 to 12: expected data that can be read" in fault(open_all(tmp_path).load)
 
 
 @pytest.mark.reference
