@@ -30,7 +30,9 @@ def do_rounds(bench: Bench, record: Record) -> Found:
     while go_on:
         round_number += 1
         if sampling is not None:
-            bench = evolve(bench, evaluated=_rows_of_round(bench, sampling, round_number))
+            # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
+            scratch = evolve(bench.scratch, path=bench.work.scratch_path / f"round-{round_number}")
+            bench = evolve(bench, evaluated=_rows_of_round(bench, sampling, round_number), scratch=scratch)
         found = _do_round(bench, record, files, by_chunk=sampling is not None and sampling.by_chunk)
         go_on = sampling is not None and _goes_on(bench, record, sampling, round_number)
     in_step(bench.team, files.close)

@@ -19,7 +19,6 @@ from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRECISIONS, read_relations
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
-from pbgeval.report.output import SCRATCH
 from pbgeval.report.report import Report
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.version import __version__
@@ -69,7 +68,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
-        scratch=ScratchFolder(work.output / SCRATCH, team.rank_in_team),
+        scratch=ScratchFolder(work.scratch_path, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
     )
     return bench, kernels, num_threads

@@ -20,7 +20,7 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.passes.settings import PassSettings, Relation
 from pbgeval.progress import Observer
 from pbgeval.report.document import Estimate
-from pbgeval.report.output import digest_of
+from pbgeval.report.output import SCRATCH, digest_of
 from pbgeval.report.report import Report
 
 T = TypeVar("T")
@@ -42,6 +42,11 @@ class Work:
     def digest(self) -> str:
         """The run's digest."""
         return digest_of(self.provenance)
+
+    @property
+    def scratch_path(self) -> Path:
+        """The folder of arrays that workers share while they work."""
+        return self.output / SCRATCH
 
 
 @frozen(eq=False)

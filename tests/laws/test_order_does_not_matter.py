@@ -309,6 +309,9 @@ class ThreadTeam:
         self.board.barrier.wait()
         return values
 
+    def broadcast_object(self, value: Any) -> Any:
+        return self.gather_objects(value)[0]
+
     def add(self, counter: str, amount: int) -> int:
         with self.board.lock:
             self.board.counters[counter] = self.board.counters.get(counter, 0) + amount

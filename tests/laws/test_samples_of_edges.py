@@ -11,12 +11,16 @@ import pytest
 import torch
 
 from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.inputs import memory
 from pbgeval.metrics.intervals import SampledQueries, round_level, sample_intervals, should_stop
 from pbgeval.notation import Bucket, Side
+from pbgeval.passes import edge_sample
 from pbgeval.passes.edge_sample import EdgeSample
 from pbgeval.ranking import RankCounts
 from pbgeval.report.report import Report
 from pbgeval.storage.ranks import COLUMNS, find_ranks, read_ranks
+from pbgeval.worker import sampling
+from tests.laws.test_order_does_not_matter import result_in
 from tests.tiny_checkpoint import TinyCase
 
 MRR, HITS = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
@@ -97,6 +101,27 @@ def test_a_target_is_met_or_everything_is_evaluated(tmp_path: Path, monkeypatch:
     whole = run(case, tmp_path / "whole", "candidates=partition")
     assert whole.document["metrics"] == tight.document["metrics"]
     assert whole.document["macro_metrics"] == tight.document["macro_metrics"]
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_several_rounds_on_several_workers_give_the_numbers_of_one(
+    candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round numbers its keys anew; what the workers share of one must not be read in the next."""
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=90)
+    monkeypatch.chdir(case.root)
+    monkeypatch.setattr(edge_sample, "FIRST_ROUND_EDGES", 100)
+    monkeypatch.setattr(sampling, "FIRST_ROUND_EDGES", 100)
+    monkeypatch.setattr(memory, "PAIRS_BYTES", 64)  # one worker spills too
+    overrides = [f"candidates={candidates}", "filter_paths=edges", "target_error=0.000001", "save_ranks=True"]
+    config = load_config(case.config, overrides)
+
+    reports = {size: result_in(config, size, tmp_path / f"output{size}") for size in (1, 3)}
+    whole = result_in(load_config(case.config, overrides[:2]), 1, tmp_path / "whole")
+
+    assert reports[1].document["sample"]["rounds"] > 2
+    assert whole.document["metrics"] == reports[1].document["metrics"] == reports[3].document["metrics"]
+    assert without_run(reports[1]) == without_run(reports[3])
 
 
 # Coverage on the ranks of a real model.
