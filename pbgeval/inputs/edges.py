@@ -12,10 +12,12 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.restrictions import Restrictions
 from pbgeval.known.keys import KnownBlock
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
+from pbgeval.notation import Bucket, EntityNumbering, Side
 from pbgeval.plan.assignment import share_of_worker
 from pbgeval.plan.units import window_units
 from pbgeval.storage.edges import BucketFile, EdgeBlock
+
+ROWS_AT_A_TIME = 1 << 20
 
 
 @define
@@ -151,13 +153,25 @@ def shares_of_files(
 ) -> Iterator[tuple[BucketFile, int, int]]:
     """Yield (file, first row, one past the last) of this worker's part of all files, block by block."""
     files = [file for of_path in buckets for _, file in sorted(of_path.items())]
-    units: list[WorkUnit] = []
-    for index, file in enumerate(files):
-        # A compressed file is unpacked chunk by chunk, so blocks follow its chunks.
-        rows = -(-rows_at_a_time // file.rows_per_chunk) * file.rows_per_chunk
-        units += window_units(index, file.bucket, file.num_edges, rows)
+    units = [
+        unit
+        for index, file in enumerate(files)
+        for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
+    ]
     for unit in share_of_worker(units, rank_in_team, team_size):
         yield files[unit.path_index], unit.start, unit.stop
+
+
+def parts_of_file(file: BucketFile, rows_at_a_time: int = ROWS_AT_A_TIME) -> Iterator[tuple[BucketFile, int, int]]:
+    """Yield (file, first row, one past the last) of a whole file, block by block."""
+    rows = _whole_chunks(file, rows_at_a_time)
+    for start in range(0, file.num_edges, rows):
+        yield file, start, min(start + rows, file.num_edges)
+
+
+def _whole_chunks(file: BucketFile, rows: int) -> int:
+    """Round up to whole chunks: a compressed file is unpacked chunk by chunk, so blocks follow its chunks."""
+    return -(-rows // file.rows_per_chunk) * file.rows_per_chunk
 
 
 def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[BucketFile, int, int]]) -> Iterator[KnownBlock]:

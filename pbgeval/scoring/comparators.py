@@ -19,6 +19,7 @@ from torch import Tensor
 from pbgeval.scoring.product import paired_product, product
 
 SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root
+SMALLEST_NORM, LARGEST_NORM = 1e-15, 1e15  # between them the squares of float32 neither vanish nor overflow
 
 
 class ZeroVectorError(Exception):
@@ -30,8 +31,8 @@ class ZeroVectorError(Exception):
 
 
 def _norms(x_ND: Tensor) -> Tensor:
-    """Return the Euclidean norms (N,): accumulated in float64, so that equal rows have equal norms anywhere."""
-    norms_N: Tensor = torch.linalg.vector_norm(x_ND.contiguous(), dim=-1, dtype=torch.float64)
+    """Return the Euclidean norms (N,); a contiguous row's bits depend on that row alone (tests/unit)."""
+    norms_N: Tensor = torch.linalg.vector_norm(x_ND.contiguous(), dim=-1)
     return norms_N
 
 
@@ -88,10 +89,21 @@ class Cos(Base):
 
     def _normalised(self, x_ND: Tensor) -> Tensor:
         norms_N = _norms(x_ND)
-        if bool((norms_N == 0).any()):
-            raise ZeroVectorError((norms_N == 0).flatten().nonzero().flatten().tolist())
         # Like PBG, times the reciprocal: the last bits, and so near-ties, are those of its figures.
-        return x_ND * norms_N.reciprocal().unsqueeze(-1).to(x_ND.dtype)
+        normalised_ND = x_ND * norms_N.reciprocal().unsqueeze(-1)
+        extreme_N = ~((norms_N > SMALLEST_NORM) & (norms_N < LARGEST_NORM))
+        if bool(extreme_N.any()):
+            normalised_ND[extreme_N] = self._normalised_extremes(x_ND, extreme_N)
+        return normalised_ND
+
+    def _normalised_extremes(self, x_ND: Tensor, extreme_N: Tensor) -> Tensor:
+        """Return the rows whose squares float32 may not hold, normalised in float64."""
+        zero_N = (x_ND == 0).all(dim=-1)
+        if bool(zero_N.any()):
+            raise ZeroVectorError(zero_N.flatten().nonzero().flatten().tolist())
+        rows_RD = x_ND[extreme_N].double()
+        scaled_RD = rows_RD / rows_RD.abs().amax(dim=-1, keepdim=True)
+        return (scaled_RD / _norms(scaled_RD).unsqueeze(-1)).to(x_ND.dtype)
 
 
 def _squares(x_ND: Tensor) -> Tensor:

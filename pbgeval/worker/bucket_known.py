@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.inputs.edges import numbered_blocks
+from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.known.keys import KnownBlock, QueryKeys
 from pbgeval.known.pairs import KEY_BITS
 from pbgeval.notation import Bucket, Side
@@ -15,8 +15,6 @@ from pbgeval.passes.settings import KnownInUnit
 from pbgeval.storage.edges import BucketFile
 from pbgeval.worker.known import join_blocks, known_files
 from pbgeval.worker.work import Bench
-
-ROWS_AT_A_TIME = 1 << 20
 
 
 @frozen(eq=False)
@@ -89,6 +87,4 @@ class KnownOfBuckets:
 
     def _blocks(self, files: list[BucketFile]) -> Iterator[KnownBlock]:
         for file in files:
-            starts = range(0, file.num_edges, ROWS_AT_A_TIME)
-            parts = [(file, at, min(at + ROWS_AT_A_TIME, file.num_edges)) for at in starts]
-            yield from numbered_blocks(self.bench.numberer, parts)
+            yield from numbered_blocks(self.bench.numberer, parts_of_file(file))

@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.inputs.edges import numbered_blocks
+from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.relation_names import relation_groups, relation_labels
 from pbgeval.known.keys import KnownBlock
 from pbgeval.known.training import FrequencyClasses, SlotCounts
@@ -17,8 +17,6 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
 from pbgeval.worker.work import Bench, in_step
-
-TRAINING_ROWS_AT_A_TIME = 1 << 20
 
 
 @frozen(eq=False)
@@ -105,9 +103,7 @@ def _training_blocks(bench: Bench, side: Side, slot: int) -> Iterator[KnownBlock
     for buckets in bench.inputs.training_buckets:
         for bucket, file in sorted(buckets.items()):
             if bench.inputs.partition_of(entity_type, side, bucket) == partition:
-                starts = range(0, file.num_edges, TRAINING_ROWS_AT_A_TIME)
-                parts = [(file, at, min(at + TRAINING_ROWS_AT_A_TIME, file.num_edges)) for at in starts]
-                yield from numbered_blocks(bench.numberer, parts)
+                yield from numbered_blocks(bench.numberer, parts_of_file(file))
 
 
 def group_classes(bench: Bench, training: SlotCounts | None) -> GroupClasses:

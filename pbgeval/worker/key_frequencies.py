@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import define, field
 
+from pbgeval.inputs.edges import parts_of_file
 from pbgeval.known.frequency import KeyFrequency
 from pbgeval.known.keys import KnownBlock
 from pbgeval.notation import Bucket, Side
 from pbgeval.worker.work import Bench, in_step
-
-ROWS_AT_A_TIME = 1 << 20
 
 
 @define(eq=False)
@@ -85,8 +84,7 @@ def _edges_of_slot(bench: Bench, hidden: Side, slot: int) -> Iterator[KnownBlock
         for bucket, file in sorted(buckets.items()):
             if bench.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
                 continue
-            for start in range(0, file.num_edges, ROWS_AT_A_TIME):
-                stop = min(start + ROWS_AT_A_TIME, file.num_edges)
+            for _, start, stop in parts_of_file(file):
                 block = bench.numberer.numbered(file, file.read(start, stop))
                 known_n = block.entity(hidden.other)
                 inside = (known_n >= low) & (known_n < high)

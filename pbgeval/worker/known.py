@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import torch
 
 from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.inputs.edges import numbered_blocks, shares_of_files
+from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, shares_of_files
 from pbgeval.known.keys import KnownBlock, QueryKeys
 from pbgeval.known.observed import ObservedEntities
 from pbgeval.known.pairs import PairStore
@@ -57,7 +56,7 @@ def candidate_sets(bench: Bench, evaluated_relations: np.ndarray) -> CandidateSe
         seen = ObservedEntities(evaluated_relations, bench.numberer.numbering.num_entities)
 
         def feed() -> None:
-            for block in _known_blocks(bench, 1 << 20):
+            for block in _known_blocks(bench, ROWS_AT_A_TIME):
                 seen.feed(block)
 
         in_step(bench.team, feed)
@@ -90,8 +89,3 @@ def join_blocks(bench: Bench, hidden_keys: Mapping[Side, QueryKeys], blocks: Ite
     for block in blocks:
         join.feed(block)
     return store
-
-
-def as_tensor(values: np.ndarray) -> torch.Tensor:
-    """Return int64 values as a tensor that shares them."""
-    return torch.from_numpy(np.ascontiguousarray(values, np.int64))

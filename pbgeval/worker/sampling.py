@@ -15,13 +15,11 @@ from attrs import frozen
 
 from pbgeval.candidates.chunks import group_by_relation
 from pbgeval.errors import ConfigError
-from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket
+from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
 from pbgeval.notation import Bucket
 from pbgeval.passes.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.storage.edges import BucketFile
 from pbgeval.worker.work import Bench, in_step
-
-ROWS_AT_A_TIME = 1 << 20
 
 
 @frozen(eq=False)
@@ -93,8 +91,8 @@ def _kept_rows(bench: Bench, file: BucketFile) -> np.ndarray | None:
     if not bench.inputs.restrictions.drops_edges:
         return None
     parts = [np.empty(0, np.int64)]
-    for start in range(0, file.num_edges, ROWS_AT_A_TIME):
-        parts.append(_kept(bench, file, start, min(start + ROWS_AT_A_TIME, file.num_edges))[0])
+    for _, start, stop in parts_of_file(file):
+        parts.append(_kept(bench, file, start, stop)[0])
     return np.concatenate(parts)
 
 

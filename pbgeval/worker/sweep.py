@@ -19,6 +19,7 @@ import torch
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distributed.resources import resident_bytes
+from pbgeval.inputs.edges import parts_of_file
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.known.keys import QueryKeys
@@ -51,8 +52,6 @@ from pbgeval.worker.known import candidate_sets, join_all
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.work import Bench, Found, in_step
-
-ROWS_READ_AT_A_TIME = 1 << 20  # of evaluated edges
 
 
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
@@ -91,8 +90,7 @@ def read_query_edges(bench: Bench) -> QueryEdges:
     for path_index, files in enumerate(bench.inputs.buckets):
         for bucket, file in sorted(files.items()):
             first = num_edges
-            for start in range(0, file.num_edges, ROWS_READ_AT_A_TIME):
-                stop = min(start + ROWS_READ_AT_A_TIME, file.num_edges)
+            for _, start, stop in parts_of_file(file):
                 if not bench.evaluated.any_between(path_index, bucket, start, stop):
                     continue
                 block = bench.numberer.numbered(file, file.read(start, stop))
