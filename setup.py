@@ -41,6 +41,7 @@ setup(
         "cattrs",
         "typer",
         "rich",
+        "numba",
     ],
     extras_require={
         "dev": [

@@ -145,3 +145,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(
         f"reference tests: {counts['ran']} ran, {counts['skipped']} skipped (reference data: {where})"
     )
+
+
+@pytest.fixture(scope="module", params=["general", "compiled"])
+def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Counts on the general path alone, then on the compiled one for blocks of any size."""
+    from pbgeval.counting import compiled
+
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "general":
+            patch.setattr(compiled, "is_installed", lambda: False)
+        else:
+            assert compiled.is_installed(), "numba comes with the package"
+            patch.setattr(compiled, "CELLS_WORTH_COMPILING", 0)
+        yield request.param

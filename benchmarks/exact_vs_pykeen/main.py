@@ -41,6 +41,7 @@ class Run:
     mean_reciprocal_rank: float
     mean_rank: float
     sweep_seconds: float | None = None
+    startup_seconds: float | None = None
 
 
 def main() -> None:
@@ -51,10 +52,12 @@ def main() -> None:
     reference = None if options.smoke or not (options.reference / "edges_test").exists() else options.reference
     ours: list[Run] = []
     theirs: list[Run] = []
+    speeds: list[float] = []
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as name:
         folder = Path(name)
         write_job(folder, size, reference)
         for repeat in range(options.repeats):
+            speeds.append(_matmul_flops(options.threads))  # between the runs: a shared machine's speed varies
             output = folder / f"output-{repeat}"
             command = [sys.executable, str(HERE / "ours.py"), str(folder / "config.py"), str(output)]
             ours.append(_run(command, options.threads, folder))
@@ -63,7 +66,7 @@ def main() -> None:
                 command = [str(PEER), str(HERE / "theirs.py"), str(folder / "arrays.npz")]
                 theirs.append(_run(command, options.threads, folder))
                 _say(f"PyKEEN: {theirs[-1]}")
-        flops = _matmul_flops(options.threads)
+        flops = statistics.median(speeds)
     graph = "a made graph" if reference is None else "FB15k-237"
     _print_report(options, size, graph, load, flops, ours, theirs)
 
@@ -128,7 +131,10 @@ def _print_report(
         f"entities, DistMult, D={size.dimension}; {options.threads} threads; "
         f"medians of {len(ours)} and {len(theirs)} runs (lowest to highest)"
     )
-    print(f"Float32 matmul: {flops / 1e9:.0f} GFLOP/s; queries x entities x D: {limit:.2f} s\n")
+    print(
+        f"Float32 matmul, median of {len(ours)} measurements between the runs: {flops / 1e9:.0f} GFLOP/s; "
+        f"queries x entities x D: {limit:.2f} s\n"
+    )
     both = [("pbgeval", ours), *([("PyKEEN", theirs)] if theirs else [])]
     print("| | " + " | ".join(name for name, _ in both) + (" | ratio |" if theirs else " |"))
     print("|---|" + "---|" * (len(both) + bool(theirs)))
@@ -138,6 +144,8 @@ def _print_report(
     sweep = _median([run.sweep_seconds for run in ours if run.sweep_seconds is not None])
     blank = [""] * (len(both) - 1)
     _row("of that the ranking sweep, s", [f"{sweep:.2f}", *blank])
+    startup = _median([run.startup_seconds for run in ours if run.startup_seconds is not None])
+    _row("start-up before it (imports, loading compiled loops), s", [f"{startup:.2f}", *blank])
     _row("evaluation over the matmul limit", [f"{value / limit:.1f}" for value in seconds])
     _row("ranking sweep over the matmul limit", [f"{sweep / limit:.1f}", *blank])
     peaks = [max(run.peak_bytes for run in runs) / 1e9 for _, runs in both]

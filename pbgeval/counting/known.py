@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pbgeval.counting import compiled
 from pbgeval.ranking import QueryCounts, RankCounts
 
 
@@ -43,7 +44,8 @@ def count_known(
         true_Q: score of each query's true entity, from the same kernel.
         row_Q: row of each query's key in the block.
         own_column_Q: column of each query's true entity, negative where it is not in the block.
-        known: (row, column) of the known answers of all keys, each pair once, rows ascending.
+        known: (row, column) of the known answers of all keys, each pair once, rows ascending and columns
+            ascending within a row.
 
     Returns:
         The known answers that score better, the same, and all of them; the true entity is not among them.
@@ -54,6 +56,8 @@ def count_known(
     num_rows, num_columns = scores_KC.shape
     if not known[0].numel():
         return RankCounts.zero(true_Q.numel(), scores_KC.device)
+    if compiled.serves(scores_KC, true_Q.numel()):
+        return compiled.count_known_rows(scores_KC, true_Q, row_Q, own_column_Q, known)
     in_block = ((own_column_Q >= 0) & (own_column_Q < num_columns)).nonzero().squeeze(1)
     score_P = scores_KC[known].cpu().numpy()
     own_score = scores_KC[row_Q[in_block], own_column_Q[in_block]].cpu().numpy()
@@ -110,21 +114,21 @@ def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor])
 
 
 def ties_of_twins(
-    scores_QC: Tensor, true_Q: Tensor, kernel_true_Q: Tensor, cells: tuple[Tensor, Tensor], known: Tensor
+    scores_P: Tensor, true_Q: Tensor, kernel_true_Q: Tensor, query_P: Tensor, known_P: Tensor
 ) -> QueryCounts:
     """Return the correction that makes the candidates with a true entity's very vector tie with it.
 
     Args:
-        scores_QC: the block of scores that was counted.
+        scores_P: scores of the twins, from the block that was counted; the true entities are not among them.
         true_Q: what it was compared with: a sum whose last bits may differ from the kernel's.
         kernel_true_Q: the true scores from the kernel itself.
-        cells: (query, candidate) of the twins, the true entities themselves not among them.
-        known: whether each of them is a known answer, bool.
+        query_P: the query of each twin.
+        known_P: whether each of them is a known answer, bool.
     """
-    query, candidate = (index.to(scores_QC.device) for index in cells)
-    scores, true = scores_QC[query, candidate], true_Q[query]
-    is_twin = scores == kernel_true_Q[query]
-    was_better, was_tied = (scores > true) & is_twin, (scores == true) & is_twin
+    query, known = (of_twin.to(scores_P.device) for of_twin in (query_P, known_P))
+    true = true_Q[query]
+    is_twin = scores_P == kernel_true_Q[query]
+    was_better, was_tied = (scores_P > true) & is_twin, (scores_P == true) & is_twin
     num_queries = true_Q.numel()
 
     def correction(counted: Tensor) -> RankCounts:
@@ -132,7 +136,6 @@ def ties_of_twins(
         tied_Q = torch.bincount(query[is_twin & ~was_tied & counted], minlength=num_queries)
         return RankCounts(-better_Q, tied_Q, torch.zeros_like(tied_Q))
 
-    known = known.to(scores_QC.device)
     return QueryCounts(correction(torch.ones_like(known)), correction(known))
 
 

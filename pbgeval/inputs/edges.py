@@ -162,9 +162,9 @@ def shares_of_files(
         yield files[unit.path_index], unit.start, unit.stop
 
 
-def parts_of_file(file: BucketFile, rows_at_a_time: int = ROWS_AT_A_TIME) -> Iterator[tuple[BucketFile, int, int]]:
+def parts_of_file(file: BucketFile) -> Iterator[tuple[BucketFile, int, int]]:
     """Yield (file, first row, one past the last) of a whole file, block by block."""
-    rows = _whole_chunks(file, rows_at_a_time)
+    rows = _whole_chunks(file, ROWS_AT_A_TIME)
     for start in range(0, file.num_edges, rows):
         yield file, start, min(start + rows, file.num_edges)
 

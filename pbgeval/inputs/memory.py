@@ -10,10 +10,11 @@ MOST_ROWS_PER_RANGE = 1 << 16  # candidates that queries stream past at a time
 FEWEST_ROWS_PER_RANGE = 1 << 10
 MOST_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
-BLOCK_BYTES = 64 << 20  # scores of one block, compared and expanded, and what kernels allocate
+BLOCK_BYTES = 64 << 20  # scores of one thread's block, compared and expanded, and what kernels allocate
 BYTES_PER_QUERY = 48 + 32 + 24  # six counts; edge, key, true entity, score; what the end of a run makes of a block
 BYTES_PER_EDGE = 4 * 8 * 2  # row, lhs, rel, rhs, and a copy while they are sorted
 PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
+SHARE_OF_BLOCKS = 8  # of what is free, blocks of further threads take at most this part
 SLACK = 1.1
 
 
@@ -25,9 +26,12 @@ class MemoryPlan:
     known_rows: int  # known edges read at a time
     pairs_bytes: int  # known answers that are buffered before they are spilled
     queries_in_memory: bool  # else prepared queries are spilled
+    block_threads: int = 1 << 10  # at most so many blocks of scores at once
 
 
-def plan_memory(limit: int | None, resident: int, num_edges: int, num_queries: int, row_bytes: int) -> MemoryPlan:
+def plan_memory(
+    limit: int | None, resident: int, num_edges: int, num_queries: int, row_bytes: int, num_threads: int = 1
+) -> MemoryPlan:
     """Choose sizes so that a worker stays below its limit.
 
     Args:
@@ -36,6 +40,7 @@ def plan_memory(limit: int | None, resident: int, num_edges: int, num_queries: i
         num_edges: evaluated edges.
         num_queries: their queries.
         row_bytes: of one prepared row.
+        num_threads: that would like a block of scores each.
 
     Raises:
         ConfigError: the limit is too small; says how much is needed.
@@ -52,6 +57,8 @@ def plan_memory(limit: int | None, resident: int, num_edges: int, num_queries: i
             f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it or sample edges"
         )
     free = int(limit / SLACK) - fixed
+    further_blocks = min(num_threads - 1, free // SHARE_OF_BLOCKS // BLOCK_BYTES)
+    free -= further_blocks * BLOCK_BYTES
     queries_bytes = num_queries * row_bytes
     in_memory = queries_bytes <= free // 3
     free -= queries_bytes if in_memory else 0
@@ -61,4 +68,5 @@ def plan_memory(limit: int | None, resident: int, num_edges: int, num_queries: i
         known_rows=max(FEWEST_ROWS_PER_RANGE, min(MOST_KNOWN_ROWS, free // 3 // BYTES_PER_KNOWN_ROW)),
         pairs_bytes=max(1 << 20, free // 8),  # sorting takes as much again, and a slot is read back whole
         queries_in_memory=in_memory,
+        block_threads=1 + further_blocks,
     )

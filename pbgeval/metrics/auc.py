@@ -67,8 +67,12 @@ def pooled_auc(pools: Sequence[SortedPool], *, all_true: bool, all_competing: bo
 
 
 def _doubled_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return for each score how many of the sorted others it beats, twice, and ties with, once."""
-    return np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+    """Return for each score how many of the others it beats, twice, and ties with, once; both are sorted."""
+    if len(scores) <= len(others):
+        return np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+    # The few are looked up among the many, and each of them is beaten (or reached) by all from its place on.
+    places = np.concatenate([np.searchsorted(scores, others, "left"), np.searchsorted(scores, others, "right")])
+    return np.cumsum(np.bincount(places, minlength=len(scores) + 1)[: len(scores)])
 
 
 def _variance_of_mean(shares: np.ndarray) -> float:

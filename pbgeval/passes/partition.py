@@ -203,7 +203,11 @@ def _count_block(
     if query.numel():
         is_known = _are_among(query, column, known, scores_QC.shape[1])
         queries.counts = queries.counts + ties_of_twins(
-            scores_QC, true.score_Q, true.kernel_Q, (query, column), is_known
+            scores_QC[query.to(scores_QC.device), column.to(scores_QC.device)],
+            true.score_Q,
+            true.kernel_Q,
+            query,
+            is_known,
         )
     if queries.fold is not None:
         barred = excluded if known is None else tuple(map(torch.cat, zip(excluded, known, strict=True)))

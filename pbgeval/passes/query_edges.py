@@ -79,6 +79,7 @@ class QueryBlock:
     first_key: int
     stop_key: int
     relation: int  # of all its queries, where candidates differ by relation; else -1
+    continues_key: bool = False  # whether the queries of its first key begin in an earlier block
 
 
 @frozen(eq=False)
@@ -142,5 +143,6 @@ def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, *, by_relation: bool) -> tuple
         for first in range(run_start, run_stop, QUERIES_PER_BLOCK):
             stop = min(first + QUERIES_PER_BLOCK, run_stop)
             relation = int(rel_K[key_Q[first]]) if by_relation else -1
-            blocks.append(QueryBlock(first, stop, int(key_Q[first]), int(key_Q[stop - 1]) + 1, relation))
+            continues = bool(first and key_Q[first - 1] == key_Q[first])
+            blocks.append(QueryBlock(first, stop, int(key_Q[first]), int(key_Q[stop - 1]) + 1, relation, continues))
     return tuple(blocks)

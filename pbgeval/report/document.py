@@ -132,17 +132,23 @@ class _Summaries:
         self._evaluated = evaluated
         self._with_loss = with_loss
         self._pools = {key: pool.sort() for key, pool in groups.pools.items()}
+        self._made: dict[frozenset[Any], Summary] = {}
 
     def of(self, path_index: int | None = None, bucket: Bucket | None = None) -> Summary:
-        return summarise(
-            self._groups,
-            self._pools,
-            self._evaluated.sides,
-            self._evaluated.auc_sample,
-            with_loss=self._with_loss,
-            path_index=path_index,
-            bucket=bucket,
-        )
+        """Return the summary of a part; parts of the same groups (a path's only bucket) share theirs."""
+        sides = self._evaluated.sides
+        keys = frozenset(key for side in sides for key in self._groups.keys_of(side, path_index, bucket))
+        if keys not in self._made:
+            self._made[keys] = summarise(
+                self._groups,
+                self._pools,
+                sides,
+                self._evaluated.auc_sample,
+                with_loss=self._with_loss,
+                path_index=path_index,
+                bucket=bucket,
+            )
+        return self._made[keys]
 
 
 def _breakdown_tables(grouped: GroupedStats, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
@@ -172,15 +178,15 @@ def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
 def _histogram_rows(groups: GroupStats, sides: Iterable[Side]) -> Iterable[dict[str, Any]]:
     """Yield how often each rank occurs: a bin holds the ranks from its lower to its upper edge, both included."""
     for side in sides:
-        histograms = groups.side_histograms(side)
+        histograms, label = groups.side_histograms(side), side.label
         for rank_type in RankType:
-            halves = 2 if rank_type is RankType.REALISTIC else 1
+            halves, name = 2 if rank_type is RankType.REALISTIC else 1, rank_type.value
             counts = histograms.ranks[rank_type]
             for bin_index, count in zip(counts.keys.tolist(), counts.counts.tolist(), strict=True):
                 low, high = bin_edges(bin_index)
                 yield {
-                    "side": side.label,
-                    "rank_type": rank_type.value,
+                    "side": label,
+                    "rank_type": name,
                     "lower_edge": low / halves,
                     "upper_edge": high / halves,
                     "count": count,

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.counting import compiled
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distributed.resources import resident_bytes
 from pbgeval.inputs.edges import parts_of_file
@@ -25,6 +26,7 @@ from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import Side
+from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.query_edges import ContestQueries, EdgeSegment, QueryEdges, contest_queries
 from pbgeval.passes.settings import EdgeOrigin
 from pbgeval.passes.sweep_auc import sample_cells
@@ -109,7 +111,10 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
     num_queries = edges.num_edges * len(bench.settings.sides)
     itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
-    return plan_memory(config.max_memory_bytes, resident_bytes(), edges.num_edges, num_queries, widest * itemsize)
+    limit, threads = config.max_memory_bytes, torch.get_num_threads()
+    if limit is not None and bench.device.type == "cpu" and compiled.is_installed():
+        compiled.load(bench.relations[0].dtype)  # so that what it takes is among what this process holds
+    return plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
 
 
 def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Side) -> QueryKeys:
@@ -230,6 +235,7 @@ def _rank(
     """The second sweep: every worker streams its part of the candidates past all queries."""
     ranges = _ranges(bench, plan)
     counter = BlockCounter()
+    threads = BlockThreads.of_device(bench.device, plan.block_threads)
 
     def work() -> None:
         total = sum(part.num_rows for part in ranges)
@@ -245,7 +251,7 @@ def _rank(
                     first_number = edges.numbering.range_of_slot(part.slot)[0] + part.start
                     if one.given is None:
                         sinks = RangeSinks(cells, one.collector, one.top)
-                        rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, sinks)
+                        rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, threads, sinks)
                         continue
                     named = one.given.within(part)
                     collector = one.collector if cells is None else None

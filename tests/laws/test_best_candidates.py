@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pbgeval.notation import Bucket, Side
+from pbgeval.passes import query_edges, sweep_rank
 from pbgeval.storage.topk import open_topk_file
 from tests import reference
 from tests.graph_on_disk import write_graph
@@ -36,7 +37,18 @@ def graph_with_ties() -> TinyGraph:
 
 @pytest.mark.parametrize("k", [1, 4, 20])
 @pytest.mark.parametrize("team_size", [1, 3])
-def test_the_best_candidates_are_those_of_a_sort(k: int, team_size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("queries_per_block", "candidates_per_block"), [(1024, 2048), (3, 4)])
+def test_the_best_candidates_are_those_of_a_sort(
+    k: int,
+    team_size: int,
+    queries_per_block: int,
+    candidates_per_block: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where the queries of one key lie in several blocks."""
+    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", queries_per_block)
+    monkeypatch.setattr(sweep_rank, "CANDIDATES_PER_BLOCK", candidates_per_block)
     graph = graph_with_ties()
     entities = [(part, row) for part, size in enumerate(SIZES) for row in range(size)]
     with tempfile.TemporaryDirectory() as folder:

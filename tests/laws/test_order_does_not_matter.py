@@ -365,9 +365,7 @@ SMALL_BLOCKS = {
     "inputs.memory.MOST_KNOWN_ROWS": 3,
     "inputs.memory.PAIRS_BYTES": 16,
     "worker.finish.EDGES_AT_A_TIME": 4,
-    "worker.sweep.ROWS_READ_AT_A_TIME": 3,
-    "worker.key_frequencies.ROWS_AT_A_TIME": 3,
-    "worker.bucket_known.ROWS_AT_A_TIME": 3,
+    "inputs.edges.ROWS_AT_A_TIME": 3,
 }
 
 

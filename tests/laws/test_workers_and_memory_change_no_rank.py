@@ -5,6 +5,7 @@ Filtered, restricted and constrained, with every candidate policy; workers are t
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -57,6 +58,9 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         with_constants(stack, SMALL_BLOCKS)
         assert alone == result(config, 3, graph, protocol.sides)
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
+        assert alone == result(config, 1, graph, protocol.sides)
+        stack.enter_context(mock.patch.dict(os.environ, OMP_NUM_THREADS="3"))
+        with_constants(stack, {"counting.compiled.CELLS_WORTH_COMPILING": 0})
         assert alone == result(config, 1, graph, protocol.sides)
 
 

@@ -25,6 +25,7 @@ LIBRARIES = {
     "cli": {"typer", "rich"},
     "report": {"rich", "numpy", "attrs"},
     "config": {"cattrs", "attrs"},
+    "counting": NUMERICS | {"numba"},
     "storage": NUMERICS | {"h5py"},
 }
 

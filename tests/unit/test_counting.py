@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +11,8 @@ from pbgeval.counting import general
 from pbgeval.counting.general import BlockCounter
 from tests import reference
 from tests.strategies import score_grids
+
+pytestmark = pytest.mark.usefixtures("counting_path")
 
 
 @st.composite
@@ -72,8 +77,6 @@ def test_scores_that_are_not_contiguous_are_counted_all_the_same():
 
 
 def test_a_block_beyond_exact_float32_counts_is_refused(monkeypatch):
-    import pytest
-
     monkeypatch.setattr(general, "MOST_CANDIDATES", 3)
 
     with pytest.raises(ValueError, match="a block of 4 candidates"):
@@ -89,13 +92,48 @@ def test_counts_are_exact_at_a_million_candidates():
 
 
 @given(st.lists(score_grids(), min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_each_query_gets_the_row_of_its_key(several, random):
-    """One counter for blocks of many shapes."""
+def test_each_query_is_compared_with_the_row_of_its_key(several, random):
+    """One counter for blocks of many shapes, in both types, with columns that do not belong to the block."""
     counter = BlockCounter()
-    for _, scores_KC in several:
+    for true_K, scores_KC in several:
         for dtype in (torch.float32, torch.float64):
             rows = [random.randrange(len(scores_KC)) for _ in range(random.randrange(1, 9))]
-            found = counter.expand(torch.tensor(scores_KC, dtype=dtype), torch.tensor(rows))
+            true_Q = [true_K[random.randrange(len(true_K))] for _ in rows]
+            own_Q = [random.randrange(len(scores_KC[0])) for _ in rows]
+            wider = torch.full((len(scores_KC), len(scores_KC[0]) + 3), 9.0, dtype=dtype)
+            wider[:, 1:-2] = torch.tensor(scores_KC, dtype=dtype)
+            own = (torch.arange(len(rows)), torch.tensor(own_Q))
 
-            assert [scores_KC[row] for row in rows] == found.tolist()
-            assert found.dtype == dtype
+            found = counter.count(
+                wider[:, 1:-2], torch.tensor(true_Q, dtype=dtype), own, row_Q=torch.tensor(rows, dtype=torch.int64)
+            )
+
+            expected = [
+                reference.counts_by_sorting(true, [s for at, s in enumerate(scores_KC[row]) if at != own])
+                for row, true, own in zip(rows, true_Q, own_Q, strict=True)
+            ]
+            assert expected == list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True))
+            assert {len(scores_KC[0]) - 1} == set(found.competing_Q.tolist())
+
+
+def test_scores_that_differ_only_in_float64_are_told_apart():
+    scores = torch.tensor([[1.0, 1.0 + 2**-40, 1.0 - 2**-40]], dtype=torch.float64)
+
+    counts = BlockCounter().count(scores, torch.tensor([1.0], dtype=torch.float64))
+
+    assert (1, 1) == (int(counts.better_Q), int(counts.tied_Q))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_count_as_one_does(threads):
+    """Each thread has its own buffers."""
+    generator = torch.Generator().manual_seed(threads)
+    blocks = [torch.randint(-3, 4, (at + 1, 40), generator=generator).float() for at in range(12)]
+    counter = BlockCounter()
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda block: counter.count(block, torch.ones(block.shape[0])), blocks))
+
+    for block, counts in zip(blocks, found, strict=True):
+        assert counts.better_Q.tolist() == [int((row > 1).sum()) for row in block]
+        assert counts.tied_Q.tolist() == [int((row == 1).sum()) for row in block]

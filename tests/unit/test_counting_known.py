@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +8,8 @@ from hypothesis import strategies as st
 from pbgeval.counting.known import count_cells, count_known, expand_by_row, ties_of_twins
 from pbgeval.ranking import RankCounts
 from tests.strategies import score_values
+
+pytestmark = pytest.mark.usefixtures("counting_path")
 
 
 @st.composite
@@ -91,9 +94,8 @@ def test_a_twin_whose_score_is_the_kernels_true_score_ties_whatever_it_was_compa
     for true, kernel, score, _ in cells:
         counted = slow_counts(true, [score])
         expected.append((0, 1, 1) if score == kernel else counted)
-    cell = (torch.arange(len(cells)), torch.zeros(len(cells), dtype=torch.int64))
 
-    correction = ties_of_twins(scores_Q.reshape(-1, 1), true_Q, kernel_Q, cell, known)
+    correction = ties_of_twins(scores_Q, true_Q, kernel_Q, torch.arange(len(cells)), known)
 
     before = [slow_counts(true, [score]) for true, _, score, _ in cells]
     after = [

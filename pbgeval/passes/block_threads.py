@@ -1,0 +1,60 @@
+"""Blocks of scores -> threads, each of which multiplies, compares and drops its own.
+
+A product that is shared by threads leaves its scores in several cores' caches, and whoever compares them fetches half
+of them from elsewhere: that took longer than comparing. So a thread does all of a block, with products of one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import torch
+from attrs import frozen
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@frozen
+class BlockThreads:
+    """Some threads of this process."""
+
+    num_threads: int
+
+    @classmethod
+    def of_device(cls, device: torch.device, most: int) -> BlockThreads:
+        """Return as many threads as torch uses on a CPU, but no more than `most`; a GPU gets its work from one."""
+        return cls(1 if device.type != "cpu" else max(1, min(torch.get_num_threads(), most)))
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Call a function for each item and return what it returns, in order.
+
+        What the first failing item (in order) raises is raised, once no call is under way any more.
+        """
+        if min(self.num_threads, len(items)) <= 1:
+            return [function(item) for item in items]
+        futures = [_pool(self.num_threads).submit(function, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+
+@functools.cache
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    threads_of_torch = torch.get_num_threads()
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="blocks", initializer=_use_one_thread)
+    list(pool.map(lambda _: None, range(num_threads)))
+    torch.set_num_threads(
+        threads_of_torch
+    )  # the setting of threads still to be made, which `_use_one_thread` has changed
+    return pool
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
