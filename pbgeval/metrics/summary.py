@@ -10,7 +10,7 @@ from operator import add
 from attrs import frozen
 
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics
+from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics, ratio
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
 from pbgeval.stats.groups import GroupKey, GroupStats
@@ -98,6 +98,10 @@ def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object
             "max": int(candidates.max()) if len(candidates) else None,
         },
         "num_tied_queries": stats.count("num_tied_queries"),
+        "tied_share": ratio(stats.count("num_tied_queries"), num_queries),
+        "mean_num_ties": ratio(
+            stats.total("pessimistic.doubled_rank") - stats.total("optimistic.doubled_rank"), 2 * num_queries
+        ),
         "num_queries_topped_up": stats.count("num_short_lists"),
         "num_queries_without_competitors": num_queries - stats.count("num_competing_queries"),
         "num_queries_outside": stats.count("num_outside"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses, breakdown_rows
 from pbgeval.metrics.intervals import Interval
@@ -31,6 +31,17 @@ class Results(Protocol):
     def filtered(self) -> GroupStats | None: ...  # None: nothing is filtered
     @property
     def grouped(self) -> GroupedStats: ...
+
+
+@frozen
+class EdgeDiagnostics:
+    """What the evaluated edges share with each other and with the edges of `train_paths`."""
+
+    num_edges: int
+    num_repeated: int  # edges beyond the first of equal ones
+    num_in_training: int | None  # None: no train_paths
+    num_entities: int  # that evaluated edges touch
+    num_entities_unseen: int | None  # of them in no training edge; None: no train_paths, or too many entities
 
 
 @frozen(eq=False)
@@ -62,6 +73,7 @@ class Evaluated:
     breakdowns: Sequence[str]
     classes: GroupClasses
     estimate: Estimate | None = None  # None: all edges were evaluated
+    edges: EdgeDiagnostics | None = None  # None: not looked at
 
 
 def make_report(
@@ -90,6 +102,7 @@ def make_report(
             for path, of_path in zip(evaluated.edge_paths, paths, strict=True)
         ],
         "diagnostics": diagnose(groups, evaluated.sides),
+        "edge_diagnostics": None if evaluated.edges is None else asdict(evaluated.edges),
         "provenance": {**provenance, "digest": digest_of(provenance)},
         "run": run,
     }

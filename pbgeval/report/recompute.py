@@ -115,7 +115,7 @@ def _without_unknown(document: Mapping[str, Any], *, has_edges: bool) -> dict[st
         label: {name: None if name in NOT_SAVED else value for name, value in diagnosis.items()}
         for label, diagnosis in document["diagnostics"].items()
     }
-    known = {**document, "diagnostics": diagnostics}
+    known = {**document, "diagnostics": diagnostics, "edge_diagnostics": None}
     return known if has_edges else {**known, "relation_macro_metrics": None}
 
 

@@ -11,6 +11,7 @@ from pbgeval.report.document import Estimate
 from pbgeval.worker.bucket_known import KnownOfBuckets
 from pbgeval.worker.buckets import BucketTools, do_units
 from pbgeval.worker.dimensions import group_classes, query_dimensions
+from pbgeval.worker.edge_diagnostics import diagnose_edges
 from pbgeval.worker.key_frequencies import count_keys
 from pbgeval.worker.known import candidate_sets
 from pbgeval.worker.per_edge import PerEdgeFiles, open_per_edge_files
@@ -38,6 +39,7 @@ def do_rounds(bench: Bench, record: Record) -> Found:
     in_step(bench.team, files.close)
     in_step(bench.team, lambda: files.write_tables(bench))
     assert found is not None, "there is at least one round"
+    found = evolve(found, edges=diagnose_edges(bench))
     return found if sampling is None else evolve(found, estimate=_estimate(bench, record, sampling, round_number))
 
 

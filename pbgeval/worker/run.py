@@ -20,6 +20,7 @@ from pbgeval.inputs.model import PRECISIONS, read_relations
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.report import Report
+from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.version import __version__
 from pbgeval.worker.record import Record
@@ -108,6 +109,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         with_macro=protocol.counts_keys or found.estimate is not None,
         breakdowns=config.breakdowns,
         classes=found.classes,
+        edges=found.edges,
         estimate=found.estimate,
     )
     run = {
@@ -118,4 +120,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }
-    return make_report(record, evaluated, work.provenance, run)
+    report = make_report(record, evaluated, work.provenance, run)
+    for warning in warnings_of(report.document):
+        work.observer.warn(warning)
+    return report

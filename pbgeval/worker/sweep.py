@@ -20,15 +20,13 @@ from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting import compiled
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distributed.resources import resident_bytes
-from pbgeval.inputs.edges import parts_of_file
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import Side
 from pbgeval.passes.block_threads import BlockThreads
-from pbgeval.passes.query_edges import ContestQueries, EdgeSegment, QueryEdges, contest_queries
-from pbgeval.passes.settings import EdgeOrigin
+from pbgeval.passes.query_edges import ContestQueries, QueryEdges, contest_queries
 from pbgeval.passes.sweep_auc import sample_cells
 from pbgeval.passes.sweep_given import rank_given, score_cells
 from pbgeval.passes.sweep_pass import (
@@ -52,6 +50,7 @@ from pbgeval.worker.finish import finish
 from pbgeval.worker.given import read_given
 from pbgeval.worker.known import candidate_sets, join_all
 from pbgeval.worker.per_edge import PerEdgeFiles
+from pbgeval.worker.query_edges import read_query_edges
 from pbgeval.worker.record import Record
 from pbgeval.worker.work import Bench, Found, in_step
 
@@ -82,28 +81,6 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     dimensions = query_dimensions(bench, touched)
     finish(bench, record, edges, contestants, sets, dimensions, files)
     return Found(num_ranges, in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
-
-
-def read_query_edges(bench: Bench) -> QueryEdges:
-    """Read all evaluated edges, by edge path, bucket and row."""
-    segments: list[EdgeSegment] = []
-    columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(4)]
-    num_edges = 0
-    for path_index, files in enumerate(bench.inputs.buckets):
-        for bucket, file in sorted(files.items()):
-            first = num_edges
-            for _, start, stop in parts_of_file(file):
-                if not bench.evaluated.any_between(path_index, bucket, start, stop):
-                    continue
-                block = bench.numberer.numbered(file, file.read(start, stop))
-                kept = bench.evaluated.positions(block, path_index, bucket, start)
-                for column, values in zip(columns, (start + kept, *block.columns(kept)), strict=True):
-                    column.append(values)
-                num_edges += len(kept)
-            segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
-    row_E, lhs_E, rel_E, rhs_E = (np.concatenate(column) for column in columns)
-    dynamic = bench.inputs.config.dynamic_relations
-    return QueryEdges(bench.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, dynamic)
 
 
 def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:

@@ -19,7 +19,7 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.passes.settings import PassSettings, Relation
 from pbgeval.progress import Observer
-from pbgeval.report.document import Estimate
+from pbgeval.report.document import EdgeDiagnostics, Estimate
 from pbgeval.report.output import SCRATCH, digest_of
 from pbgeval.report.report import Report
 
@@ -82,6 +82,7 @@ class Found:
 
     num_loads: int  # partitions, or ranges of candidates, that it read
     classes: GroupClasses
+    edges: EdgeDiagnostics | None = None  # None: not looked at
     estimate: Estimate | None = None  # of worker 0, where edges are sampled
 
 

@@ -146,6 +146,34 @@ def assert_numbers_of_queries(cases: Sequence[Case], protocol: Protocol, rules: 
         assert sum(sum(case.is_known) for case in ranked) == found["num_known_excluded"]
         alone = sum(not case.judged(filtered=rules.filtered).others for case in ranked)
         assert alone == found["num_queries_without_competitors"]
+        ties = [case.counts()["tied"] - (rules.filtered and case.counts()["excluded_tied"]) for case in ranked]
+        if all(case.graph.is_exact for case in ranked):
+            share = sum(tied > 0 for tied in ties) / len(ties) if ties else None
+            assert (share, sum(ties) / len(ties) if ties else None) == (found["tied_share"], found["mean_num_ties"])
+    assert_edge_diagnostics([case for case in cases if case.side == protocol.sides[0]], rules, report)
+
+
+def assert_edge_diagnostics(edges: Sequence[Case], rules: Rules, report: Report) -> None:
+    """Repeated edges, edges that are trained on, entities that are not; a case for each evaluated edge."""
+    expected = None
+    if edges:
+        graph = edges[0].graph
+        evaluated = [(of.bucket, of.graph.buckets[of.bucket][of.row]) for of in edges]
+        named = [(edge[1], *reference.true_entities(graph, bucket, edge).values()) for bucket, edge in evaluated]
+        trained = {known for path in rules.train_edges for known in reference.known_edges(graph, path)}
+        types = [(relation.lhs, relation.rhs) for relation in graph.relations]
+        touched = {(types[rel][at], ends[at]) for rel, *ends in named for at in (0, 1)}
+        seen = {(types[rel][at], (lhs, rhs)[at]) for lhs, rel, rhs in trained for at in (0, 1)}
+        with_training = bool(rules.train_edges)
+        expected = {
+            "num_edges": len(named),
+            "num_repeated": len(named) - len(set(named)),
+            "num_in_training": sum((lhs, rel, rhs) in trained for rel, lhs, rhs in named) if with_training else None,
+            "num_entities": len(touched),
+            "num_entities_unseen": len(touched - seen) if with_training else None,
+        }
+    found = report.document["edge_diagnostics"]
+    assert found == expected or (expected is None and 0 == found["num_edges"])
 
 
 def assert_exactly(graphs: Sequence[TinyGraph], protocol: Protocol, rules: Rules, small: bool = False) -> None:

@@ -34,6 +34,7 @@ KEYS = {
     "intervals": dict,
     "edge_paths": list,
     "diagnostics": dict,
+    "edge_diagnostics": dict,
     "provenance": dict,
     "run": dict,
 }
@@ -42,6 +43,8 @@ DIAGNOSTICS = {
     "num_queries",
     "num_candidates",
     "num_tied_queries",
+    "tied_share",
+    "mean_num_ties",
     "num_queries_topped_up",
     "num_queries_without_competitors",
     "num_queries_outside",

@@ -405,6 +405,8 @@ def check_diagnostics(diagnostics: Mapping[str, Any], expected: list[Found], cou
                 "max": max(candidates, default=None),
             },
             "num_tied_queries": sum(query.tied > 0 for query in of_label),
+            "tied_share": sum(query.tied > 0 for query in of_label) / len(of_label) if of_label else None,
+            "mean_num_ties": sum(query.tied for query in of_label) / len(of_label) if of_label else None,
             "num_queries_without_competitors": sum(query.competing == 0 for query in of_label),
             "num_queries_outside": len(counted) * (2 if label == "both" else 1) - len(of_label),
             "num_known_excluded": sum(query.known for query in of_label),
