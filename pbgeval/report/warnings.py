@@ -22,7 +22,7 @@ def _ties(document: Mapping[str, Any]) -> list[str]:
     return [
         f"on average {mean_num_ties:.4g} of {mean_num_candidates:.4g} candidates score exactly as the true entity, so "
         f"MRR is anything from {worst:.4f} (pessimistic) to {best:.4f} (optimistic): equal or zero embeddings "
-        "(untrained entities, a collapsed model), scores that saturate or are clamped, or a coarse number format do that"
+        "(untrained entities, a collapsed model), scores that saturate or are clamped, or coarse numbers do that"
     ]
 
 
