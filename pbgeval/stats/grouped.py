@@ -17,6 +17,7 @@ from torch import Tensor
 from pbgeval.notation import Side
 from pbgeval.ranking import RankCounts
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, sum_groups
+from pbgeval.stats.weighted_histograms import WeightedHistograms
 
 # Dimensions that evaluations have
 RELATION = "relation"  # key: id of the relation
@@ -70,6 +71,7 @@ class GroupedStats:
     """Sums of the columns of `RankStats` over the queries of each (dimension, side, key)."""
 
     layout: StatsLayout
+    key_histograms: WeightedHistograms = field(factory=WeightedHistograms, init=False, repr=False)  # of KEY_FREQUENCY
     _parts: dict[tuple[str, Side], _Parts] = field(factory=dict, init=False, repr=False)
 
     def add(self, dimension: str, side: Side, group_Q: Tensor, counts: RankCounts) -> None:
@@ -81,6 +83,8 @@ class GroupedStats:
             group_Q: key of each query's group, int64; a query with a negative one is in no group.
             counts: competitors of each query, over all its candidates; on the CPU.
         """
+        if dimension == KEY_FREQUENCY:
+            self.key_histograms.add(side, group_Q, counts)
         keys, rows = _in_order(group_Q.numpy())
         better_Q, tied_Q, competing_Q = (
             torch.from_numpy(of.numpy()[rows] if isinstance(rows, slice) else np.take(of.numpy(), rows))
@@ -123,14 +127,17 @@ class GroupedStats:
         for grouped in (self, other):
             for dimension, side in grouped._parts:
                 joined._append(dimension, side, grouped._table(dimension, side))
+            joined.key_histograms.add_packed(grouped.key_histograms.pack())
         return joined
 
     def pack(self) -> Tensor:
         """Return everything as one int64 tensor (n,) that `add_packed` reads; equal sums have equal tensors.
 
-        For each dimension and side with groups: length and bytes of the name, side, groups, columns, keys, sums.
+        Length and numbers of `key_histograms`, then for each dimension and side with groups: length and bytes of the
+        name, side, groups, columns, keys, sums.
         """
-        parts = [np.empty(0, np.int64)]
+        histograms = self.key_histograms.pack().numpy()
+        parts = [np.array([len(histograms)], np.int64), histograms]
         for dimension, side in sorted(self._parts, key=lambda of: (of[0], of[1].value)):
             table = self._table(dimension, side)
             if len(table.keys_G):
@@ -145,11 +152,14 @@ class GroupedStats:
         Raises:
             ValueError: it has another number of columns.
         """
-        for dimension, side, table in _unpack(packed.numpy()):
+        length = int(packed[0])
+        tables = list(_unpack(packed[1 + length :].numpy()))
+        for dimension, side, table in tables:
             if table.sums_GF.shape[1] != len(self.layout.columns):
                 expected = len(self.layout.columns)
                 raise ValueError(f"statistics of unlike columns do not add: {expected} and {table.sums_GF.shape[1]}")
             self._append(dimension, side, table)
+        self.key_histograms.add_packed(packed[1 : 1 + length])
 
     def _append(self, dimension: str, side: Side, table: _Table) -> None:
         if len(table.keys_G):

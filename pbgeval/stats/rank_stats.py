@@ -1,6 +1,7 @@
 """Ranks -> a row of named int64 sums per group of queries.
 
 A metric is not additive, its statistics are. Everything is int64, so + is exact and order does not matter.
+Means over all orders of the ties are kept as what they are below the optimistic value: nothing where there are no ties.
 Reals (1/rank, shares, losses) are rounded once, per query, to fixed point with FRACTION_BITS and summed in two limbs
 of LIMB_BITS: exact for 2^34 queries (decision 0001). Rows add only if their columns are the same.
 """
@@ -15,6 +16,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.series import mean_reciprocal
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
 LOSS_FRACTION_BITS = 30  # of losses: values below 2^28
@@ -34,10 +36,16 @@ class StatsLayout:
         names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
         names += ["num_undefined_losses", "num_outside"]
         limbs = ["candidates", "known", "query_auc", "loss"]
+        limbs += [f"expected_below_optimistic.{name}" for name in self.tied_metrics]
         for rank_type in RankType:
             limbs += [f"{rank_type.value}.doubled_rank", f"{rank_type.value}.reciprocal_rank"]
             names += [f"{rank_type.value}.hits_at_{cutoff}" for cutoff in self.cutoffs]
         return tuple(names + [f"{name}.{part}" for name in limbs for part in ("low", "high")])
+
+    @cached_property
+    def tied_metrics(self) -> tuple[str, ...]:
+        """What has a mean of its own over the orders of a query's ties."""
+        return ("reciprocal_rank", *(f"hits_at_{cutoff}" for cutoff in self.cutoffs))
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -141,10 +149,32 @@ def _put_rank_sums(table_GF: np.ndarray, layout: StatsLayout, counts: RankCounts
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
     untied_GR = _rank_sums(layout, counts.doubled_rank(RankType.OPTIMISTIC), starts_G)
     untied_GR[has_ties] -= _rank_sums(layout, tied.doubled_rank(RankType.OPTIMISTIC), starts_of_tied)
+    for name, below_T in _expected_below_optimistic(layout, tied).items():
+        for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
+            table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied)
     for rank_type in RankType:
         columns = [layout.index[f"{rank_type.value}.{name}"] for name in _rank_columns(layout)]
         table_GF[:, columns] = untied_GR
         table_GF[has_ties[:, None], columns] += _rank_sums(layout, tied.doubled_rank(rank_type), starts_of_tied)
+
+
+def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[str, Tensor]:
+    """Return what the mean over all orders of a query's ties falls short of the optimistic value, in fixed point (T,).
+
+    Each is the difference of two rounded values, so that sums of both add up.
+    """
+    best_T = tied.better_Q + 1
+    worst_T = best_T + tied.tied_Q
+    mean_T = torch.from_numpy(mean_reciprocal(best_T.numpy(), worst_T.numpy()))
+    below = {
+        "reciprocal_rank": _fixed_point(2.0 / (2 * best_T).double(), FRACTION_BITS)
+        - _fixed_point(mean_T, FRACTION_BITS)
+    }
+    for cutoff in layout.cutoffs:
+        share_T = ((cutoff - best_T + 1).double() / (tied.tied_Q + 1).double()).clamp(0.0, 1.0)
+        hits_T = (best_T <= cutoff).long() << FRACTION_BITS
+        below[f"hits_at_{cutoff}"] = hits_T - _fixed_point(share_T, FRACTION_BITS)
+    return below
 
 
 def _rank_columns(layout: StatsLayout) -> list[str]:

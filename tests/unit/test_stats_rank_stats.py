@@ -116,3 +116,28 @@ def test_losses_that_are_no_usable_number_make_the_mean_undefined():
 def test_columns_have_names_of_their_own():
     assert len(set(LAYOUT.columns)) == len(LAYOUT.columns) == len(LAYOUT.index)
     assert StatsLayout((1,)).columns != LAYOUT.columns
+
+
+tied_queries = st.lists(
+    st.tuples(st.integers(0, 12), st.one_of(st.just(0), st.integers(0, 40)), st.integers(0, 3)), max_size=12
+)
+
+
+@given(tied_queries)
+def test_means_over_all_orders_of_the_ties_are_those_of_counting_every_place(of):
+    layout = StatsLayout((1, 3, 10))
+    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    stats = RankStats.of_queries(layout, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    places = [[Fraction(better + 1 + at) for at in range(tied + 1)] for better, tied, _ in of]
+
+    def expected(value) -> Fraction:
+        return sum((sum(map(value, own), Fraction(0)) / len(own) for own in places), Fraction(0))
+
+    unit = 2**FRACTION_BITS
+    found = stats.total("optimistic.reciprocal_rank") - stats.total("expected_below_optimistic.reciprocal_rank")
+    assert abs(Fraction(found, unit) - expected(lambda rank: 1 / rank)) < Fraction(1, 10**15)
+    for cutoff in layout.cutoffs:
+        hits = stats.count(f"optimistic.hits_at_{cutoff}") * unit
+        found = hits - stats.total(f"expected_below_optimistic.hits_at_{cutoff}")
+        share = expected(lambda rank, cutoff=cutoff: Fraction(rank <= cutoff))
+        assert abs(Fraction(found, unit) - share) < Fraction(1, 10**15)
