@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import lcm
 
+from pbgeval.metrics.merged import ExactSums, all_weighted_metrics
 from pbgeval.metrics.rank import by_label, ratio
 from pbgeval.metrics.summary import Metrics
 from pbgeval.notation import Side
@@ -31,6 +32,11 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
+        sums = _weighted_sums(of_label, *_columns(grouped.layout))
+        exact = ExactSums(sums["num_queries"], sums.__getitem__, sums.__getitem__, grouped.layout.cutoffs)
+        of_sides = tuple(side for side in sides if label in ("both", side.label))
+        weighted = all_weighted_metrics(exact, grouped.key_histograms, of_sides)
+        metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 
 
@@ -57,9 +63,7 @@ Divided = Sequence[tuple[int, RankStats]]  # (divisor, queries of which each wei
 
 def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divided) -> Metrics:
     """Return the weighted means; those over queries with competitors have divisors of their own."""
-    plain = ["num_queries", *(f"{of.value}.hits_at_{cutoff}" for of in RankType for cutoff in layout.cutoffs)]
-    limbs = [f"{of.value}.{name}" for of in RankType for name in ("doubled_rank", "reciprocal_rank")]
-    sums = _weighted_sums(queries, plain, limbs)
+    sums = _weighted_sums(queries, *_columns(layout))
     weight = sums["num_queries"]
     num_queries = sum(stats.count("num_queries") for _, stats in queries)
     metrics: Metrics = {}
@@ -75,6 +79,13 @@ def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divid
     metrics[f"{label}.query_auc"] = ratio(of_competing["query_auc"], weight_of_competing)
     metrics[f"{label}.auc"] = None
     return metrics
+
+
+def _columns(layout: StatsLayout) -> tuple[list[str], list[str]]:
+    """Return the columns that means of ranks follow from: plain ones, and those kept in two limbs."""
+    plain = ["num_queries", *(f"{of.value}.hits_at_{cutoff}" for of in RankType for cutoff in layout.cutoffs)]
+    limbs = [f"{of.value}.{name}" for of in RankType for name in ("doubled_rank", "reciprocal_rank")]
+    return plain, limbs + [f"expected_below_optimistic.{name}" for name in layout.tied_metrics]
 
 
 def _weighted_sums(rows: Divided, plain: Iterable[str], limbs: Iterable[str]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from operator import add
 from attrs import frozen
 
 from pbgeval.metrics.auc import pooled_auc
+from pbgeval.metrics.merged import all_rank_metrics
 from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics, ratio
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
@@ -52,18 +53,28 @@ def summarise(
 ) -> Summary:
     """Return the metrics of all groups, of one edge path, or of one bucket of it.
 
-    `both` pools the queries of the enabled sides; a disabled side has no keys.
+    `both` pools the queries of the enabled sides; a disabled side has no keys. A bucket has only the metrics that
+    follow from sums: mean rank, mean reciprocal rank, hits.
     """
     of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
     pool_of = {side.label: [pools[key] for key in groups.keys_of(side, path_index, bucket)] for side in sides}
     labelled = {**of_side, "both": reduce(add, of_side.values())}
     pools_of = {**pool_of, "both": reduce(add, pool_of.values())}
+    histograms_of = None
+    if bucket is None:
+        of_each = {side.label: groups.side_histograms(side, path_index) for side in sides}
+        histograms_of = {**of_each, "both": reduce(add, of_each.values())}
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
     for label, stats in labelled.items():
-        for rank_type in RankType:
-            for name, value in rank_metrics(stats, rank_type).items():
-                metrics[f"{label}.{rank_type.value}.{name}"] = value
+        if histograms_of is not None:
+            metrics |= {f"{label}.{name}": value for name, value in all_rank_metrics(stats, histograms_of[label]).items()}
+        else:
+            metrics |= {
+                f"{label}.{rank_type.value}.{name}": value
+                for rank_type in RankType
+                for name, value in rank_metrics(stats, rank_type).items()
+            }
         metrics[f"{label}.query_auc"] = query_auc(stats)
         auc = pooled_auc(pools_of[label], all_true=auc_sample.all_true, all_competing=auc_sample.all_competing)
         metrics[f"{label}.auc"] = None if auc is None else auc.value

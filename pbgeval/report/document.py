@@ -145,12 +145,13 @@ class _Summaries:
         self._evaluated = evaluated
         self._with_loss = with_loss
         self._pools = {key: pool.sort() for key, pool in groups.pools.items()}
-        self._made: dict[frozenset[Any], Summary] = {}
+        self._made: dict[tuple[bool, frozenset[Any]], Summary] = {}
 
     def of(self, path_index: int | None = None, bucket: Bucket | None = None) -> Summary:
-        """Return the summary of a part; parts of the same groups (a path's only bucket) share theirs."""
+        """Return the summary of a part; parts of the same groups (the only edge path, say) share theirs."""
         sides = self._evaluated.sides
-        keys = frozenset(key for side in sides for key in self._groups.keys_of(side, path_index, bucket))
+        groups = frozenset(key for side in sides for key in self._groups.keys_of(side, path_index, bucket))
+        keys = (bucket is None, groups)
         if keys not in self._made:
             self._made[keys] = summarise(
                 self._groups,

@@ -90,11 +90,11 @@ class GroupStats:
             return [key] if key in self._rows else []
         return [key for key in self.keys if key.side is side and path_index in (None, key.path_index)]
 
-    def side_histograms(self, side: Side) -> RankHistograms:
-        """Return the histograms of a side over all edge paths."""
+    def side_histograms(self, side: Side, path_index: int | None = None) -> RankHistograms:
+        """Return the histograms of a side over all edge paths, or of one."""
         joined = RankHistograms.zero()
-        for (_, of_side), histograms in self.histograms.items():
-            if of_side is side:
+        for (of_path, of_side), histograms in self.histograms.items():
+            if of_side is side and path_index in (None, of_path):
                 joined += histograms
         return joined
 

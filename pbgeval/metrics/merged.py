@@ -1,0 +1,149 @@
+"""Merged statistics of an evaluation -> every rank metric of the registry, of every rank type.
+
+Means that add up over queries come from exact integer sums; what needs the distribution (medians, geometric means,
+deviations, chance levels) from histograms, which are exact while ranks are below `histograms.EXACT_BINS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from attrs import frozen
+
+from pbgeval.metrics.chance import CandidateGroups
+from pbgeval.metrics.distribution import GivenMeans, RankDistribution
+from pbgeval.metrics.metric import Value
+from pbgeval.metrics.names import EXPECTED
+from pbgeval.metrics.rank import ratio
+from pbgeval.metrics.registry import rank_metrics
+from pbgeval.notation import Side
+from pbgeval.ranking import RankType
+from pbgeval.stats.histograms import RankHistograms, bin_edges
+from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats
+from pbgeval.stats.weighted_histograms import WeightedHistograms
+
+EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this type's mean rank
+
+
+@frozen(eq=False)
+class ExactSums:
+    """Weighted sums over queries, as integers over one denominator: of plain columns and of those in limbs."""
+
+    weight: int  # of all queries
+    plain: Callable[[str], int]
+    limbs: Callable[[str], int]
+    cutoffs: tuple[int, ...]
+
+    @classmethod
+    def of_stats(cls, stats: RankStats) -> ExactSums:
+        """Take queries that all weigh 1."""
+        return cls(stats.count("num_queries"), stats.count, stats.total, stats.layout.cutoffs)
+
+    def means(self, rank_type: RankType | None) -> GivenMeans | None:
+        """Return the means of a rank type, None for those over all orders of ties; None if nothing has weight."""
+        if not self.weight:
+            return None
+        one = self.weight << FRACTION_BITS
+        if rank_type is None:
+            best = RankType.OPTIMISTIC.value
+            reciprocal = self.limbs(f"{best}.reciprocal_rank") - self._below("reciprocal_rank")
+            hits = {
+                cutoff: ((self.plain(f"{best}.hits_at_{cutoff}") << FRACTION_BITS) - self._below(f"hits_at_{cutoff}")) / one
+                for cutoff in self.cutoffs
+            }
+            return GivenMeans(self._mean_rank(EXPECTED_LIKE), reciprocal / one, hits)
+        hits = {cutoff: self.plain(f"{rank_type.value}.hits_at_{cutoff}") / self.weight for cutoff in self.cutoffs}
+        reciprocal = self.limbs(f"{rank_type.value}.reciprocal_rank")
+        return GivenMeans(self._mean_rank(rank_type), reciprocal / one, hits)
+
+    def _mean_rank(self, rank_type: RankType) -> float:
+        return self.limbs(f"{rank_type.value}.doubled_rank") / (2 * self.weight)
+
+    def _below(self, name: str) -> int:
+        return self.limbs(f"expected_below_optimistic.{name}")
+
+
+def all_rank_metrics(stats: RankStats, histograms: RankHistograms) -> dict[str, Value]:
+    """Return `<rank type>.<metric>` -> value for queries of equal weight; None where it is undefined.
+
+    Args:
+        stats: sums over some queries.
+        histograms: of the same queries.
+    """
+    groups = CandidateGroups.of_counts(histograms.num_candidates)
+
+    def distribution(rank_type: RankType, means: GivenMeans | None) -> RankDistribution:
+        of_counts = RankDistribution.of_counts(
+            histograms.ranks[rank_type],
+            histograms.num_candidates,
+            doubled=rank_type is RankType.REALISTIC,
+            means=means,
+        )
+        return _with_groups(of_counts, groups)
+
+    return dict(_values(ExactSums.of_stats(stats), distribution))
+
+
+def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides: tuple[Side, ...]) -> dict[str, Value]:
+    """Return `<rank type>.<metric>` -> value for queries that weigh 1 / (class): None where it is undefined.
+
+    Args:
+        sums: over the queries of the sides, times their weights.
+        histograms: of the same queries by class.
+        sides: which queries.
+    """
+    class_G, candidates_G, num_G = _joined([histograms.num_candidates(side) for side in sides])
+    groups = CandidateGroups(candidates_G.astype(np.float64), 1.0 / class_G, num_G)
+    num_queries = int(num_G.sum())
+
+    def distribution(rank_type: RankType, means: GivenMeans | None) -> RankDistribution:
+        class_B, bin_B, num_B = _joined([histograms.rank_bins(side, rank_type) for side in sides])
+        bins, place_B = np.unique(bin_B, return_inverse=True)
+        ranks = np.array([sum(bin_edges(value)) / 2.0 for value in bins.tolist()], np.float64)
+        return RankDistribution(
+            ranks_R=ranks / 2.0 if rank_type is RankType.REALISTIC else ranks,
+            weight_R=np.bincount(place_B, num_B / class_B, len(bins)).astype(np.float64),
+            groups=groups,
+            num_queries=num_queries,
+            is_weighted=True,
+            means=means,
+        )
+
+    return dict(_values(sums, distribution))
+
+
+def _values(
+    sums: ExactSums, distribution: Callable[[RankType, GivenMeans | None], RankDistribution]
+) -> Iterator[tuple[str, Value]]:
+    for rank_type in RankType:
+        of_type = distribution(rank_type, sums.means(rank_type))
+        for metric in rank_metrics(sums.cutoffs):
+            yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
+    expected = distribution(EXPECTED_LIKE, sums.means(None))
+    for metric in rank_metrics(sums.cutoffs):
+        if metric.is_linear:
+            yield f"{EXPECTED}.{metric.name}", metric.value(expected)
+
+
+def _with_groups(distribution: RankDistribution, groups: CandidateGroups) -> RankDistribution:
+    """Let distributions of the same queries share what is computed of their candidates."""
+    return RankDistribution(
+        distribution.ranks_R,
+        distribution.weight_R,
+        groups,
+        distribution.num_queries,
+        relative_error=distribution.relative_error,
+        means=distribution.means,
+    )
+
+
+def _joined(entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Add up (class, value, count) of several sides, by value, then class."""
+    of_class, value, count = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+    order = np.lexsort((of_class, value))
+    of_class, value, count = of_class[order], value[order], count[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (of_class[1:] != of_class[:-1]) | (value[1:] != value[:-1])
+    first = np.flatnonzero(is_first)
+    return of_class[first], value[first], np.add.reduceat(count, first) if len(first) else count
