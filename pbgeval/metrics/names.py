@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from attrs import frozen
+
+from pbgeval.metrics.registry import FAMILIES, SYNONYMS, metric_key
 from pbgeval.ranking import RANK_TYPE_SYNONYMS
 
 SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
-
-SYNONYMS = {
-    "arithmetic_mean_rank": "mean_rank",
-    "mr": "mean_rank",
-    "pos_rank": "mean_rank",  # PBG
-    "inverse_harmonic_mean_rank": "mean_reciprocal_rank",
-    "mrr": "mean_reciprocal_rank",
-    "rank_count": "count",
-}
-_HITS = re.compile(r"(?:hits|h|r)(?:_at_|@|_at|)(\d+)")  # hits_at_10, hits@10, h@10; PBG's r10
+EXPECTED = "expected"  # the mean of a metric over all orders of tied candidates
+RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss")
+_CUTOFF = re.compile(rf"(?:{'|'.join(family.prefix for family in FAMILIES)})([0-9]+)")
 
 
 class UnknownMetricError(KeyError):
@@ -29,32 +25,62 @@ class UnknownMetricError(KeyError):
         return str(self.args[0])
 
 
+@frozen
+class MetricName:
+    """What a name says."""
+
+    side: str  # head, tail, both
+    rank_type: str
+    metric: str  # a key of the registry, or whatever stood there
+
+    @property
+    def key(self) -> str:
+        """The key of a report."""
+        if self.metric in WITHOUT_RANK_TYPE:
+            return f"{self.side}.{self.metric}"
+        return f"{self.side}.{self.rank_type}.{self.metric}"
+
+
+def parse(name: str, headline: str) -> MetricName:
+    """Take a name apart: a key, or a synonym, with or without side and rank type in front.
+
+    Args:
+        name: in any case; `hits.10` is hits at 10.
+        headline: the rank type that a name without one means.
+    """
+    parts = name.strip().lower().split(".")
+    side = SIDES[parts.pop(0)] if parts[0] in SIDES else "both"
+    rank_type = RANK_TYPE_NAMES[parts.pop(0)] if parts and parts[0] in RANK_TYPE_NAMES else headline
+    return MetricName(side, rank_type, metric_key("_at_".join(parts) if len(parts) == 2 else ".".join(parts)))
+
+
 def resolve(name: str, headline: str, keys: Collection[str]) -> str:
     """Return the report's key that a name means.
 
     Args:
-        name: a key, or a synonym, with or without side and rank type in front.
+        name: as `parse` takes it.
         headline: the rank type that a name without one means.
         keys: the keys that the report has.
 
     Raises:
         UnknownMetricError: nothing of that name; the message names the nearest.
     """
-    parts = name.strip().lower().split(".")
-    side = SIDES[parts.pop(0)] if parts[0] in SIDES else "both"
-    rank_type = RANK_TYPE_SYNONYMS[parts.pop(0)].value if parts and parts[0] in RANK_TYPE_SYNONYMS else headline
-    metric = "_at_".join(parts) if len(parts) == 2 else ".".join(parts)
-    metric = SYNONYMS.get(metric, metric)
-    hits = _HITS.fullmatch(metric)
-    metric = f"hits_at_{hits[1]}" if hits else metric
-    key = f"{side}.{metric}" if metric in WITHOUT_RANK_TYPE else f"{side}.{rank_type}.{metric}"
-    if key in keys:
-        return key
-    known = sorted({*keys, *SYNONYMS, *(known_key.rpartition(".")[2] for known_key in keys)})
-    nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(key, known, n=3)
-    advice = f"; nearest: {', '.join(nearest)}" if nearest else ""
-    if metric == "loss":
+    parsed = parse(name, headline)
+    if parsed.key in keys:
+        return parsed.key
+    advice = nearest_names(name, parsed, keys)
+    cutoff = _CUTOFF.fullmatch(parsed.metric)
+    if parsed.metric == "loss":
         advice = "; set compute_loss = True"
-    if hits:
-        advice = f"; add {hits[1]} to hits_at{advice}"
+    if cutoff:
+        advice = f"; add {cutoff[1]} to hits_at{advice}"
     raise UnknownMetricError(f"no metric '{name}' in this report{advice}")
+
+
+def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
+    """Return the end of a message: the names of metrics with these keys that are most like one that is unknown."""
+    metrics = {key.rpartition(".")[2] for key in keys}
+    synonyms = {synonym for synonym, metric in SYNONYMS.items() if metric in metrics}
+    known = sorted({*keys, *metrics, *synonyms})
+    nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(parsed.key, known, n=3)
+    return f"; nearest: {', '.join(nearest)}" if nearest else ""

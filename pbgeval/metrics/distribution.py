@@ -1,0 +1,220 @@
+"""Queries -> what rank metrics are computed from: how much weight each rank has, and the numbers of candidates.
+
+A metric sees nothing else, so it cannot depend on the order of the queries. The three means that add up over queries
+(of the rank, its reciprocal, hits) may be given from elsewhere: from exact integer sums, or as means over all orders
+of tied candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import fsum
+from typing import Protocol
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from pbgeval.metrics.chance import CandidateGroups
+from pbgeval.metrics.series import mean_reciprocal
+from pbgeval.stats.histograms import EXACT_BINS, bin_edges
+from pbgeval.stats.sparse import SparseCounts
+
+Floats = NDArray[np.float64]
+
+BIN_ERROR = 2.0**-11  # of the middle of a histogram's bin, relative to any rank in it
+SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
+
+
+class Means(Protocol):
+    """The means over queries from which all metrics that are linear in the queries follow."""
+
+    def mean_rank(self) -> float:
+        """Return the mean of the ranks."""
+
+    def mean_reciprocal_rank(self) -> float:
+        """Return the mean of 1 / rank."""
+
+    def hits_at(self, cutoff: int) -> float | None:
+        """Return the share of ranks at most the cut-off; None if this is not known."""
+
+
+@frozen
+class GivenMeans:
+    """Means that a caller has from exact sums; hits at other cut-offs are taken from the ranks."""
+
+    of_rank: float
+    of_reciprocal_rank: float
+    of_hits: Mapping[int, float] = field(factory=dict)  # by cut-off
+
+    def mean_rank(self) -> float:
+        return self.of_rank
+
+    def mean_reciprocal_rank(self) -> float:
+        return self.of_reciprocal_rank
+
+    def hits_at(self, cutoff: int) -> float | None:
+        return self.of_hits.get(cutoff)
+
+
+@frozen(eq=False)
+class TieMeans:
+    """Means over all orders of the tied candidates, each as likely as any other: rank type `expected`.
+
+    A query's rank is then uniform on optimistic..pessimistic. The mean rank is that of realistic ranks, the others are
+    not: a true entity that ties with one other for the first place has hits at 1 of 1/2 and a reciprocal rank of 3/4.
+    """
+
+    optimistic_Q: Floats
+    pessimistic_Q: Floats
+    weight_Q: Floats  # positive
+
+    def mean_rank(self) -> float:
+        return self._mean((self.optimistic_Q + self.pessimistic_Q) / 2.0)
+
+    def mean_reciprocal_rank(self) -> float:
+        return self._mean(mean_reciprocal(self.optimistic_Q, self.pessimistic_Q))
+
+    def hits_at(self, cutoff: int) -> float:
+        num_within_Q = cutoff - self.optimistic_Q + 1.0
+        return self._mean(np.clip(num_within_Q / (self.pessimistic_Q - self.optimistic_Q + 1.0), 0.0, 1.0))
+
+    def _mean(self, value_Q: Floats) -> float:
+        return fsum((self.weight_Q * value_Q).tolist()) / fsum(self.weight_Q.tolist())
+
+
+@frozen(eq=False)
+class RankDistribution:
+    """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
+
+    ranks_R: Floats  # distinct, increasing; halves allowed
+    weight_R: Floats  # of all queries that have the rank, positive
+    groups: CandidateGroups  # the same queries by number of candidates
+    num_queries: int  # those of weight 0 too
+    is_weighted: bool = False  # whether weights were given, equal or not
+    relative_error: float = 0.0  # bound of the error of each rank: ranks of wide bins are the bins' middles
+    means: Means | None = None  # in place of those of `ranks_R`
+
+    @classmethod
+    def of_queries(
+        cls,
+        rank_Q: NDArray[np.generic],
+        num_candidates_Q: NDArray[np.generic],
+        weight_Q: NDArray[np.generic] | None = None,
+        means: Means | None = None,
+    ) -> RankDistribution:
+        """Gather queries.
+
+        Args:
+            rank_Q: the rank of each query, from 1; whole or half.
+            num_candidates_Q: its number of candidates, the true entity included.
+            weight_Q: its weight, finite and not negative; default: all alike. Only ratios matter.
+            means: of the ranks, if they are known better than from the ranks.
+        """
+        rank = np.asarray(rank_Q, np.float64)
+        if weight_Q is None:
+            ranks_R, num_queries_R = np.unique(rank, return_counts=True)
+            groups = CandidateGroups.of_queries(num_candidates_Q)
+            return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
+        weight = comparable_weights(np.asarray(weight_Q, np.float64))
+        kept = np.flatnonzero(weight)
+        ranks_R, weight_R = _weight_of_each(rank[kept], weight[kept])
+        groups = CandidateGroups.of_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
+        return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
+
+    @classmethod
+    def of_counts(
+        cls, ranks: SparseCounts, num_candidates: SparseCounts, *, doubled: bool = False, means: Means | None = None
+    ) -> RankDistribution:
+        """Take queries without weights from histograms as `stats.histograms` keeps them.
+
+        Args:
+            ranks: by bin; a wide bin's ranks are taken to be its middle.
+            num_candidates: of the same queries, exact.
+            doubled: whether bins are of doubled ranks, as those of realistic ones.
+            means: of the ranks, if there are exact sums: the bins would do for them only up to `relative_error`.
+        """
+        ranks_R = ranks.keys.astype(np.float64)
+        for wide in np.flatnonzero(ranks.keys >= EXACT_BINS).tolist():  # at most 2^10 to the octave
+            ranks_R[wide] = sum(bin_edges(int(ranks.keys[wide]))) / 2.0
+        is_exact = not len(ranks.keys) or int(ranks.keys[-1]) < EXACT_BINS
+        return cls(
+            ranks_R=ranks_R / 2.0 if doubled else ranks_R,
+            weight_R=ranks.counts.astype(np.float64),
+            groups=CandidateGroups.of_counts(num_candidates),
+            num_queries=int(ranks.counts.sum()),
+            relative_error=0.0 if is_exact else BIN_ERROR,
+            means=means,
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every rank is the one that was found, not the middle of a bin."""
+        return self.relative_error == 0.0
+
+    @cached_property
+    def total_weight(self) -> float:
+        """The sum of all weights; 0 where there is nothing to take a mean of."""
+        return fsum(self.weight_R.tolist())
+
+    def mean(self, value_R: Floats) -> float:
+        """Return the weighted mean of a value of each rank."""
+        return fsum((self.weight_R * value_R).tolist()) / self.total_weight
+
+    def mean_rank(self) -> float:
+        """Return the weighted mean of the ranks."""
+        return self.mean(self.ranks_R) if self.means is None else self.means.mean_rank()
+
+    def mean_reciprocal_rank(self) -> float:
+        """Return the weighted mean of 1 / rank."""
+        if self.means is not None:
+            return self.means.mean_reciprocal_rank()
+        return fsum((self.weight_R / self.ranks_R).tolist()) / self.total_weight
+
+    def hits_at(self, cutoff: int) -> float:
+        """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
+        given = None if self.means is None else self.means.hits_at(cutoff)
+        if given is not None:
+            return given
+        num_within = int(np.searchsorted(self.ranks_R, cutoff, "right"))
+        return fsum(self.weight_R[:num_within].tolist()) / self.total_weight
+
+
+def weighted_median(value_R: Floats, weight_R: Floats) -> float:
+    """Return the least value with more than half of the weight at or below it; at exactly half, the mean with the next.
+
+    Equal weights give the usual median. A weight such as 1/3 is rounded, so "exactly" means up to SUM_ERROR.
+
+    Args:
+        value_R: distinct, increasing.
+        weight_R: of each value, positive.
+    """
+    weights = weight_R.tolist()
+    total = fsum(weights)
+    # Running sums of floats are off by far less than 2^-30, so the value is here or a few places further
+    place = int(np.searchsorted(np.cumsum(weight_R), total / 2.0 * (1.0 - 2.0**-30)))
+    reached = fsum(weights[: place + 1])
+    while 2.0 * reached - total < -SUM_ERROR * total:
+        place += 1
+        reached += weights[place]
+    is_half = 2.0 * reached - total <= SUM_ERROR * total
+    return float((value_R[place] + value_R[place + 1]) / 2.0 if is_half else value_R[place])
+
+
+def comparable_weights(weight_Q: Floats) -> Floats:
+    """Return the weights times a power of two, so that their sums and squares stay in range and no digit is lost."""
+    if not weight_Q.size:
+        return weight_Q
+    _, exponent = np.frexp(weight_Q.max())
+    return np.asarray(np.ldexp(weight_Q, -int(exponent)))
+
+
+def _weight_of_each(rank: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Return the distinct ranks in order and the sum of the weights of each, rounded once whatever the order."""
+    order = np.argsort(rank)
+    ranks_R, first_R, num_queries_R = np.unique(rank[order], return_index=True, return_counts=True)
+    weights = weight[order].tolist()
+    ends = (first_R + num_queries_R).tolist()
+    sums = [fsum(weights[first:end]) for first, end in zip(first_R.tolist(), ends, strict=True)]
+    return ranks_R, np.array(sums, np.float64)
