@@ -16,7 +16,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from pbgeval.metrics.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
+from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
 from pbgeval.stats.sparse import SparseCounts
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,8 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.metrics.chance import CandidateGroups
-from pbgeval.metrics.series import mean_reciprocal
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
+from pbgeval.stats.series import mean_reciprocal
 from pbgeval.stats.sparse import SparseCounts
 
 Floats = NDArray[np.float64]

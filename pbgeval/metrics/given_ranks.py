@@ -74,20 +74,20 @@ class RankMetrics:
             f"{rank_type}.{metric.name}": metric.value(distribution)
             for rank_type, distribution in self.distributions.items()
             for metric in rank_metrics(cutoffs)
-            if _has(rank_type, metric)
+            if metric.has_rank_type(rank_type)
         }
 
     def _find(self, name: str) -> tuple[Metric, RankDistribution]:
         parsed = parse(name, RankType.REALISTIC.value)
         metric = find_metric(parsed.metric) if parsed.side == "both" else None
-        if metric is None or not _has(parsed.rank_type, metric):
+        if metric is None or not metric.has_rank_type(parsed.rank_type):
             raise UnknownMetricError(self._unknown(name, parsed))
         return metric, self.distributions[parsed.rank_type]
 
     def _unknown(self, name: str, parsed: MetricName) -> str:
         if parsed.side != "both":
             return f"no metric '{name}': these ranks are not told apart by side"
-        names = [metric.name for metric in rank_metrics((1, 10)) if _has(parsed.rank_type, metric)]
+        names = [metric.name for metric in rank_metrics((1, 10)) if metric.has_rank_type(parsed.rank_type)]
         return f"no metric '{name}' of {parsed.rank_type} ranks{nearest_names(parsed.metric, parsed, names)}"
 
 
@@ -99,7 +99,7 @@ def from_ranks(
     Args:
         optimistic: rank of each query if the true entity comes first among its ties; whole numbers from 1, (Q,).
         pessimistic: its rank if it comes last; at least the optimistic one, (Q,).
-        num_candidates: how many candidates each query has, the true entity included; not less than the pessimistic rank.
+        num_candidates: of each query, the true entity included; not less than the pessimistic rank.
         weights: of each query, (Q,): finite, not negative, not all 0; only their ratios matter. Default: all alike.
 
     Returns:
@@ -127,10 +127,6 @@ def from_ranks(
     means = TieMeans(optimistic_Q.astype(np.float64), pessimistic_Q.astype(np.float64), shares_Q)
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=means)
     return RankMetrics(distributions)
-
-
-def _has(rank_type: str, metric: Metric) -> bool:
-    return rank_type != EXPECTED or metric.is_linear or not metric.needs_weight
 
 
 def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[np.generic]:

@@ -13,9 +13,7 @@ from attrs import frozen
 
 from pbgeval.metrics.chance import CandidateGroups
 from pbgeval.metrics.distribution import GivenMeans, RankDistribution
-from pbgeval.metrics.metric import Value
-from pbgeval.metrics.names import EXPECTED
-from pbgeval.metrics.rank import ratio
+from pbgeval.metrics.metric import EXPECTED, Value
 from pbgeval.metrics.registry import rank_metrics
 from pbgeval.notation import Side
 from pbgeval.ranking import RankType
@@ -49,7 +47,8 @@ class ExactSums:
             best = RankType.OPTIMISTIC.value
             reciprocal = self.limbs(f"{best}.reciprocal_rank") - self._below("reciprocal_rank")
             hits = {
-                cutoff: ((self.plain(f"{best}.hits_at_{cutoff}") << FRACTION_BITS) - self._below(f"hits_at_{cutoff}")) / one
+                cutoff: ((self.plain(f"{best}.hits_at_{cutoff}") << FRACTION_BITS) - self._below(f"hits_at_{cutoff}"))
+                / one
                 for cutoff in self.cutoffs
             }
             return GivenMeans(self._mean_rank(EXPECTED_LIKE), reciprocal / one, hits)
@@ -122,7 +121,7 @@ def _values(
             yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
     expected = distribution(EXPECTED_LIKE, sums.means(None))
     for metric in rank_metrics(sums.cutoffs):
-        if metric.is_linear:
+        if metric.has_rank_type(EXPECTED):
             yield f"{EXPECTED}.{metric.name}", metric.value(expected)
 
 

@@ -11,6 +11,7 @@ from pbgeval.metrics.distribution import RankDistribution
 Value = float | int | None
 Compute = Callable[[RankDistribution], Value]
 
+EXPECTED = "expected"  # rank type: the mean of a metric over all orders of tied candidates
 PYKEEN = "PyKEEN"
 BERRENDORF = (
     "Berrendorf et al., On the Ambiguity of Rank-Based Evaluation of Entity Alignment or Link Prediction Methods (2020)"
@@ -57,6 +58,10 @@ class Metric:
     def value(self, distribution: RankDistribution) -> Value:
         """Return the metric of some ranks."""
         return self.compute(distribution) if distribution.total_weight or not self.needs_weight else None
+
+    def has_rank_type(self, rank_type: str) -> bool:
+        """Whether ranks of a type have it: means over all orders of ties only what is linear in the queries."""
+        return rank_type != EXPECTED or self.is_linear or not self.needs_weight
 
     @property
     def has_expectation(self) -> bool:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 
 from attrs import frozen
 
+from pbgeval.metrics.metric import EXPECTED
 from pbgeval.metrics.registry import FAMILIES, SYNONYMS, metric_key
 from pbgeval.ranking import RANK_TYPE_SYNONYMS
 
 SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
-EXPECTED = "expected"  # the mean of a metric over all orders of tied candidates
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss")
 _CUTOFF = re.compile(rf"(?:{'|'.join(family.prefix for family in FAMILIES)})([0-9]+)")

@@ -68,7 +68,9 @@ def summarise(
     intervals: dict[str, dict[str, float]] = {}
     for label, stats in labelled.items():
         if histograms_of is not None:
-            metrics |= {f"{label}.{name}": value for name, value in all_rank_metrics(stats, histograms_of[label]).items()}
+            metrics |= {
+                f"{label}.{name}": value for name, value in all_rank_metrics(stats, histograms_of[label]).items()
+            }
         else:
             metrics |= {
                 f"{label}.{rank_type.value}.{name}": value

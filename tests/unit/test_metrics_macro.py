@@ -55,7 +55,7 @@ def mean(weighted: list[tuple[Fraction, Fraction]]) -> Fraction | None:
 
 
 def check(expected: dict[str, Fraction | None], found: dict[str, float | int | None]) -> None:
-    assert expected.keys() == found.keys()
+    assert expected.keys() <= found.keys()
     for name, value in expected.items():
         if value is None or name.endswith(".count"):
             assert value == found[name]
@@ -140,9 +140,9 @@ def test_many_weights_are_summed_exactly():
 
     found = macro_over_keys(grouped, SIDES)
 
-    assert rank_metrics(first, RankType.REALISTIC) | {"count": 500500} == {
-        name.removeprefix("both.realistic."): value for name, value in found.items() if "both.realistic." in name
-    }
+    expected = rank_metrics(first, RankType.REALISTIC) | {"count": 500500}
+    assert expected == {name: found[f"both.realistic.{name}"] for name in expected}
+    assert (2.0, 2.0) == (found["both.realistic.median_rank"], found["both.pessimistic.geometric_mean_rank"])
     assert query_auc(first) == found["both.query_auc"]
 
 

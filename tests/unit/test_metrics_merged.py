@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.metrics import from_ranks
+from pbgeval.metrics.macro import macro_over_keys
+from pbgeval.metrics.merged import all_rank_metrics
+from pbgeval.notation import Side
+from pbgeval.ranking import RankCounts
+from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+LAYOUT = StatsLayout((1, 3, 10))
+queries = st.lists(
+    st.tuples(st.integers(0, 30), st.one_of(st.just(0), st.integers(0, 9)), st.integers(0, 200)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def counts_of(of) -> RankCounts:
+    better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
+    return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+
+
+def ranks_of(of) -> tuple[list[int], list[int], list[int]]:
+    return [b + 1 for b, _, _ in of], [b + t + 1 for b, t, _ in of], [sum(query) + 1 for query in of]
+
+
+def assert_equal(expected, found) -> None:
+    assert set(expected) == set(found)
+    for name, value in expected.items():
+        loose = 1e-9 if "z_" in name or "adjusted" in name else 1e-12
+        assert found[name] == pytest.approx(value, rel=loose, abs=loose), name
+
+
+@given(queries, st.integers(1, 4))
+def test_merged_statistics_give_the_metrics_of_the_ranks(of, num_parts):
+    parts = [part for part in (of[at::num_parts] for at in range(num_parts)) if part]
+    stats, histograms = RankStats.zero(LAYOUT), RankHistograms.zero()
+    for part in parts:
+        stats += RankStats.of_queries(LAYOUT, counts_of(part))
+        histograms += RankHistograms.of_queries(counts_of(part))
+
+    assert_equal(from_ranks(*ranks_of(of)).to_dict(LAYOUT.cutoffs), all_rank_metrics(stats, histograms))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(Side), st.integers(0, 3), *[st.integers(0, 20)] * 3), min_size=1, max_size=25)
+)
+def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
+    """The second number is the query's key; a query weighs 1 / (queries of its key)."""
+    frequency = Counter(query[:2] for query in of)
+    grouped = GroupedStats(LAYOUT)
+    for side in Side:
+        own = [query for query in of if query[0] is side]
+        classes = torch.tensor([frequency[query[:2]] for query in own], dtype=torch.int64)
+        grouped.add(KEY_FREQUENCY, side, classes, counts_of([query[2:] for query in own]))
+
+    found = macro_over_keys(grouped, tuple(Side))
+
+    for label, sides in (("head", [Side.LHS]), ("tail", [Side.RHS]), ("both", list(Side))):
+        own = [query for query in of if query[0] in sides]
+        if not own:
+            assert 0 == found[f"{label}.realistic.count"]
+            assert found[f"{label}.realistic.mean_rank"] is None
+            continue
+        weights = [float(Fraction(1, frequency[query[:2]])) for query in own]
+        expected = from_ranks(*ranks_of([query[2:] for query in own]), weights=weights).to_dict(LAYOUT.cutoffs)
+        of_label = {
+            name.removeprefix(f"{label}."): value for name, value in found.items() if name.startswith(f"{label}.")
+        }
+        assert_equal(expected, {name: value for name, value in of_label.items() if "auc" not in name})
+
+
+def test_without_queries_all_is_undefined_but_the_count():
+    found = all_rank_metrics(RankStats.zero(LAYOUT), RankHistograms.zero())
+
+    assert {0} == {value for name, value in found.items() if name.endswith(".count")}
+    assert {None} == {value for name, value in found.items() if not name.endswith(".count")}
