@@ -74,6 +74,10 @@ class TieMeans:
         return self._mean((self.optimistic_Q + self.pessimistic_Q) / 2.0)
 
     def mean_reciprocal_rank(self) -> float:
+        return self._mean_reciprocal_rank
+
+    @cached_property
+    def _mean_reciprocal_rank(self) -> float:
         return self._mean(mean_reciprocal(self.optimistic_Q, self.pessimistic_Q))
 
     def hits_at(self, cutoff: int) -> float:

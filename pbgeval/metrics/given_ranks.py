@@ -99,7 +99,7 @@ def from_ranks(
     Args:
         optimistic: rank of each query if the true entity comes first among its ties; whole numbers from 1, (Q,).
         pessimistic: its rank if it comes last; at least the optimistic one, (Q,).
-        num_candidates: how many candidates each query has, the true entity included; not less than the pessimistic rank.
+        num_candidates: of each query, the true entity included; at least the pessimistic rank, (Q,).
         weights: of each query, (Q,): finite, not negative, not all 0; only their ratios matter. Default: all alike.
 
     Returns:
