@@ -23,21 +23,18 @@ def adjusted_index(
     """Return (M - E) / (1 - E): 1 where all ranks are 1, 0 by chance."""
 
     def value(distribution: RankDistribution) -> float:
-        metric, expectation, _ = _of_base(base, distribution)
-        return quotient_or_zero(metric - expectation, 1.0 - expectation)
+        by_chance = _expectation(base, distribution)
+        return quotient_or_zero(_value(base, distribution) - by_chance, 1.0 - by_chance)
 
     def expectation(_: RankDistribution) -> float:
         return 0.0
 
     def variance(distribution: RankDistribution) -> float:
-        _, expectation, variance = _of_base(base, distribution)
-        return quotient_or_zero(variance, (1.0 - expectation) ** 2)
+        return quotient_or_zero(_variance(base, distribution), (1.0 - _expectation(base, distribution)) ** 2)
 
     formula = f"(M - E) / (1 - E), M = {base.name}"
-    by_chance = Level("0", 0.0)
-    return Metric(
-        name, synonyms, 1, value_range, by_chance, formula, source, value, expectation, variance, base.is_linear
-    )
+    level = Level("0", 0.0)
+    return Metric(name, synonyms, 1, value_range, level, formula, source, value, expectation, variance, base.is_linear)
 
 
 def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
@@ -45,18 +42,18 @@ def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
     sign = 1 if base.direction == 1 else -1
 
     def value(distribution: RankDistribution) -> float:
-        metric, expectation, variance = _of_base(base, distribution)
-        return quotient_or_zero(sign * (metric - expectation), sqrt(variance))
+        above = _value(base, distribution) - _expectation(base, distribution)
+        return quotient_or_zero(sign * above, sqrt(_variance(base, distribution)))
 
     def expectation(_: RankDistribution) -> float:
         return 0.0
 
     def variance(distribution: RankDistribution) -> float:
-        return 1.0 if _of_base(base, distribution)[2] else 0.0
+        return 1.0 if _variance(base, distribution) else 0.0
 
     formula = f"{'' if sign == 1 else '-'}(M - E) / sd, M = {base.name}"
-    by_chance = Level("0", 0.0)
-    return Metric(name, synonyms, 1, ANY_REAL, by_chance, formula, HOYT, value, expectation, variance, base.is_linear)
+    level = Level("0", 0.0)
+    return Metric(name, synonyms, 1, ANY_REAL, level, formula, HOYT, value, expectation, variance, base.is_linear)
 
 
 def adjusted_hits_at(cutoff: int) -> Metric:
@@ -69,24 +66,30 @@ def z_hits_at(cutoff: int) -> Metric:
     return z_score(hits_at(cutoff), f"z_hits_at_{cutoff}", ())
 
 
-def _of_base(base: Metric, distribution: RankDistribution) -> tuple[float, float, float]:
-    """Return value, expectation and variance of a base metric that has closed forms."""
-    metric, expectation = base.value(distribution), base.expectation(distribution)
+def _value(base: Metric, distribution: RankDistribution) -> float:
+    value = base.value(distribution)
+    assert value is not None, "it is asked for only where there are queries"
+    return value
+
+
+def _expectation(base: Metric, distribution: RankDistribution) -> float:
+    expectation = base.expectation(distribution)
+    assert expectation is not None, f"{base.name} has a closed form"
+    return expectation
+
+
+def _variance(base: Metric, distribution: RankDistribution) -> float:
     variance = base.variance(distribution)
-    assert metric is not None, "it is asked for where there are queries"
-    assert expectation is not None, f"{base.name} has closed forms"
-    assert variance is not None, f"{base.name} has closed forms"
-    return metric, expectation, variance
+    assert variance is not None, f"{base.name} has a closed form"
+    return variance
 
 
 def _over_expectation(distribution: RankDistribution) -> float:
-    metric, expectation, _ = _of_base(MEAN_RANK, distribution)
-    return metric / expectation  # which is at least 1
+    return _value(MEAN_RANK, distribution) / _expectation(MEAN_RANK, distribution)  # which is at least 1
 
 
 def _variance_over_expectation(distribution: RankDistribution) -> float:
-    _, expectation, variance = _of_base(MEAN_RANK, distribution)
-    return variance / expectation**2
+    return _variance(MEAN_RANK, distribution) / _expectation(MEAN_RANK, distribution) ** 2
 
 
 ADJUSTED_MEAN_RANK = Metric(

@@ -77,6 +77,16 @@ class CandidateGroups:
         """The share of one query of each group in the sum of all weights."""
         return self.weight_G / self.total_weight
 
+    @cached_property
+    def log_geometric_mean(self) -> float:
+        """The logarithm of the expected geometric mean rank: sum L(p)."""
+        return self.sum(log_mean_power(self.candidates_G, self.share_G))
+
+    @cached_property
+    def log_geometric_spread(self) -> float:
+        """The logarithm of 1 + variance / expectation^2 of the geometric mean rank: sum L(2p) - 2 sum L(p)."""
+        return self.sum(log_power_spread(self.candidates_G, self.share_G))
+
 
 def expected_mean_rank(groups: CandidateGroups) -> float:
     """Return sum p (C + 1) / 2."""
@@ -113,10 +123,9 @@ def variance_of_hits_at(groups: CandidateGroups, cutoff: int) -> float:
 
 def expected_geometric_mean_rank(groups: CandidateGroups) -> float:
     """Return exp(sum L(p)), L(a) = ln of the mean of j^a over j = 1..C."""
-    return exp(groups.sum(log_mean_power(groups.candidates_G, groups.share_G)))
+    return exp(groups.log_geometric_mean)
 
 
 def variance_of_geometric_mean_rank(groups: CandidateGroups) -> float:
     """Return exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)."""
-    spread = groups.sum(log_power_spread(groups.candidates_G, groups.share_G))
-    return expected_geometric_mean_rank(groups) ** 2 * expm1(spread)
+    return exp(2.0 * groups.log_geometric_mean) * expm1(groups.log_geometric_spread)

@@ -74,6 +74,10 @@ class TieMeans:
         return self._mean((self.optimistic_Q + self.pessimistic_Q) / 2.0)
 
     def mean_reciprocal_rank(self) -> float:
+        return self._mean_reciprocal_rank
+
+    @cached_property
+    def _mean_reciprocal_rank(self) -> float:
         return self._mean(mean_reciprocal(self.optimistic_Q, self.pessimistic_Q))
 
     def hits_at(self, cutoff: int) -> float:
@@ -102,6 +106,8 @@ class RankDistribution:
         rank_Q: NDArray[np.generic],
         num_candidates_Q: NDArray[np.generic],
         weight_Q: NDArray[np.generic] | None = None,
+        *,
+        groups: CandidateGroups | None = None,
         means: Means | None = None,
     ) -> RankDistribution:
         """Gather queries.
@@ -110,17 +116,19 @@ class RankDistribution:
             rank_Q: the rank of each query, from 1; whole or half.
             num_candidates_Q: its number of candidates, the true entity included.
             weight_Q: its weight, finite and not negative; default: all alike. Only ratios matter.
+            groups: the same queries by number of candidates, if they are grouped already.
             means: of the ranks, if they are known better than from the ranks.
         """
         rank = np.asarray(rank_Q, np.float64)
         if weight_Q is None:
             ranks_R, num_queries_R = np.unique(rank, return_counts=True)
-            groups = CandidateGroups.of_queries(num_candidates_Q)
+            groups = CandidateGroups.of_queries(num_candidates_Q) if groups is None else groups
             return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
         weight = comparable_weights(np.asarray(weight_Q, np.float64))
         kept = np.flatnonzero(weight)
         ranks_R, weight_R = _weight_of_each(rank[kept], weight[kept])
-        groups = CandidateGroups.of_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
+        if groups is None:
+            groups = CandidateGroups.of_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
         return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
 
     @classmethod

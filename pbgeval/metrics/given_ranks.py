@@ -12,6 +12,7 @@ import torch
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from pbgeval.metrics.chance import CandidateGroups
 from pbgeval.metrics.distribution import RankDistribution, TieMeans, comparable_weights
 from pbgeval.metrics.metric import Metric, Value
 from pbgeval.metrics.names import EXPECTED, MetricName, UnknownMetricError, nearest_names, parse
@@ -99,7 +100,7 @@ def from_ranks(
     Args:
         optimistic: rank of each query if the true entity comes first among its ties; whole numbers from 1, (Q,).
         pessimistic: its rank if it comes last; at least the optimistic one, (Q,).
-        num_candidates: of each query, the true entity included; not less than the pessimistic rank.
+        num_candidates: of each query, the true entity included; at least the pessimistic rank, (Q,).
         weights: of each query, (Q,): finite, not negative, not all 0; only their ratios matter. Default: all alike.
 
     Returns:
@@ -119,10 +120,11 @@ def from_ranks(
         RankType.REALISTIC: (optimistic_Q + pessimistic_Q) / 2.0,
         RankType.PESSIMISTIC: pessimistic_Q,
     }
-    distributions = {
-        rank_type.value: RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q)
-        for rank_type, rank_Q in ranks.items()
-    }
+    groups: CandidateGroups | None = None  # the same for all rank types
+    distributions: dict[str, RankDistribution] = {}
+    for rank_type, rank_Q in ranks.items():
+        distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
+        distributions[rank_type.value], groups = distribution, distribution.groups
     shares_Q = np.ones(len(optimistic_Q)) if weight_Q is None else weight_Q
     means = TieMeans(optimistic_Q.astype(np.float64), pessimistic_Q.astype(np.float64), shares_Q)
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=means)

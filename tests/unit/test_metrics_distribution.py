@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pbgeval.metrics.chance import CandidateGroups
+from pbgeval.metrics.distribution import RankDistribution, weighted_median
+from pbgeval.metrics.median_chance import expected_median_rank, variance_of_median_rank
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.histograms import RankHistograms
+from tests import rank_metrics_reference as reference
+from tests.rank_metrics_reference import Queries
+
+WEIGHTS = st.one_of(st.integers(0, 4).map(lambda quarters: quarters / 4), st.floats(2.0**-20, 2.0**20))
+
+
+@given(st.lists(st.tuples(st.integers(2, 20), WEIGHTS), min_size=1, max_size=30))
+def test_weights_of_queries_are_gathered_by_rank(pairs):
+    rank_Q, weight_Q = np.array([doubled / 2 for doubled, _ in pairs]), np.array([weight for _, weight in pairs])
+    distribution = RankDistribution.of_queries(rank_Q, np.full(len(pairs), 30), weight_Q)
+    largest = max(weight_Q) or 1.0
+    sums: dict[float, Fraction] = {}
+    for rank, weight in zip(rank_Q.tolist(), weight_Q.tolist(), strict=True):
+        if weight:
+            sums[rank] = sums.get(rank, Fraction(0)) + Fraction(weight)
+    scale = Fraction(2) ** -math.frexp(largest)[1]  # weights are kept on a scale where the largest is below 1
+
+    assert sorted(sums) == distribution.ranks_R.tolist()
+    assert [float(sums[rank] * scale) for rank in sorted(sums)] == distribution.weight_R.tolist()
+    assert len(pairs) == distribution.num_queries
+    assert distribution.total_weight == pytest.approx(distribution.groups.total_weight, rel=1e-15)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), WEIGHTS), min_size=1, max_size=20).filter(lambda of: any(w for _, w in of))
+)
+def test_the_median_divides_the_weight_in_halves(pairs):
+    values = [Fraction(value) for value, _ in pairs]
+    total = sum(Fraction(weight) for _, weight in pairs)
+    shares = [Fraction(weight) / total for _, weight in pairs]
+    by_value = {value: sum(s for v, s in zip(values, shares, strict=True) if v == value) for value in values}
+    nearest = min(abs(sum(by_value[v] for v in by_value if v <= value) - Fraction(1, 2)) for value in values)
+    assume(nearest == 0 or nearest > Fraction(1, 2**45))  # nearly half, up to rounding: either answer is right
+    distribution = RankDistribution.of_queries(
+        np.array([float(v) for v in values]), np.full(len(pairs), 6), np.array([weight for _, weight in pairs])
+    )
+
+    assert float(reference.median(values, shares)) == weighted_median(distribution.ranks_R, distribution.weight_R)
+
+
+def test_rounded_weights_reach_exactly_half():
+    """Three thirds and one whole weigh the same, though 1/3 + 1/3 + 1/3 is rounded; so do 5 and 5 tenths."""
+    thirds = RankDistribution.of_queries(np.array([1, 2, 3, 8]), np.full(4, 9), np.array([1 / 3, 1 / 3, 1 / 3, 1]))
+    tenths = RankDistribution.of_queries(np.arange(1, 11), np.full(10, 10), np.full(10, 0.1))
+
+    assert 5.5 == weighted_median(thirds.ranks_R, thirds.weight_R)
+    assert 5.5 == weighted_median(tenths.ranks_R, tenths.weight_R)
+
+
+def test_a_median_is_found_among_many_tiny_weights():
+    weight_R = np.concatenate([[1.0], np.full(1000, 2.0**-45), [1.0 - 400 * 2.0**-45]])
+
+    # the first and 300 tiny ones, up to 301, are exactly half: 1 + 300 t = 700 t + 1 - 400 t
+    assert 301.5 == weighted_median(np.arange(1.0, 1003.0), weight_R)
+
+
+@pytest.mark.parametrize("rank_type", RankType)
+def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
+    generator = random.Random(3)
+    for largest, is_exact in ((1 << 19, True), (1 << 34, False)):
+        better = [generator.randrange(largest) for _ in range(500)]
+        counts = RankCounts(
+            *(torch.tensor(values) for values in (better, [i % 3 for i in range(500)], [largest] * 500))
+        )
+        histograms = RankHistograms.of_queries(counts)
+        doubled = rank_type is RankType.REALISTIC
+        distribution = RankDistribution.of_counts(
+            histograms.ranks[rank_type], histograms.num_candidates, doubled=doubled
+        )
+        exact = np.unique(counts.doubled_rank(rank_type).numpy() / 2.0)
+        nearest = distribution.ranks_R[np.abs(distribution.ranks_R[:, None] - exact).argmin(0)]
+
+        assert is_exact == distribution.is_exact == (distribution.relative_error == 0.0)
+        assert (np.abs(nearest - exact) <= distribution.relative_error * exact).all()
+        assert 500 == distribution.num_queries == distribution.total_weight
+        assert [(largest + 1, 500)] == list(
+            zip(distribution.groups.candidates_G, distribution.groups.num_queries_G, strict=True)
+        )
+
+
+CHANCE = [
+    ([1], None),
+    ([7], None),
+    ([2, 2], None),  # 1.5, where the upper median would give 1.75
+    ([2, 5, 3], None),
+    ([4, 4, 4, 4], None),
+    ([2, 6, 3, 5], None),
+    ([3, 4, 2, 5, 3], None),
+    ([4, 3, 5], [1, 2, 1]),
+    ([4, 3, 5], [1, 2, 3]),
+    ([4, 3, 5, 2], [0.5, 0.25, 0.25, 0.5]),
+    ([4, 3, 5, 2], [1 / 3, 1 / 3, 1 / 3, 1]),
+    ([4, 3], [1, 5]),
+    ([3, 9, 4], [0, 1, 1]),
+]
+
+
+@pytest.mark.parametrize(("num_candidates", "weights"), CHANCE, ids=str)
+def test_the_median_by_chance_is_that_over_all_combinations(num_candidates, weights):
+    exact = None if weights is None else [Fraction(weight).limit_denominator(100) for weight in weights]
+    expectation, variance = reference.moments_by_enumeration(
+        lambda ranks: float(reference.median_rank(Queries(ranks, num_candidates, exact))), num_candidates
+    )
+    groups = RankDistribution.of_queries(
+        np.ones(len(num_candidates)), np.array(num_candidates), None if weights is None else np.array(weights)
+    ).groups
+
+    assert expectation == pytest.approx(expected_median_rank(groups), rel=1e-12)
+    assert variance == pytest.approx(variance_of_median_rank(groups), rel=1e-12, abs=1e-12)
+
+
+def test_the_median_of_one_query_is_its_rank_by_chance():
+    groups = CandidateGroups.of_queries(np.array([3_000_000]))
+
+    assert 1_500_000.5 == pytest.approx(expected_median_rank(groups), rel=1e-12)
+    assert (3_000_000**2 - 1) / 12 == pytest.approx(variance_of_median_rank(groups), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("num_candidates", "weights"),
+    [
+        (np.full(3000, 10_000), None),  # too many additions
+        (np.array([10**10]), None),
+        (np.array([5, 6, 7]), np.array([1.0, math.pi, math.e])),  # weights without a common unit
+        (np.array([5, 6, 7]), np.array([1.0, 1 / 99_991, 1 / 99_989])),  # whose unit is too small
+    ],
+    ids=["queries", "candidates", "irrational", "fine"],
+)
+def test_a_median_that_takes_too_long_has_no_expectation(num_candidates, weights):
+    groups = CandidateGroups.of_queries(num_candidates, weights)
+
+    assert None is expected_median_rank(groups)
+    assert None is variance_of_median_rank(groups)
+
+
+def test_pairs_of_ranks_take_too_long_before_ranks_do():
+    groups = CandidateGroups.of_queries(np.array([20_000, 30_000]))
+    expected = (20_001 / 2 + 30_001 / 2) / 2  # the median of two is their mean
+
+    assert expected == pytest.approx(expected_median_rank(groups), rel=1e-12)
+    assert None is variance_of_median_rank(groups)

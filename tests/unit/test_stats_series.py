@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pbgeval.stats.series import (
+    NUM_DIRECT,
+    harmonic,
+    harmonic_squares,
+    log_mean_power,
+    log_power_spread,
+    mean_reciprocal,
+)
+
+SIZES = [1, 2, 3, NUM_DIRECT - 1, NUM_DIRECT, NUM_DIRECT + 1, 2 * NUM_DIRECT, 1000, 20_000]
+POWERS = [1e-13, 1e-8, 1e-3, 0.1, 1 / 3, 0.5, 0.9, 1.0]
+FAR = 10**10
+TOLERANCE = 2e-15  # relative: a few roundings
+
+
+def one(function, *arguments):
+    return float(function(*(np.array([argument]) for argument in arguments))[0])
+
+
+@pytest.mark.parametrize("num", SIZES)
+def test_harmonic_numbers_are_sums_of_fractions(num):
+    for power, function in ((1, harmonic), (2, harmonic_squares)):
+        expected = math.fsum(1 / j**power for j in range(1, num + 1))  # rounded terms: 1e-16 each
+
+        assert expected == pytest.approx(one(function, num), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("num", range(NUM_DIRECT + 2))
+def test_few_terms_are_rounded_once(num):
+    expected = float(sum((Fraction(1, j) for j in range(1, num + 1)), Fraction(0)))
+
+    assert expected == pytest.approx(one(harmonic, num), rel=3e-16, abs=0.0)
+
+
+@pytest.mark.parametrize("num", [10**6, 10**8, FAR])
+def test_harmonic_numbers_far_out_lie_between_known_bounds(num):
+    """DeTemple's bounds for H_1, and the midpoint rule's for H_2, differ by less than a rounding here."""
+    lower = math.log(num + 0.5) + 0.5772156649015329 + 1 / (24 * (num + 1) ** 2)
+    upper_of_squares = math.pi**2 / 6 - 1 / (num + 0.5)
+
+    assert lower == pytest.approx(one(harmonic, num), rel=TOLERANCE)
+    assert upper_of_squares == pytest.approx(one(harmonic_squares, num), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(1, 1), (1, 2), (2, 7), (31, 34), (32, 33), (33, 33), (33, 40), (40, 1000), (1, 5000), (9000, 9001)],
+)
+def test_means_of_reciprocals_are_those_of_fractions(first, last):
+    total = sum((Fraction(1, j) for j in range(first, last + 1)), Fraction(0))
+
+    assert float(total / (last - first + 1)) == pytest.approx(one(mean_reciprocal, first, last), rel=TOLERANCE)
+
+
+def test_a_mean_of_few_reciprocals_far_out_keeps_its_digits():
+    expected = float(sum((Fraction(1, j) for j in range(FAR, FAR + 5)), Fraction(0)) / 5)
+
+    assert expected == pytest.approx(one(mean_reciprocal, FAR, FAR + 4), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("num", SIZES)
+@pytest.mark.parametrize("power", [*POWERS, 1.5, 2.0])
+def test_the_logarithm_of_a_mean_power_is_that_of_the_sum(num, power):
+    """Its relative error is small however near 0 it is: excesses over 1 are added up, not powers."""
+    excess = math.fsum(math.expm1(power * math.log(j)) for j in range(1, num + 1)) / num
+
+    assert math.log1p(excess) == pytest.approx(one(log_mean_power, num, power), rel=TOLERANCE, abs=0.0)
+
+
+@pytest.mark.parametrize("num", SIZES)
+@pytest.mark.parametrize("power", POWERS)
+def test_the_spread_of_a_power_is_its_relative_variance(num, power):
+    excess_J = [math.expm1(power * math.log(j)) for j in range(1, num + 1)]
+    mean = math.fsum(excess_J) / num
+    variance = math.fsum((excess - mean) ** 2 for excess in excess_J) / num
+
+    expected = math.log1p(variance / (1 + mean) ** 2)
+    assert expected == pytest.approx(one(log_power_spread, num, power), rel=4 * TOLERANCE, abs=0.0)
+
+
+@pytest.mark.parametrize("num", [10**6, FAR])
+def test_mean_powers_far_out_are_sums_of_known_closed_form(num):
+    assert math.log(Fraction(num + 1, 2)) == pytest.approx(one(log_mean_power, num, 1.0), rel=TOLERANCE)
+    assert math.log(Fraction((num + 1) * (2 * num + 1), 6)) == pytest.approx(
+        one(log_mean_power, num, 2.0), rel=TOLERANCE
+    )
+    # variance / mean^2 of 1..c
+    assert math.log1p(Fraction(num - 1, 3 * (num + 1))) == pytest.approx(one(log_power_spread, num, 1.0), rel=TOLERANCE)
+
+
+def test_tiny_powers_far_out_give_the_moments_of_the_logarithm():
+    """L(a) / a tends to the mean of ln j, which lgamma gives, (L(2a) - 2 L(a)) / a^2 to its variance."""
+    power = 1e-12
+    mean = math.lgamma(FAR + 1) / FAR
+
+    assert mean == pytest.approx(one(log_mean_power, FAR, power) / power, rel=1e-10)
+    assert 1.0 == pytest.approx(one(log_power_spread, FAR, power) / power**2, rel=1e-7)  # up to ln^2 c / c
+
+
+def test_arrays_of_unlike_sizes_are_computed_at_once():
+    num_G, power_G = np.array([1, 5, 40, 10**9]), np.array([0.5, 1e-9, 1.0, 0.25])
+
+    assert [one(log_mean_power, *pair) for pair in zip(num_G, power_G, strict=True)] == log_mean_power(
+        num_G, power_G
+    ).tolist()
+    assert [] == harmonic(np.array([])).tolist()
+    assert [] == log_power_spread(np.array([]), np.array([])).tolist()
