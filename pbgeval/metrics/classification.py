@@ -1,6 +1,7 @@
 """Labels and scores -> area under the ROC curve, average precision, and the rates of a confusion matrix.
 
 Ties are not broken: scores that are equal pass a threshold together. Each metric is None where it is undefined.
+Names end in T for distinct scores, the thresholds, from the highest down.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Labels and scores -> weights of positives and negatives at each distinct score, from the highest down.
 
 All metrics of binary classification follow from them, and ties are no case of their own: what scores alike falls on
-the same side of any threshold.
+the same side of any threshold. Names end in N for scores as they come, in T for distinct scores.
 """
 
 from __future__ import annotations
