@@ -1,4 +1,4 @@
-"""Counts of competitors -> ranks.
+"""Counts of competitors, or whole rows of scores -> ranks.
 
 A rank is not additive, its counts are: `RankCounts` of disjoint blocks of candidates add up, and only then
 comes the rank. Competitors never include the true entity itself, so a best rank is `1 + better` and a worst
@@ -7,11 +7,17 @@ one `1 + better + tied`. Realistic ranks are half-integral; they are kept double
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
+from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
+
+Array = TypeVar("Array", Tensor, np.ndarray)
+IndexLists = Sequence[Sequence[int] | Tensor | np.ndarray]
 
 
 class RankType(Enum):
@@ -115,3 +121,100 @@ class QueryCounts:
     def of(self, query: Tensor) -> QueryCounts:
         """Return the counts of some of the queries."""
         return QueryCounts(self.raw.of(query), self.known.of(query))
+
+
+@frozen(eq=False)
+class Ranks(Generic[Array]):
+    """The ranks of each query's true entity, in arrays (Q,) of the library that the scores came in."""
+
+    optimistic_Q: Array  # int64: 1 + better
+    pessimistic_Q: Array  # int64: 1 + better + tied
+    realistic_Q: Array  # float64: the mean of the two
+    num_candidates_Q: Array  # int64: those not excluded, the true one among them
+
+
+def from_scores(
+    scores_QC: Array, true_index_Q: Array | Sequence[int], excluded: Tensor | np.ndarray | IndexLists | None = None
+) -> Ranks[Array]:
+    """Rank the true candidate of each query among all its candidates.
+
+    Args:
+        scores_QC: scores, higher is better; +-inf compare as numbers.
+        true_index_Q: column of each query's true candidate.
+        excluded: candidates that do not compete: a bool mask (Q, C), or for each query the columns, in any order. The
+            true candidate is never excluded, whatever this says.
+
+    Returns:
+        Ranks from 1 (best) to the number of candidates; definitions as in docs/metrics.md.
+
+    Raises:
+        ValueError: the shapes do not fit, an index is out of range, or a score that is compared is NaN; names the row.
+    """
+    if scores_QC.ndim != 2:
+        raise ValueError(f"scores: expected an array (queries, candidates), got {scores_QC.ndim} axes")
+    num_queries, num_candidates = scores_QC.shape
+    true_Q = _indices(true_index_Q)
+    if true_Q.shape != (num_queries,):
+        raise ValueError(f"true_index: expected one index for each of {num_queries} rows, got {true_Q.shape}")
+    _check_columns("true_index", np.arange(num_queries), true_Q, num_candidates)
+    excluded_QC = _excluded_mask(excluded, num_queries, num_candidates)
+    excluded_QC[np.arange(num_queries), true_Q] = False
+    if isinstance(scores_QC, np.ndarray):
+        true_score_Q1 = scores_QC[np.arange(num_queries), true_Q][:, None]
+        return _compare(scores_QC, true_score_Q1, ~excluded_QC)
+    rows_Q, columns_Q = (torch.from_numpy(of).to(scores_QC.device) for of in (np.arange(num_queries), true_Q))
+    is_candidate_QC = torch.from_numpy(~excluded_QC).to(scores_QC.device)
+    return _compare(scores_QC, scores_QC[rows_Q, columns_Q][:, None], is_candidate_QC)
+
+
+def _compare(scores_QC: Array, true_score_Q1: Array, is_candidate_QC: Array) -> Ranks[Array]:
+    undefined_QC = (scores_QC != scores_QC) & is_candidate_QC
+    if bool(undefined_QC.any()):
+        row, column = (int(of[0]) for of in np.nonzero(_as_numpy(undefined_QC)))
+        raise ValueError(f"row {row}: the score of candidate {column} is NaN, which cannot be ranked")
+    optimistic_Q = 1 + ((scores_QC > true_score_Q1) & is_candidate_QC).sum(1)
+    pessimistic_Q = ((scores_QC >= true_score_Q1) & is_candidate_QC).sum(1)  # the true candidate equals itself
+    doubled_Q = optimistic_Q + pessimistic_Q
+    realistic_Q = doubled_Q.double() / 2 if isinstance(doubled_Q, Tensor) else doubled_Q / 2  # float64 in both
+    return Ranks(optimistic_Q, pessimistic_Q, realistic_Q, is_candidate_QC.sum(1))
+
+
+def _excluded_mask(
+    excluded: Tensor | np.ndarray | IndexLists | None, num_queries: int, num_candidates: int
+) -> np.ndarray:
+    """Return a bool array (Q, C) of its own."""
+    if isinstance(excluded, Tensor | np.ndarray):
+        mask_QC = _as_numpy(excluded)
+        if mask_QC.dtype != np.bool_ or mask_QC.shape != (num_queries, num_candidates):
+            found = f"{mask_QC.dtype} {mask_QC.shape}"
+            raise ValueError(f"excluded: expected a bool mask {(num_queries, num_candidates)} or lists, got {found}")
+        return mask_QC.copy()
+    mask_QC = np.zeros((num_queries, num_candidates), np.bool_)
+    if excluded is None:
+        return mask_QC
+    if len(excluded) != num_queries:
+        raise ValueError(f"excluded: expected a list for each of {num_queries} rows, got {len(excluded)}")
+    columns_of_Q = [_indices(columns) for columns in excluded]
+    rows = np.repeat(np.arange(num_queries), [columns.size for columns in columns_of_Q])
+    columns = np.concatenate([np.empty(0, np.int64), *columns_of_Q])
+    _check_columns("excluded", rows, columns, num_candidates)
+    mask_QC[rows, columns] = True
+    return mask_QC
+
+
+def _indices(of: Sequence[int] | Tensor | np.ndarray) -> np.ndarray:
+    indices = np.asarray(_as_numpy(of) if isinstance(of, Tensor | np.ndarray) else of)
+    if indices.size and indices.dtype.kind not in "iu":  # an empty list has no type
+        raise ValueError(f"expected integer indices, got {indices.dtype}")
+    return indices.astype(np.int64)
+
+
+def _check_columns(name: str, rows: np.ndarray, columns: np.ndarray, num_candidates: int) -> None:
+    outside = np.flatnonzero((columns < 0) | (columns >= num_candidates))
+    if len(outside):
+        row, column = int(rows[outside[0]]), int(columns[outside[0]])
+        raise ValueError(f"{name}, row {row}: {column} is not one of the {num_candidates} candidates")
+
+
+def _as_numpy(of: Tensor | np.ndarray) -> np.ndarray:
+    return of.detach().cpu().numpy() if isinstance(of, Tensor) else of

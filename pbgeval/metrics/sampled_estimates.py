@@ -1,0 +1,220 @@
+"""Ranks among uniform draws -> unbiased estimates of ranks among all candidates, and of what is linear in them.
+
+Of N = C - 1 competitors m are drawn, with or without replacement, and the true candidate takes rank s among them. Then
+
+    r = 1 + (s - 1) N / m
+
+has the rank among all C candidates for its expectation, whatever the scores, and so have mean rank, adjusted mean rank
+(index) and AUC, which are linear in ranks. 1/r and hits are not: see `sampled_corrections`. Draws that are not uniform
+tell nothing of this kind. Source: Krichene and Rendle, "On Sampled Metrics for Item Recommendation" (KDD 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.metrics.estimates import Estimate
+from pbgeval.ranking import RankType
+
+Integers = Tensor | np.ndarray | Sequence[int] | int
+
+
+@frozen(eq=False)
+class UniformSample:
+    """Ranks of queries among candidates that were drawn uniformly; build it with `of_ranks`."""
+
+    optimistic_Q: np.ndarray  # int64: 1 + drawn ones that score higher
+    pessimistic_Q: np.ndarray  # int64: 1 + drawn ones that score as high or higher
+    num_drawn_Q: np.ndarray  # int64: m, the true one not among them
+    num_candidates_Q: np.ndarray  # int64: C, the true one among them, exclusions not
+    with_replacement: bool
+    list_Q: np.ndarray | None  # int64: queries of one number were ranked among the same draws; None: each among its own
+
+    @classmethod
+    def of_ranks(
+        cls,
+        optimistic: Integers,
+        pessimistic: Integers,
+        num_drawn: Integers,
+        num_candidates: Integers,
+        *,
+        with_replacement: bool,
+        num_batch_negatives: int = 0,
+        lists: Integers | None = None,
+    ) -> UniformSample:
+        """Check ranks of queries among uniform draws.
+
+        Args:
+            optimistic: ranks (Q,), 1 + drawn candidates that score higher.
+            pessimistic: ranks (Q,), 1 + drawn candidates that score as high or higher, each as often as it was drawn.
+            num_drawn: how many were drawn for each query (Q,) or for all; the true one is never counted.
+            num_candidates: from how many, the true one among them; what is excluded is in neither number.
+            with_replacement: whether a candidate could be drawn twice. Ranks are unbiased either way; errors differ.
+            num_batch_negatives: how many of the draws were entities of the same batch.
+            lists: number of each query's list of draws (Q,), where queries share lists. Their errors then go together,
+                and standard errors are those of whole lists; see `Estimate.standard_error` of each metric.
+
+        Raises:
+            ValueError: some draws were batch negatives; numbers that cannot be, by row; a query with competitors of
+                which none was drawn.
+        """
+        if num_batch_negatives:
+            raise ValueError(
+                f"{num_batch_negatives} draws are batch negatives: an entity is drawn as often as it has edges, so how "
+                "many of them score higher says nothing of the rank among all candidates; draw uniformly "
+                "(num_batch_negs = 0)"
+            )
+        optimistic_Q, pessimistic_Q = _integers("optimistic", optimistic), _integers("pessimistic", pessimistic)
+        shape = optimistic_Q.shape
+        if len(shape) != 1 or pessimistic_Q.shape != shape:
+            raise ValueError(f"expected ranks (queries,) of one length, got {shape} and {pessimistic_Q.shape}")
+        num_drawn_Q = np.broadcast_to(_integers("num_drawn", num_drawn), shape)
+        num_candidates_Q = np.broadcast_to(_integers("num_candidates", num_candidates), shape)
+        list_Q = None if lists is None else np.broadcast_to(_integers("lists", lists), shape)
+        _refuse("num_candidates", num_candidates_Q, num_candidates_Q < 1, "at least 1")
+        _refuse("num_drawn", num_drawn_Q, (num_drawn_Q < 1) & (num_candidates_Q > 1), "at least 1")
+        most_Q = np.where((num_candidates_Q > 1) & with_replacement, num_drawn_Q, num_candidates_Q - 1)
+        _refuse(
+            "num_drawn", num_drawn_Q, (num_drawn_Q > most_Q) | (num_drawn_Q < 0), "as many as there are competitors"
+        )
+        _refuse("optimistic", optimistic_Q, optimistic_Q < 1, "a rank from 1")
+        _refuse("optimistic", optimistic_Q, optimistic_Q > pessimistic_Q, "at most the pessimistic rank")
+        _refuse("pessimistic", pessimistic_Q, pessimistic_Q > num_drawn_Q + 1, "at most one more than was drawn")
+        return cls(optimistic_Q, pessimistic_Q, num_drawn_Q, num_candidates_Q, with_replacement, list_Q)
+
+    @property
+    def num_competitors_Q(self) -> np.ndarray:
+        """N, the candidates from which was drawn."""
+        num_competitors_Q: np.ndarray = self.num_candidates_Q - 1
+        return num_competitors_Q
+
+    @property
+    def is_exact_Q(self) -> np.ndarray:
+        """Whether every competitor was drawn once: the rank is that among all candidates."""
+        all_drawn_Q = (self.num_drawn_Q == self.num_competitors_Q) & (not self.with_replacement)
+        is_exact_Q: np.ndarray = all_drawn_Q | (self.num_candidates_Q == 1)
+        return is_exact_Q
+
+
+def estimated_ranks(sample: UniformSample, rank_type: RankType = RankType.REALISTIC) -> np.ndarray:
+    """Return r = 1 + (s - 1) N / m for each query, float64 (Q,): unbiased for its rank among all candidates.
+
+    [1, C]; not a whole number, and a rank of 1 may well stand for one of N / m: do not take 1/r or hits of it.
+    """
+    ranks_Q: np.ndarray = 1.0 + sample.num_competitors_Q * _shares(sample, rank_type)[0]
+    return ranks_Q
+
+
+def estimate_mean_rank(sample: UniformSample, rank_type: RankType = RankType.REALISTIC) -> Estimate:
+    """Estimate the mean rank, without bias; [1, inf), lower is better. None without queries.
+
+    The standard error of all estimates of this module is that of the draws: the queries are taken as given. It is
+    estimated without bias (squared) from each query's own draws, so None where a query has a single one. Where queries
+    share lists it is the spread of the lists' sums, which queries that differ enlarge; None with a single list. It is
+    0 where every competitor was drawn.
+    """
+    num_queries = len(sample.optimistic_Q)
+    if not num_queries:
+        return Estimate(None, None)
+    return _linear(sample, rank_type, 1.0, sample.num_competitors_Q / num_queries)
+
+
+def estimate_adjusted_mean_rank(sample: UniformSample, rank_type: RankType = RankType.REALISTIC) -> Estimate:
+    """Estimate 2 sum(rank) / sum(C + 1), without bias; (0, 2), lower is better, chance 1. None without queries.
+
+    Standard error: as `estimate_mean_rank`. Source: Berrendorf et al. (2020).
+    """
+    num_queries, total = len(sample.optimistic_Q), int((sample.num_candidates_Q + 1).sum())
+    if not num_queries:
+        return Estimate(None, None)
+    return _linear(sample, rank_type, 2 * num_queries / total, 2 * sample.num_competitors_Q / total)
+
+
+def estimate_adjusted_mean_rank_index(sample: UniformSample, rank_type: RankType = RankType.REALISTIC) -> Estimate:
+    """Estimate 1 - 2 sum(rank - 1) / sum(C - 1), without bias; [-1, 1], higher is better, chance 0.
+
+    None if no query has a competitor. Standard error: as `estimate_mean_rank`. Source: Berrendorf et al. (2020).
+    """
+    total = int(sample.num_competitors_Q.sum())
+    if not total:
+        return Estimate(None, None)
+    return _linear(sample, rank_type, 1.0, -2 * sample.num_competitors_Q / total)
+
+
+def estimate_query_auc(sample: UniformSample) -> Estimate:
+    """Estimate the mean share of its competitors that a true candidate beats, ties one half, without bias.
+
+    [0, 1], higher is better, chance 0.5. Queries without competitors are left out; None if there are no others.
+    Standard error: as `estimate_mean_rank`. This is the AUC per query, not that of all scores pooled.
+    """
+    has_competitors_Q = sample.num_competitors_Q > 0
+    if not has_competitors_Q.any():
+        return Estimate(None, None)
+    return _linear(sample, RankType.REALISTIC, 1.0, has_competitors_Q / -int(has_competitors_Q.sum()))
+
+
+def standard_error_of_sum(values_Q: np.ndarray, sample: UniformSample) -> float | None:
+    """Return the standard error of a sum over queries from the spread of its terms, by list where lists are shared.
+
+    Expected squared, it is at least the variance that the draws give the sum, and more by how much the terms'
+    expectations differ. Exact queries have no error. None from a single independent term.
+
+    Args:
+        values_Q: the terms, float64.
+        sample: which of them are exact, and which share draws.
+    """
+    drawn_Q = ~sample.is_exact_Q
+    if not drawn_Q.any():
+        return 0.0
+    terms = values_Q[drawn_Q]
+    if sample.list_Q is not None:
+        _, list_of_term = np.unique(sample.list_Q[drawn_Q], return_inverse=True)
+        terms = np.bincount(list_of_term, terms)
+    return math.sqrt(len(terms) * float(np.var(terms, ddof=1))) if len(terms) > 1 else None
+
+
+def _linear(sample: UniformSample, rank_type: RankType, start: float, slope_Q: np.ndarray) -> Estimate:
+    """Estimate start + sum of slope x (share of competitors that score higher)."""
+    share_Q, variance_Q = _shares(sample, rank_type)
+    value = start + math.fsum((slope_Q * share_Q).tolist())
+    if sample.list_Q is None:
+        variance = math.fsum((slope_Q**2 * variance_Q).tolist())
+        return Estimate(value, None if math.isnan(variance) else math.sqrt(variance))
+    centre = math.fsum((slope_Q * share_Q).tolist()) / math.fsum(slope_Q.tolist())
+    return Estimate(value, standard_error_of_sum(slope_Q * (share_Q - centre), sample))
+
+
+def _shares(sample: UniformSample, rank_type: RankType) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each query the share of drawn ones that score higher, and the variance of that share, unbiased.
+
+    Ties count as the rank type has it: 0, one half, or 1. Without competitors the share is 0.
+    """
+    worth = {RankType.OPTIMISTIC: 0.0, RankType.REALISTIC: 0.5, RankType.PESSIMISTIC: 1.0}[rank_type]
+    num_drawn_Q = np.maximum(sample.num_drawn_Q, 1)
+    better_Q = (sample.optimistic_Q - 1) / num_drawn_Q
+    tied_Q = (sample.pessimistic_Q - sample.optimistic_Q) / num_drawn_Q
+    lower_Q = (num_drawn_Q + 1 - sample.pessimistic_Q) / num_drawn_Q * (sample.num_drawn_Q > 0)
+    # The mean square deviation of 1, worth and 0 in these shares, pair by pair, so that nothing cancels.
+    spread_Q = better_Q * lower_Q + better_Q * tied_Q * (1 - worth) ** 2 + tied_Q * lower_Q * worth**2
+    variance_Q = np.where(sample.num_drawn_Q > 1, spread_Q / np.maximum(sample.num_drawn_Q - 1, 1), math.nan)
+    if not sample.with_replacement:
+        variance_Q *= 1.0 - sample.num_drawn_Q / np.maximum(sample.num_competitors_Q, 1)
+    return better_Q + worth * tied_Q, np.where(sample.is_exact_Q, 0.0, variance_Q)
+
+
+def _integers(name: str, values: Integers) -> np.ndarray:
+    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":  # an empty list has no type
+        raise ValueError(f"{name}: expected integers, got {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _refuse(name: str, values_Q: np.ndarray, is_wrong_Q: np.ndarray, expected: str) -> None:
+    if bool(is_wrong_Q.any()):
+        row = int(np.argmax(is_wrong_Q))
+        raise ValueError(f"{name}, row {row}: expected {expected}, got {values_Q[row]}")
