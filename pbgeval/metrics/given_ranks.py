@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pbgeval.metrics.chance import CandidateGroups
 from pbgeval.metrics.distribution import RankDistribution, TieMeans, comparable_weights
-from pbgeval.metrics.metric import Metric, Value
-from pbgeval.metrics.names import EXPECTED, MetricName, UnknownMetricError, nearest_names, parse
+from pbgeval.metrics.metric import EXPECTED, Metric, Value
+from pbgeval.metrics.names import MetricName, UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import find_metric, rank_metrics
 from pbgeval.ranking import RankType
 
