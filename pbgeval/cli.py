@@ -39,9 +39,12 @@ def _print_config_help(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def run(
-    config: Annotated[Path, typer.Option("--config", help="Config file: ours, PyTorch-BigGraph's, or JSON.")],
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Config file: ours, PyTorch-BigGraph's, or JSON.")
+    ] = None,
     param: Annotated[
         list[str] | None,
         typer.Option("--param", "-p", metavar="KEY=VALUE", help="Override a key; dotted paths, lists by comma."),
@@ -62,12 +65,16 @@ def run(
     ] = False,
 ) -> None:
     """Evaluate knowledge-graph embeddings: rank the true edges of a partitioned graph."""
+    if context.invoked_subcommand is not None:
+        return
     from pbgeval.config import load_config
     from pbgeval.distributed.resources import DEVICES
     from pbgeval.driver import RunOptions, evaluate
     from pbgeval.errors import ConfigError
     from pbgeval.report.console import ConsoleObserver
 
+    if config is None:
+        raise ConfigError("--config: expected a config file, found none; see kgeval-dist --help")
     if device not in DEVICES:
         raise ConfigError(f"--device {device}: expected one of {', '.join(DEVICES)}")
     if workers is not None and workers < 1:
@@ -77,6 +84,21 @@ def run(
     report = evaluate(loaded, options, ConsoleObserver(quiet=quiet))
     if not quiet:
         _print_result(report)
+
+
+@app.command()
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="A metric or a synonym, hits@5 say [default: all].")] = None,
+) -> None:
+    """List the rank metrics: names, range, level by chance, formula, source."""
+    from pbgeval.errors import ConfigError
+    from pbgeval.metrics.names import UnknownMetricError
+    from pbgeval.report.metric_list import metric_list
+
+    try:
+        print(metric_list(name), end="")
+    except UnknownMetricError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _print_result(report: Report) -> None:

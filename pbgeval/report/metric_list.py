@@ -1,0 +1,68 @@
+"""The registry of rank metrics -> text for the terminal, and the table in docs/metrics.md."""
+
+from __future__ import annotations
+
+from pbgeval.metrics.metric import Metric
+from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
+from pbgeval.metrics.registry import FAMILIES, METRICS, find_metric, rank_metrics
+
+K = 10  # which member stands for a family
+DIRECTIONS = {1: "higher", -1: "lower", None: ""}
+TABLE_HEAD = "| metric | definition | range, better | by chance | synonyms | source |\n|---|---|---|---|---|---|\n"
+
+
+def metric_list(name: str | None = None) -> str:
+    """Return a paragraph per metric, or that of one metric.
+
+    Raises:
+        UnknownMetricError: no such metric; the message names the nearest.
+    """
+    if name is None:
+        return "\n".join(_paragraph(metric) for metric in _listed())
+    parsed = parse(name, "realistic")
+    metric = find_metric(parsed.metric)
+    if metric is None:
+        keys = [of.name for of in rank_metrics((1, K))]
+        raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}")
+    return _paragraph(metric)
+
+
+def metric_table() -> str:
+    """Return the registry as a table in Markdown."""
+    return TABLE_HEAD + "".join(_row(metric) for metric in _listed())
+
+
+def _listed() -> tuple[Metric, ...]:
+    return METRICS + tuple(family.of_cutoff(K) for family in FAMILIES)
+
+
+def _synonyms(metric: Metric) -> list[str]:
+    for family in FAMILIES:
+        if family.cutoff_of(metric.name) == K and metric.name == f"{family.prefix}{K}":
+            return [*(f"{word}@{K}" for word in family.words), *family.names]
+    return list(metric.synonyms)
+
+
+def _paragraph(metric: Metric) -> str:
+    better = DIRECTIONS[metric.direction]
+    lines = [
+        f"{metric.name}",
+        f"    {metric.formula}",
+        f"    range {metric.range.text}{f', {better} is better' if better else ''}; by chance: {metric.chance.text}",
+        f"    also: {', '.join(_synonyms(metric)) or '-'}",
+        f"    source: {metric.source}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(metric: Metric) -> str:
+    better = DIRECTIONS[metric.direction]
+    cells = [
+        f"`{metric.name}`",
+        metric.formula,
+        f"{metric.range.text}{f', {better}' if better else ''}",
+        metric.chance.text,
+        ", ".join(_synonyms(metric)),
+        metric.source,
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
