@@ -30,7 +30,7 @@ def test_harmonic_numbers_are_sums_of_fractions(num):
     for power, function in ((1, harmonic), (2, harmonic_squares)):
         expected = math.fsum(1 / j**power for j in range(1, num + 1))  # rounded terms: 1e-16 each
 
-        assert expected == pytest.approx(one(function, num), rel=TOLERANCE)
+        assert expected == pytest.approx(one(function, num), rel=TOLERANCE, abs=0.0)
 
 
 @pytest.mark.parametrize("num", range(NUM_DIRECT + 2))
@@ -46,24 +46,24 @@ def test_harmonic_numbers_far_out_lie_between_known_bounds(num):
     lower = math.log(num + 0.5) + 0.5772156649015329 + 1 / (24 * (num + 1) ** 2)
     upper_of_squares = math.pi**2 / 6 - 1 / (num + 0.5)
 
-    assert lower == pytest.approx(one(harmonic, num), rel=TOLERANCE)
-    assert upper_of_squares == pytest.approx(one(harmonic_squares, num), rel=TOLERANCE)
+    assert lower == pytest.approx(one(harmonic, num), rel=TOLERANCE, abs=0.0)
+    assert upper_of_squares == pytest.approx(one(harmonic_squares, num), rel=TOLERANCE, abs=0.0)
 
 
 @pytest.mark.parametrize(
     ("first", "last"),
-    [(1, 1), (1, 2), (2, 7), (31, 34), (32, 33), (33, 33), (33, 40), (40, 1000), (1, 5000), (9000, 9001)],
+    [(1, 1), (1, 2), (2, 7), (19, 22), (20, 21), (21, 21), (21, 40), (40, 1000), (1, 5000), (9000, 9001)],
 )
 def test_means_of_reciprocals_are_those_of_fractions(first, last):
     total = sum((Fraction(1, j) for j in range(first, last + 1)), Fraction(0))
 
-    assert float(total / (last - first + 1)) == pytest.approx(one(mean_reciprocal, first, last), rel=TOLERANCE)
+    assert float(total / (last - first + 1)) == pytest.approx(one(mean_reciprocal, first, last), rel=TOLERANCE, abs=0.0)
 
 
 def test_a_mean_of_few_reciprocals_far_out_keeps_its_digits():
     expected = float(sum((Fraction(1, j) for j in range(FAR, FAR + 5)), Fraction(0)) / 5)
 
-    assert expected == pytest.approx(one(mean_reciprocal, FAR, FAR + 4), rel=TOLERANCE)
+    assert expected == pytest.approx(one(mean_reciprocal, FAR, FAR + 4), rel=TOLERANCE, abs=0.0)
 
 
 @pytest.mark.parametrize("num", SIZES)
@@ -88,12 +88,14 @@ def test_the_spread_of_a_power_is_its_relative_variance(num, power):
 
 @pytest.mark.parametrize("num", [10**6, FAR])
 def test_mean_powers_far_out_are_sums_of_known_closed_form(num):
-    assert math.log(Fraction(num + 1, 2)) == pytest.approx(one(log_mean_power, num, 1.0), rel=TOLERANCE)
+    assert math.log(Fraction(num + 1, 2)) == pytest.approx(one(log_mean_power, num, 1.0), rel=TOLERANCE, abs=0.0)
     assert math.log(Fraction((num + 1) * (2 * num + 1), 6)) == pytest.approx(
-        one(log_mean_power, num, 2.0), rel=TOLERANCE
+        one(log_mean_power, num, 2.0), rel=TOLERANCE, abs=0.0
     )
     # variance / mean^2 of 1..c
-    assert math.log1p(Fraction(num - 1, 3 * (num + 1))) == pytest.approx(one(log_power_spread, num, 1.0), rel=TOLERANCE)
+    assert math.log1p(Fraction(num - 1, 3 * (num + 1))) == pytest.approx(
+        one(log_power_spread, num, 1.0), rel=TOLERANCE, abs=0.0
+    )
 
 
 def test_tiny_powers_far_out_give_the_moments_of_the_logarithm():
@@ -101,7 +103,7 @@ def test_tiny_powers_far_out_give_the_moments_of_the_logarithm():
     power = 1e-12
     mean = math.lgamma(FAR + 1) / FAR
 
-    assert mean == pytest.approx(one(log_mean_power, FAR, power) / power, rel=1e-10)
+    assert mean == pytest.approx(one(log_mean_power, FAR, power) / power, rel=1e-10, abs=0.0)
     assert 1.0 == pytest.approx(one(log_power_spread, FAR, power) / power**2, rel=1e-7)  # up to ln^2 c / c
 
 
