@@ -81,6 +81,6 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
     """Return the end of a message: the names of metrics with these keys that are most like one that is unknown."""
     metrics = {key.rpartition(".")[2] for key in keys}
     synonyms = {synonym for synonym, metric in SYNONYMS.items() if metric in metrics}
-    known = sorted({*keys, *metrics, *synonyms})
+    known = sorted({*keys, *metrics, *synonyms, *(metric.replace("_at_", "@") for metric in metrics)})
     nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(parsed.key, known, n=3)
     return f"; nearest: {', '.join(nearest)}" if nearest else ""

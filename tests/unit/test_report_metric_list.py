@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pbgeval.metrics.names import UnknownMetricError
+from pbgeval.metrics.registry import FAMILIES, METRICS
+from pbgeval.report.metric_list import metric_list, metric_table
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+
+
+def test_the_document_has_the_table_of_the_registry():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    begin, end = "<!-- begin: pbgeval.report.metric_list.metric_table() -->\n", "<!-- end -->"
+
+    assert metric_table() == text[text.index(begin) + len(begin) : text.index(end)], (
+        "docs/metrics.md is not what the registry says: put the output of metric_table() between its marks"
+    )
+
+
+def test_every_metric_is_listed_with_all_that_is_known_of_it():
+    text = metric_list()
+
+    for metric in [*METRICS, *(family.of_cutoff(10) for family in FAMILIES)]:
+        own = metric_list(metric.name)
+        assert own in text
+        for word in (metric.name, metric.formula, metric.range.text, metric.chance.text, metric.source):
+            assert word in own
+        assert all(synonym in own for synonym in metric.synonyms)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("AMRI", "adjusted_mean_rank_index"), ("both.realistic.hits@3", "hits_at_3"), ("mr", "mean_rank")]
+)
+def test_a_metric_is_found_by_any_of_its_names(name, key):
+    assert metric_list(name).startswith(f"{key}\n")
+
+
+def test_an_unknown_name_answers_with_the_nearest():
+    with pytest.raises(UnknownMetricError, match=r"nearest: .*mean_rank"):
+        metric_list("meanrank")
+    with pytest.raises(UnknownMetricError, match=r"nearest: .*hits@1"):
+        metric_list("hitz@10")
