@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MUCH_TIED = 0.01  # share of its candidates that tie with a true entity, on average
+MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chance in dense graphs
 
 
 def warnings_of(document: Mapping[str, Any]) -> list[str]:
@@ -35,7 +36,7 @@ def _edges(edges: Mapping[str, Any] | None) -> list[str]:
             f"{edges['num_in_training']} of {edges['num_edges']} evaluated edges are also in train_paths: the "
             "model may have seen their answers, so the figures flatter"
         )
-    if edges["num_repeated"]:
+    if edges["num_repeated"] > MUCH_REPEATED * edges["num_edges"]:
         warnings.append(
             f"{edges['num_repeated']} of {edges['num_edges']} evaluated edges repeat another one: each "
             "counts as a query"

@@ -17,6 +17,7 @@ def document(mean_num_ties: float | None, edges: dict[str, int | None] | None, m
 @pytest.mark.parametrize("ties", [0.0, 1.0])
 def test_a_sound_evaluation_has_no_warning(ties, edges):
     assert [] == warnings_of(document(ties, edges))
+    assert [] == warnings_of(document(ties, {**SOUND, "num_repeated": 1}))
 
 
 def test_no_query_is_no_reason_to_warn():
