@@ -15,6 +15,7 @@ import pytest
 
 from pbgeval import EvalConfig, RunOptions, evaluate
 from pbgeval.config import EntitySchema, RelationSchema
+from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.ranks import read_ranks
 from tests import pbg_files
@@ -31,6 +32,8 @@ SETTINGS = (
 )
 NAMES = {"arithmetic_mean_rank": "mean_rank", "inverse_harmonic_mean_rank": "mean_reciprocal_rank"}
 VERSION = 3
+# With weights 1 / f the reference misses "exactly half" for this model: a median of 4 where fractions give 4.5.
+MEDIANS = ("median_rank", "inverse_median_rank", "median_absolute_deviation")
 
 
 class Nations:
@@ -155,7 +158,8 @@ def test_a_complete_evaluation_equals_the_reference(
 
     expected = json.loads((source / f"{model}.json").read_text())
     exact = "exact" in model
-    assert_averages(report.document, expected["settings"][setting], exact=exact)
+    of_exact_halves = MEDIANS if model == "transe_l2" and setting in ("raw", "filtered_train_and_test_only") else ()
+    assert_averages(report.document, expected["settings"][setting], exact=exact, without_macro=of_exact_halves)
     ranks = np.load(source / f"{model}.ranks.npz")
     if any(name.startswith(f"{setting}.") for name in ranks.files):  # not of given candidates
         assert_ranks(nations, tmp_path / "output", ranks, setting)
@@ -166,17 +170,22 @@ def test_a_complete_evaluation_equals_the_reference(
             assert value == pytest.approx(report.document["relation_macro_metrics"][key], rel=1e-9), name
 
 
-def assert_averages(document: Mapping[str, Any], expected: Mapping[str, Any], *, exact: bool) -> None:
+def assert_averages(
+    document: Mapping[str, Any], expected: Mapping[str, Any], *, exact: bool, without_macro: tuple[str, ...]
+) -> None:
+    """Every metric there is, micro and macro; PyKEEN's macro averages count no queries."""
     assert expected["n"] == document["num_edges"]
     for ours, theirs in (("metrics", "micro"), ("macro_metrics", "macro")):
         compared = 0
         for key, value in expected.get(theirs, {}).items():
             prefix, _, name = key.rpartition(".")
-            name = NAMES.get(name, name)
-            if name in ("mean_rank", "mean_reciprocal_rank", "count") or name.startswith("hits_at_"):
-                assert value == pytest.approx(document[ours][f"{prefix}.{name}"], rel=1e-9), (theirs, key)
-                compared += 1
-        assert compared >= 9 * 7 or theirs not in expected  # given candidates have no macro averages there
+            if value is None or (theirs == "macro" and name in without_macro):
+                continue
+            closeness = 1e-7 if "z_geometric" in name else 1e-9
+            found = document[ours][f"{prefix}.{metric_key(name)}"]
+            assert value == pytest.approx(found, rel=closeness, abs=1e-12), (theirs, key)
+            compared += 1
+        assert compared >= 9 * 18 or theirs not in expected  # given candidates have no macro averages there
     for side, value in expected.get("auc", {}).items():
         # The pooled AUC compares scores of different queries, so the reference's float64 breaks ties of float32.
         closeness = {"rel": 1e-12} if exact else {"abs": 5e-4}

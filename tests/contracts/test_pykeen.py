@@ -1,0 +1,90 @@
+"""PyKEEN 1.11.1 itself as an oracle: its evaluators and ours on the same embeddings of its bundled Nations data.
+
+Where it is wrong the test shows by how much, and why (METRICS.md 1f of the reference data, docs/metrics.md).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval import RunOptions, evaluate
+from pbgeval.metrics.registry import metric_key
+from pbgeval.report.report import Report
+from tests.golden.test_full_nations import Nations
+
+pytestmark = pytest.mark.peers
+
+PROGRAM = Path(__file__).with_name("pykeen_nations.py")
+LAST_CUTOFF = {"adjusted_hits_at_k": "adjusted_hits_at_10", "z_hits_at_k": "z_hits_at_10"}  # its key for all of them
+# In 1.11.1 macro averages ignore the weights of the first two, and leave the last unscaled.
+WRONG_IN_MACRO = ("standard_deviation", "variance", "median_absolute_deviation")
+
+
+@pytest.fixture(scope="module")
+def both(
+    peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Report, dict[str, dict[str, Any]]]:
+    """Our report and PyKEEN's metrics, micro and macro, by our names."""
+    folder = tmp_path_factory.mktemp("nations")
+    command = [peer("pykeen") / "python", PROGRAM, folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert 0 == done.returncode, done.stderr
+    nations = Nations(folder, folder, "distmult", 1, dynamic=True)
+    report = evaluate(nations.config("filtered"), RunOptions(output=folder / "output", workers=1))
+    theirs = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("rank_based", "macro")}
+    return report, {name: {ours(key): value for key, value in of.items()} for name, of in theirs.items()}
+
+
+def ours(key: str) -> str:
+    side_and_type, _, name = key.rpartition(".")
+    return f"{side_and_type}.{LAST_CUTOFF.get(name, metric_key(name))}"
+
+
+def test_micro_averages_are_those_of_pykeen(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
+    report, theirs = both
+
+    assert 225 == len(theirs["rank_based"])
+    for key, value in theirs["rank_based"].items():
+        # Its ranks are float32, so means of them have seven digits.
+        assert value == pytest.approx(report.document["metrics"][key], rel=5e-6, abs=1e-6), key
+
+
+def test_macro_averages_are_those_of_pykeen_where_it_weighs(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
+    report, theirs = both
+    found = report.document["macro_metrics"]
+
+    for key, value in theirs["macro"].items():
+        if not key.endswith(WRONG_IN_MACRO) and not key.endswith("inverse_median_rank"):
+            assert value == pytest.approx(found[key], rel=5e-6, abs=1e-6), key
+
+
+def test_macro_deviations_of_pykeen_have_no_weights(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
+    """It reports the unweighted variance among weighted figures; ours is weighted, and differs."""
+    report, theirs = both
+
+    for name in ("standard_deviation", "variance"):
+        key = f"both.realistic.{name}"
+        unweighted = report.document["metrics"][key]
+        assert theirs["macro"][key] == pytest.approx(unweighted, rel=5e-6)
+        assert report.document["macro_metrics"][key] != pytest.approx(unweighted, rel=1e-3)
+
+
+def test_only_the_last_cutoff_of_adjusted_hits_survives_in_pykeen(
+    both: tuple[Report, dict[str, dict[str, Any]]],
+) -> None:
+    report, theirs = both
+
+    assert [key for key in theirs["rank_based"] if ".adjusted_hits_at_" in key and "both.realistic" in key] == [
+        "both.realistic.adjusted_hits_at_10"
+    ]
+    assert {1, 3, 5, 10, 50} == {
+        int(key.rpartition("_")[2])
+        for key in report.document["metrics"]
+        if key.startswith("both.realistic.adjusted_hits_at_")
+    }
