@@ -17,7 +17,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.metrics.chance import CandidateGroups
-from pbgeval.stats.histograms import EXACT_BINS, bin_edges
+from pbgeval.stats.histograms import EXACT_BINS, bin_middles
 from pbgeval.stats.series import mean_reciprocal
 from pbgeval.stats.sparse import SparseCounts
 
@@ -143,9 +143,7 @@ class RankDistribution:
             doubled: whether bins are of doubled ranks, as those of realistic ones.
             means: of the ranks, if there are exact sums: the bins would do for them only up to `relative_error`.
         """
-        ranks_R = ranks.keys.astype(np.float64)
-        for wide in np.flatnonzero(ranks.keys >= EXACT_BINS).tolist():  # at most 2^10 to the octave
-            ranks_R[wide] = sum(bin_edges(int(ranks.keys[wide]))) / 2.0
+        ranks_R = bin_middles(ranks.keys)
         is_exact = not len(ranks.keys) or int(ranks.keys[-1]) < EXACT_BINS
         return cls(
             ranks_R=ranks_R / 2.0 if doubled else ranks_R,

@@ -17,7 +17,7 @@ from pbgeval.metrics.metric import EXPECTED, Value
 from pbgeval.metrics.registry import rank_metrics
 from pbgeval.notation import Side
 from pbgeval.ranking import RankType
-from pbgeval.stats.histograms import RankHistograms, bin_edges
+from pbgeval.stats.histograms import RankHistograms, bin_middles
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats
 from pbgeval.stats.weighted_histograms import WeightedHistograms
 
@@ -99,7 +99,7 @@ def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides:
     def distribution(rank_type: RankType, means: GivenMeans | None) -> RankDistribution:
         class_B, bin_B, num_B = _joined([histograms.rank_bins(side, rank_type) for side in sides])
         bins, place_B = np.unique(bin_B, return_inverse=True)
-        ranks = np.array([sum(bin_edges(value)) / 2.0 for value in bins.tolist()], np.float64)
+        ranks = bin_middles(bins)
         return RankDistribution(
             ranks_R=ranks / 2.0 if rank_type is RankType.REALISTIC else ranks,
             weight_R=np.bincount(place_B, num_B / class_B, len(bins)).astype(np.float64),

@@ -17,7 +17,7 @@ from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupStats
-from pbgeval.stats.histograms import bin_edges
+from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 
@@ -197,7 +197,7 @@ def _histogram_rows(groups: GroupStats, sides: Iterable[Side]) -> Iterable[dict[
             halves, name = 2 if rank_type is RankType.REALISTIC else 1, rank_type.value
             counts = histograms.ranks[rank_type]
             for bin_index, count in zip(counts.keys.tolist(), counts.counts.tolist(), strict=True):
-                low, high = bin_edges(bin_index)
+                low, high = (bin_index, bin_index) if bin_index < EXACT_BINS else bin_edges(bin_index)
                 yield {
                     "side": label,
                     "rank_type": name,

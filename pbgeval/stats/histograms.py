@@ -6,6 +6,7 @@ Realistic ranks are doubled, so that they are integers. Numbers of candidates ar
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -37,6 +38,14 @@ def bin_edges(bin_index: int) -> tuple[int, int]:
     shift = EXACT_BINS.bit_length() - 1 + octave - BINS_PER_OCTAVE_BITS
     low = ((1 << BINS_PER_OCTAVE_BITS) + within) << shift
     return low, low + (1 << shift) - 1
+
+
+def bin_middles(bins_B: np.ndarray) -> np.ndarray:
+    """Return the middle of each of some increasing bins, float64 (B,): the rank itself where a bin holds one."""
+    middles = bins_B.astype(np.float64)
+    for wide in range(int(np.searchsorted(bins_B, EXACT_BINS)), len(bins_B)):  # at most 2^10 to the octave
+        middles[wide] = sum(bin_edges(int(bins_B[wide]))) / 2.0
+    return middles
 
 
 @frozen(eq=False)
