@@ -47,6 +47,8 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    # A worker whose store has gone with another worker would print a hundred lines; the launcher says it in one.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

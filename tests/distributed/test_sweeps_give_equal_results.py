@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,7 @@ def test_two_processes_rank_all_entities_as_one_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True], ids=["relations", "dynamic relations"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("setting", "dynamic"), list(zip(SETTINGS, cycle([False, True]))))  # a dozen processes each
 def test_processes_and_threads_change_no_rank(setting: str, dynamic: bool, tmp_path: Path) -> None:
     case = case_with_known_edges(tmp_path, dynamic=dynamic)
     alone = results(case, setting, tmp_path / "alone", workers=1, threads=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,7 @@ def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dynamic", [False, True], ids=["relations", "dynamic relations"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("setting", "dynamic"), list(zip(SETTINGS, cycle([False, True]))))  # a dozen processes each
 def test_workers_threads_and_launchers_change_no_number(setting: str, dynamic: bool, tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case", dynamic=dynamic)
     overrides = [*SETTINGS[setting], "compute_loss=True"]
