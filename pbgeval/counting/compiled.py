@@ -59,8 +59,8 @@ def count_rows(scores_KC: Tensor, row_Q: Tensor, true_Q: Tensor) -> tuple[Tensor
     compare, _ = _kernels()
     num_queries, num_columns = row_Q.numel(), scores_KC.shape[1]
     counts_2Q = np.zeros((2, num_queries), np.int64)
-    arguments = (_flat(scores_KC), scores_KC.stride(0), num_columns, row_Q.numpy(), true_Q.contiguous().numpy())
-    compare(*arguments, counts_2Q)
+    true_of_queries = true_Q.contiguous().numpy()
+    compare(_flat(scores_KC), scores_KC.stride(0), num_columns, row_Q.numpy(), true_of_queries, counts_2Q)
     better_Q, tied_Q = torch.from_numpy(counts_2Q)
     return better_Q, tied_Q
 

@@ -26,7 +26,7 @@ def of_groups(function: Callable[[chance.CandidateGroups], float | None]) -> Com
 
 def geometric_mean_rank(distribution: RankDistribution) -> float:
     """Return exp of the mean of ln r."""
-    return exp(distribution.mean(np.log(distribution.ranks_R)))
+    return exp(distribution.mean_log_rank)
 
 
 def median_rank(distribution: RankDistribution) -> float:
@@ -36,8 +36,7 @@ def median_rank(distribution: RankDistribution) -> float:
 
 def variance(distribution: RankDistribution) -> float:
     """Return the mean of the squared distance from the mean (population variance)."""
-    mean = distribution.mean(distribution.ranks_R)
-    return distribution.mean((distribution.ranks_R - mean) ** 2)
+    return distribution.variance
 
 
 def median_absolute_deviation(distribution: RankDistribution) -> float:

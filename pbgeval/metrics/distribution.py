@@ -168,6 +168,16 @@ class RankDistribution:
         """Return the weighted mean of a value of each rank."""
         return fsum((self.weight_R * value_R).tolist()) / self.total_weight
 
+    @cached_property
+    def mean_log_rank(self) -> float:
+        """The weighted mean of ln r: four metrics follow from it."""
+        return self.mean(np.log(self.ranks_R))
+
+    @cached_property
+    def variance(self) -> float:
+        """The weighted mean of the squared distance from the mean: two metrics follow from it."""
+        return self.mean((self.ranks_R - self.mean(self.ranks_R)) ** 2)
+
     def mean_rank(self) -> float:
         """Return the weighted mean of the ranks."""
         return self.mean(self.ranks_R) if self.means is None else self.means.mean_rank()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.metrics.chance import CandidateGroups
 from pbgeval.metrics.distribution import GivenMeans, RankDistribution
@@ -79,7 +79,7 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms) -> dict[str, 
             doubled=rank_type is RankType.REALISTIC,
             means=means,
         )
-        return _with_groups(of_counts, groups)
+        return evolve(of_counts, groups=groups)  # what is computed of the candidates is computed once for all types
 
     return dict(_values(ExactSums.of_stats(stats), distribution))
 
@@ -123,18 +123,6 @@ def _values(
     for metric in rank_metrics(sums.cutoffs):
         if metric.has_rank_type(EXPECTED):
             yield f"{EXPECTED}.{metric.name}", metric.value(expected)
-
-
-def _with_groups(distribution: RankDistribution, groups: CandidateGroups) -> RankDistribution:
-    """Let distributions of the same queries share what is computed of their candidates."""
-    return RankDistribution(
-        distribution.ranks_R,
-        distribution.weight_R,
-        groups,
-        distribution.num_queries,
-        relative_error=distribution.relative_error,
-        means=distribution.means,
-    )
 
 
 def _joined(entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -50,9 +50,8 @@ def _pool(num_threads: int) -> ThreadPoolExecutor:
     threads_of_torch = torch.get_num_threads()
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix="blocks", initializer=_use_one_thread)
     list(pool.map(lambda _: None, range(num_threads)))
-    torch.set_num_threads(
-        threads_of_torch
-    )  # the setting of threads still to be made, which `_use_one_thread` has changed
+    # `_use_one_thread` has changed what threads still to be made begin with
+    torch.set_num_threads(threads_of_torch)
     return pool
 
 

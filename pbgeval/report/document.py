@@ -41,7 +41,7 @@ class EdgeDiagnostics:
     num_repeated: int  # edges beyond the first of equal ones
     num_in_training: int | None  # None: no train_paths
     num_entities: int  # that evaluated edges touch
-    num_entities_unseen: int | None  # of them in no training edge; None: no train_paths, or too many entities
+    num_entities_unseen: int | None  # of them in no training edge; None: no train_paths
 
 
 @frozen(eq=False)
@@ -145,24 +145,17 @@ class _Summaries:
         self._evaluated = evaluated
         self._with_loss = with_loss
         self._pools = {key: pool.sort() for key, pool in groups.pools.items()}
-        self._made: dict[tuple[bool, frozenset[Any]], Summary] = {}
 
     def of(self, path_index: int | None = None, bucket: Bucket | None = None) -> Summary:
-        """Return the summary of a part; parts of the same groups (the only edge path, say) share theirs."""
-        sides = self._evaluated.sides
-        groups = frozenset(key for side in sides for key in self._groups.keys_of(side, path_index, bucket))
-        keys = (bucket is None, groups)
-        if keys not in self._made:
-            self._made[keys] = summarise(
-                self._groups,
-                self._pools,
-                sides,
-                self._evaluated.auc_sample,
-                with_loss=self._with_loss,
-                path_index=path_index,
-                bucket=bucket,
-            )
-        return self._made[keys]
+        return summarise(
+            self._groups,
+            self._pools,
+            self._evaluated.sides,
+            self._evaluated.auc_sample,
+            with_loss=self._with_loss,
+            path_index=path_index,
+            bucket=bucket,
+        )
 
 
 def _breakdown_tables(grouped: GroupedStats, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, shares_of_files
+from pbgeval.inputs.edges import numbered_blocks, shares_of_files
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.semi_join import SemiJoin
 from pbgeval.notation import Side
@@ -18,8 +18,9 @@ from pbgeval.report.document import EdgeDiagnostics
 from pbgeval.worker.query_edges import read_query_edges
 from pbgeval.worker.work import Bench, in_step
 
-MOST_EDGES = 1 << 22  # where the evaluation itself does not hold all edges: some 100 bytes each
-MOST_ENTITIES = 1 << 27  # a byte each while training edges stream by
+MOST_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
+TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever it is; changes no number
+SIEVE_CELLS = 1 << 22  # bytes; a power of two
 
 
 @frozen(eq=False)
@@ -56,6 +57,25 @@ class _Leaked:
         self.is_leaked_U[at_P[self.edges.codes_U[at_P] == codes_P]] = True
 
 
+@define(eq=False)
+class _Seen:
+    """Marks which of some entities edges name."""
+
+    entities: np.ndarray  # int64, sorted
+    is_seen: np.ndarray = field(init=False)  # bool
+    _sieve: np.ndarray = field(init=False)  # bool, by the last bits of a number: most others need no search
+
+    def __attrs_post_init__(self) -> None:
+        self.is_seen = np.zeros(len(self.entities), bool)
+        self._sieve = np.zeros(SIEVE_CELLS, bool)
+        self._sieve[self.entities & (SIEVE_CELLS - 1)] = True
+
+    def feed(self, number_n: np.ndarray) -> None:
+        passed = number_n[self._sieve[number_n & (SIEVE_CELLS - 1)]]
+        at = np.minimum(np.searchsorted(self.entities, passed), len(self.entities) - 1)
+        self.is_seen[at[self.entities[at] == passed]] = True
+
+
 def diagnose_edges(bench: Bench) -> EdgeDiagnostics | None:
     """Count what the evaluated edges share; every worker takes part.
 
@@ -86,22 +106,18 @@ def _in_training(
     """Tell which distinct edges and which of some entities training edges name, bool; None where nobody looked."""
     if not bench.inputs.config.train_paths:
         return None, None
-    num_entities = bench.numberer.numbering.num_entities
-    marks = np.zeros(num_entities if num_entities <= MOST_ENTITIES else 0, bool)
-    leaked = _Leaked(distinct)
+    leaked, seen = _Leaked(distinct), _Seen(entities)
 
     def look() -> None:
         join = SemiJoin({Side.RHS: distinct.keys}, leaked)
         team = bench.team
-        parts = shares_of_files(bench.inputs.training_buckets, team.rank_in_team, team.size, ROWS_AT_A_TIME)
+        parts = shares_of_files(bench.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(bench.numberer, parts):
             join.feed(block)
-            if len(marks):
-                marks[block.lhs_n] = True
-                marks[block.rhs_n] = True
+            seen.feed(block.lhs_n)
+            seen.feed(block.rhs_n)
 
     in_step(bench.team, look)
-    found = bench.team.gather_objects((leaked.is_leaked_U, marks[entities] if len(marks) else None))
-    is_leaked_U = np.logical_or.reduce([of_worker[0] for of_worker in found])
-    seen = [of_worker[1] for of_worker in found if of_worker[1] is not None]
-    return is_leaked_U, np.logical_or.reduce(seen) if seen else None
+    found = bench.team.gather_objects((leaked.is_leaked_U, seen.is_seen))
+    of_edges, of_entities = zip(*found, strict=True)
+    return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

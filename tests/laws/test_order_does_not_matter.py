@@ -351,6 +351,8 @@ def comparable(report: Report) -> str:
 
 
 SMALL_BLOCKS = {
+    "worker.edge_diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
+    "worker.edge_diagnostics.SIEVE_CELLS": 4,
     "candidates.chunks.ENTRIES_PER_BLOCK": 20,
     "passes.sampled.CELLS_AT_A_TIME": 30,
     "passes.partition.QUERIES_PER_BLOCK": 3,
