@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ _LOGGERS_OF_ELASTIC = (
     "torch.distributed.elastic.multiprocessing.api",
     "torch.multiprocessing.spawn",
 )
+_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_TO_BE_ENDED = 60.0  # for a worker that lost its peer: the launcher, however busy, ends it long before
 _SIGNALS_OF_ELASTIC = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -63,7 +66,7 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
             rdzv_endpoint="localhost:0",
             local_addr="127.0.0.1",
             max_restarts=0,
-            monitor_interval=0.1,
+            monitor_interval=_SECONDS_BETWEEN_LOOKS,
             start_method="spawn",
             logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
         )
@@ -113,19 +116,25 @@ class _Traced:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             return self._function(*arguments)
-        except Exception:
+        except Exception as error:
             import traceback
 
             path = Path(self._folder) / f"worker-{os.environ.get('RANK', '0')}.txt"
             path.write_text(traceback.format_exc(), encoding="utf-8")
+            if _is_lost_connection(error):
+                # Another worker has ended. The launcher must see that one first: it explains the end of both.
+                time.sleep(_SECONDS_TO_BE_ENDED)
             sys.exit(1)
 
 
+def _is_lost_connection(error: Exception) -> bool:
+    """Whether a collective (gloo raises plain RuntimeErrors) or the store failed because a peer has gone."""
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
 def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - elastic's class is imported late
-    tracebacks = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("worker-*.txt"))}
-    if tracebacks:
-        worker, text = min(tracebacks.items(), key=lambda item: "Connection closed" in item[1])
-        return RuntimeError(f"{worker} failed:\n{text}")
     rank, failure = error.get_first_failure()
     if failure.exitcode == -signal.SIGINT:
         return KeyboardInterrupt()
@@ -135,6 +144,9 @@ def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - ela
             f"worker {rank}: expected to finish, but was ended by {name}; nothing was written as a result "
             "(SIGKILL usually means too little memory: try fewer --workers)"
         )
+    path = folder / f"worker-{rank}.txt"
+    if path.exists():
+        return RuntimeError(f"{path.stem} failed:\n{path.read_text(encoding='utf-8')}")
     return LaunchError(
         f"worker {rank}: expected to start, but ended with status {failure.exitcode} before its work began; a script "
         'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'
