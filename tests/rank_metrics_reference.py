@@ -67,6 +67,10 @@ def hits(queries: Queries, cutoff: int) -> Fraction:
     return mean(queries, lambda rank: int(rank <= cutoff))
 
 
+def reciprocal_to(cutoff: int) -> Callable[[Fraction], Fraction]:
+    return lambda rank: 1 / Fraction(rank) if rank <= cutoff else Fraction(0)
+
+
 BASE: dict[str, Callable[[Queries], Fraction | float | int]] = {
     "count": lambda queries: len(queries.ranks),
     "mean_rank": lambda queries: mean(queries, lambda rank: rank),
@@ -81,6 +85,7 @@ BASE: dict[str, Callable[[Queries], Fraction | float | int]] = {
     "variance": variance,
     "median_absolute_deviation": median_absolute_deviation,
     **{f"hits_at_{k}": lambda queries, k=k: hits(queries, k) for k in (1, 3, 10)},
+    **{f"mean_reciprocal_rank_at_{k}": lambda queries, k=k: mean(queries, reciprocal_to(k)) for k in (1, 3, 10)},
 }
 UP = {"adjusted_mean_rank_index": "mean_rank", "adjusted_geometric_mean_rank_index": "geometric_mean_rank"}
 UP |= {"adjusted_inverse_harmonic_mean_rank": "mean_reciprocal_rank"}
@@ -88,6 +93,7 @@ UP |= {f"adjusted_hits_at_{k}": f"hits_at_{k}" for k in (1, 3, 10)}
 Z = {"z_arithmetic_mean_rank": "mean_rank", "z_geometric_mean_rank": "geometric_mean_rank"}
 Z |= {"z_inverse_harmonic_mean_rank": "mean_reciprocal_rank", **{f"z_hits_at_{k}": f"hits_at_{k}" for k in (1, 3, 10)}}
 NAMES = [*BASE, "adjusted_arithmetic_mean_rank", *UP, *Z]
+OF_EVERY_REPORT = [name for name in NAMES if not name.startswith("mean_reciprocal_rank_at_")]
 
 
 def value(name: str, queries: Queries) -> float:
@@ -110,6 +116,7 @@ def chance(base: str, queries: Queries) -> tuple[Fraction | float, Fraction | fl
     if base == "geometric_mean_rank":
         return _chance_of_product(queries)
     terms = {"mean_rank": Fraction, "mean_reciprocal_rank": lambda rank: Fraction(1, rank)}
+    terms |= {f"mean_reciprocal_rank_at_{k}": reciprocal_to(k) for k in (1, 3, 10)}
     cutoff = int(base.rpartition("_")[2]) if base.startswith("hits") else 0
     term = terms.get(base, lambda rank: Fraction(int(rank <= cutoff)))
     expectation = squared_deviation = Fraction(0)

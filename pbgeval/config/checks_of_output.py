@@ -58,6 +58,49 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("target_metric",), message, (("hits_at",), *sides))
 
 
+def _metrics(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.names import UnknownMetricError
+    from pbgeval.metrics.selection import FAMILIES, check_name  # here: they import torch
+
+    if not config.metrics:
+        yield Fault(("metrics",), f"expected {' or '.join(map(show, FAMILIES))} or names of metrics, got []")
+    sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
+    for index, name in enumerate(config.metrics):
+        try:
+            check_name(name, [*sides, "both"], sorted(set(config.hits_at)), with_loss=config.compute_loss)
+        except UnknownMetricError as error:
+            involved: tuple[KeyPath, ...] = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",))
+            message = f"expected {' or '.join(map(show, FAMILIES))} or the name of a metric: {error}"
+            yield Fault(("metrics", index), message, (*involved, ("disable_rhs_negs",)))
+
+
+def _preset(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.selection import DEFAULT, OGB_CUTOFFS, PRESETS
+
+    if config.preset is None:
+        return
+    if config.preset not in PRESETS:
+        yield Fault(("preset",), not_one_of(tuple(PRESETS), config.preset))
+        return
+    where: KeyPath = ("preset",)
+    if tuple(config.metrics) != DEFAULT:
+        message = f"chooses the metrics itself: expected metrics unset, got {show(config.metrics)}; remove one of them"
+        yield Fault(where, message, (("metrics",),))
+    if config.filtered:
+        message = (
+            "ranks among the candidates that it is given, unfiltered: expected neither filter_paths nor train_paths"
+        )
+        yield Fault(where, f"{message}; remove them", (("filter_paths",), ("train_paths",)))
+    if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
+        message = "has realistic ranks: expected rank_type and pbg_semantics unset; remove them"
+        yield Fault(where, message, (("rank_type",), ("pbg_semantics",)))
+    missing = [k for k in OGB_CUTOFFS if k not in config.hits_at]
+    if missing:
+        yield Fault(
+            where, f"reports hits at 1, 3 and 10: expected them in hits_at, got {config.hits_at}", (("hits_at",),)
+        )
+
+
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
     for index, name in enumerate(config.breakdowns):
         where: KeyPath = ("breakdowns", index)
@@ -99,6 +142,8 @@ def _topk(config: EvalConfig) -> Iterator[Fault]:
 OUTPUT_CHECKS: tuple[Callable[[EvalConfig], Iterator[Fault]], ...] = (
     _memory,
     _sample,
+    _metrics,
+    _preset,
     _breakdowns,
     _relation_groups,
     _topk,

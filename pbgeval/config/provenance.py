@@ -53,6 +53,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
         "target_error": config.target_error,
         "target_metric": None if config.target_error is None else config.target_key,
         "breakdowns": sorted(set(config.breakdowns)),
+        "metrics": config.selection.names,
     }
     if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
         settings["num_batch_negs"] = config.num_batch_negs

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key
 from pbgeval.config.memory import parse_memory
 from pbgeval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pbgeval.metrics.selection import Selection
 
 PRECISIONS = ("float32", "float64", "certified")
 TYPE_CONSTRAINTS = ("schema", "observed")
@@ -24,8 +28,6 @@ TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_fr
 # Building a feature means deleting its row.
 NOT_BUILT: Mapping[str, tuple[object, ...]] = {
     "precision": ("certified",),
-    "metrics": (),
-    "preset": (),
     "model": (),
     "trust_pickle": (),
     "taxonomy_path": (),
@@ -203,9 +205,16 @@ class EvalConfig:
 
     # output
     metrics: list[str] = field(
-        factory=lambda: ["rank", "auc"], metadata=about(OUTPUT, "Families of metrics, or single ones, to report.")
+        factory=lambda: ["rank", "auc"],
+        metadata=about(
+            OUTPUT,
+            "Metrics to report: families (rank, auc, average_precision, classification) or single ones by any of their "
+            "names (kgeval-dist metrics lists them), with side and rank type in front if only those are wanted.",
+        ),
     )
-    preset: str | None = key(None, OUTPUT, "Report exactly as a benchmark does: ogb.")
+    preset: str | None = key(
+        None, OUTPUT, "Report what a benchmark does: ogb, in place of `metrics`; realistic ranks, nothing filtered."
+    )
     breakdowns: list[str] = field(
         factory=lambda: ["relation"],
         metadata=about(
@@ -270,6 +279,13 @@ class EvalConfig:
     def filtered(self) -> bool:
         """Whether known edges are read, so that filtered figures stand beside the raw ones."""
         return bool(self.filter_paths or self.train_paths)
+
+    @property
+    def selection(self) -> Selection:
+        """The metrics to report: those of `preset`, else `metrics`."""
+        from pbgeval.metrics.selection import PRESETS, Selection  # here: see `headline`
+
+        return Selection.of(self.metrics if self.preset is None else PRESETS[self.preset])
 
     @property
     def max_memory_bytes(self) -> int | None:

@@ -146,6 +146,8 @@ def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
 
 def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) -> AucSampling:
     """Decide from upper bounds: which relation an edge has is not known before it is read."""
+    if not inputs.config.selection.needs_pools:
+        return AucSampling.of_nothing()
     policies = {CandidatePolicy(inputs.config.candidates_of(relation)) for relation in inputs.config.relations}
     longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED in policies else 0
     num_cells = longest_list = 0

@@ -80,6 +80,22 @@ def hits_at(cutoff: int) -> Metric:
     )
 
 
+def mean_reciprocal_rank_at(cutoff: int) -> Metric:
+    """Return the mean of 1 / r where r is at most K, and 0 elsewhere."""
+    return Metric(
+        name=f"mean_reciprocal_rank_at_{cutoff}",
+        synonyms=(),  # any of `registry.OPTIONAL_FAMILIES`
+        direction=1,
+        range=Range("[0, 1]", low=0.0, high=1.0),
+        chance=Level("Σ p H₁(min(K, C)) / C"),
+        formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
+        source="OGB's WikiKG90Mv2, with K = 10",
+        compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
+        compute_expectation=lambda distribution: chance.expected_mean_reciprocal_rank_at(distribution.groups, cutoff),
+        compute_variance=lambda distribution: chance.variance_of_mean_reciprocal_rank_at(distribution.groups, cutoff),
+    )
+
+
 MEAN_RANK = Metric(
     name="mean_rank",
     synonyms=("arithmetic_mean_rank", "mr", "pos_rank"),

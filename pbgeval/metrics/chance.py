@@ -110,6 +110,18 @@ def variance_of_mean_reciprocal_rank(groups: CandidateGroups) -> float:
     return groups.variance_of_mean(squares / candidates_G**2)
 
 
+def expected_mean_reciprocal_rank_at(groups: CandidateGroups, cutoff: int) -> float:
+    """Return sum p H_1(min(K, C)) / C."""
+    return groups.mean(harmonic(np.minimum(groups.candidates_G, cutoff)) / groups.candidates_G)
+
+
+def variance_of_mean_reciprocal_rank_at(groups: CandidateGroups, cutoff: int) -> float:
+    """Return sum p^2 (C H_2(k) - H_1(k)^2) / C^2, k = min(K, C)."""
+    candidates_G, counted_G = groups.candidates_G, np.minimum(groups.candidates_G, cutoff)
+    squares = candidates_G * harmonic_squares(counted_G) - harmonic(counted_G) ** 2
+    return groups.variance_of_mean(squares / candidates_G**2)
+
+
 def expected_hits_at(groups: CandidateGroups, cutoff: int) -> float:
     """Return sum p q, q = min(K / C, 1)."""
     return groups.mean(np.minimum(cutoff / groups.candidates_G, 1.0))

@@ -128,9 +128,15 @@ def classification_metrics(
         ValueError: as `area_under_roc`; the threshold is NaN.
     """
     labelled = LabelledScores.of(y_true, scores, weights)
-    groups = labelled.by_threshold()
+    return metrics_of_groups(labelled.by_threshold(), labelled.num_scores, threshold)
+
+
+def metrics_of_groups(
+    groups: ScoreGroups, num_scores: int, threshold: float | None = None
+) -> dict[str, float | int | None]:
+    """Return the metrics of `classification_metrics` from weights by distinct score."""
     return {
-        "num_scores": labelled.num_scores,
+        "num_scores": num_scores,
         ROC_AUC: _area_under_roc(groups),
         "average_precision_score": _average_precision(groups),
         "area_under_the_precision_recall_curve": _area_under_precision_recall(groups),
@@ -147,7 +153,7 @@ def metric_name(name: str) -> str:
     """
     key = name.strip().lower()
     key = key if key in SYNONYMS else key.replace("-", "_").replace(" ", "_")
-    known = [*SYNONYMS, *classification_metrics([], [])]
+    known = [*SYNONYMS, *NAMES]
     if key not in known:
         nearest = ", ".join(difflib.get_close_matches(key, known, n=3))
         raise KeyError(f"no classification metric '{name}'" + (f"; nearest: {nearest}" if nearest else ""))
@@ -203,3 +209,6 @@ def _normalised(groups: ScoreGroups) -> tuple[np.ndarray, np.ndarray]:
         return positive_T, negative_T
     _, exponent = np.frexp(max(positive_T.max(), negative_T.max()))
     return np.ldexp(positive_T, -exponent), np.ldexp(negative_T, -exponent)
+
+
+NAMES = tuple(classification_metrics([], []))  # of all metrics of this module, and of `confusion_metrics`

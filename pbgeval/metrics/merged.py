@@ -6,14 +6,14 @@ deviations, chance levels) from histograms, which are exact while ranks are belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.metrics.chance import CandidateGroups
 from pbgeval.metrics.distribution import GivenMeans, RankDistribution
-from pbgeval.metrics.metric import EXPECTED, Value
+from pbgeval.metrics.metric import EXPECTED, Metric, Value
 from pbgeval.metrics.registry import rank_metrics
 from pbgeval.notation import Side
 from pbgeval.ranking import RankType
@@ -63,12 +63,13 @@ class ExactSums:
         return self.limbs(f"expected_below_optimistic.{name}")
 
 
-def all_rank_metrics(stats: RankStats, histograms: RankHistograms) -> dict[str, Value]:
+def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Sequence[Metric] = ()) -> dict[str, Value]:
     """Return `<rank type>.<metric>` -> value for queries of equal weight; None where it is undefined.
 
     Args:
         stats: sums over some queries.
         histograms: of the same queries.
+        optional: metrics besides those of every report.
     """
     groups = CandidateGroups.of_counts(histograms.num_candidates)
 
@@ -81,7 +82,7 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms) -> dict[str, 
         )
         return evolve(of_counts, groups=groups)  # what is computed of the candidates is computed once for all types
 
-    return dict(_values(ExactSums.of_stats(stats), distribution))
+    return dict(_values(ExactSums.of_stats(stats), distribution, optional))
 
 
 def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides: tuple[Side, ...]) -> dict[str, Value]:
@@ -113,11 +114,13 @@ def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides:
 
 
 def _values(
-    sums: ExactSums, distribution: Callable[[RankType, GivenMeans | None], RankDistribution]
+    sums: ExactSums,
+    distribution: Callable[[RankType, GivenMeans | None], RankDistribution],
+    optional: Sequence[Metric] = (),
 ) -> Iterator[tuple[str, Value]]:
     for rank_type in RankType:
         of_type = distribution(rank_type, sums.means(rank_type))
-        for metric in rank_metrics(sums.cutoffs):
+        for metric in (*rank_metrics(sums.cutoffs), *optional):
             yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
     expected = distribution(EXPECTED_LIKE, sums.means(None))
     for metric in rank_metrics(sums.cutoffs):

@@ -39,8 +39,8 @@ class Range:
 
 
 @frozen(eq=False)
-class Metric:
-    """A rank metric. `value`, `expectation` and `variance` are None where no query has a positive weight."""
+class Definition:
+    """What a metric is, for people."""
 
     name: str
     synonyms: tuple[str, ...]
@@ -49,6 +49,12 @@ class Metric:
     chance: Level  # what it is for ranks drawn by chance
     formula: str
     source: str
+
+
+@frozen(eq=False)
+class Metric(Definition):
+    """A rank metric. `value`, `expectation` and `variance` are None where no query has a positive weight."""
+
     compute: Compute
     compute_expectation: Compute | None = None
     compute_variance: Compute | None = None

@@ -8,13 +8,18 @@ from collections.abc import Collection, Iterable
 
 from attrs import frozen
 
+from pbgeval.metrics import classification
 from pbgeval.metrics.metric import EXPECTED
 from pbgeval.metrics.registry import FAMILIES, SYNONYMS, metric_key
 from pbgeval.ranking import RANK_TYPE_SYNONYMS
 
 SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
-WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss")
+POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
+# Of a classifier, but for the area under the ROC curve, which is `auc`.
+CLASSIFICATION = tuple(name for name in classification.NAMES if name != classification.ROC_AUC)
+WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *CLASSIFICATION)
+_OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
 _CUTOFF = re.compile(rf"(?:{'|'.join(family.prefix for family in FAMILIES)})([0-9]+)")
 
 
@@ -27,7 +32,7 @@ class UnknownMetricError(KeyError):
 
 @frozen
 class MetricName:
-    """What a name says."""
+    """What a name says, what it leaves out filled in."""
 
     side: str  # head, tail, both
     rank_type: str
@@ -36,22 +41,48 @@ class MetricName:
     @property
     def key(self) -> str:
         """The key of a report."""
-        if self.metric in WITHOUT_RANK_TYPE:
+        if self.metric in WITHOUT_RANK_TYPE or self.metric.startswith(POOLED_HITS):
             return f"{self.side}.{self.metric}"
         return f"{self.side}.{self.rank_type}.{self.metric}"
 
 
-def parse(name: str, headline: str) -> MetricName:
-    """Take a name apart: a key, or a synonym, with or without side and rank type in front.
+@frozen
+class NameParts:
+    """What a name says, and what it leaves out."""
 
-    Args:
-        name: in any case; `hits.10` is hits at 10.
-        headline: the rank type that a name without one means.
-    """
+    side: str | None
+    rank_type: str | None
+    metric: str  # a key of the registry, or whatever stood there
+
+    def covers(self, other: NameParts) -> bool:
+        """Whether another name is of this metric and of the side and rank type that this one says, if it does."""
+        return (
+            self.metric == other.metric
+            and self.side in (None, other.side)
+            and self.rank_type in (None, other.rank_type)
+        )
+
+
+def split(name: str) -> NameParts:
+    """Take a name apart: key or synonym, in any case, with or without side and rank type; `hits.10` is hits at 10."""
     parts = name.strip().lower().split(".")
-    side = SIDES[parts.pop(0)] if parts[0] in SIDES else "both"
-    rank_type = RANK_TYPE_NAMES[parts.pop(0)] if parts and parts[0] in RANK_TYPE_NAMES else headline
-    return MetricName(side, rank_type, metric_key("_at_".join(parts) if len(parts) == 2 else ".".join(parts)))
+    side = SIDES[parts.pop(0)] if parts[0] in SIDES else None
+    rank_type = RANK_TYPE_NAMES[parts.pop(0)] if parts and parts[0] in RANK_TYPE_NAMES else None
+    return NameParts(side, rank_type, _metric_of("_at_".join(parts) if len(parts) == 2 else ".".join(parts)))
+
+
+def parse(name: str, headline: str) -> MetricName:
+    """Take a name apart as `split` does; without a side it means both, without a rank type the headline."""
+    parts = split(name)
+    return MetricName(parts.side or "both", parts.rank_type or headline, parts.metric)
+
+
+def _metric_of(name: str) -> str:
+    """Return the key of a metric's name: of ranks, of a classifier, of pooled hits; an unknown one is kept."""
+    found = _OF_CLASSIFICATION.get(name) or _OF_CLASSIFICATION.get(name.replace("-", "_").replace(" ", "_"))
+    if found is None:
+        return metric_key(name.replace("pooled_hits@", POOLED_HITS))
+    return "auc" if found == classification.ROC_AUC else found
 
 
 def resolve(name: str, headline: str, keys: Collection[str]) -> str:

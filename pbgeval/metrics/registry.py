@@ -21,6 +21,7 @@ from pbgeval.metrics.base_metrics import (
     MEDIAN_RANK,
     UNEXPECTED_METRICS,
     hits_at,
+    mean_reciprocal_rank_at,
 )
 from pbgeval.metrics.metric import Metric
 
@@ -63,6 +64,10 @@ FAMILIES: tuple[MetricFamily, ...] = (
     MetricFamily("adjusted_hits_at_", ("adjusted_hits", "ahits", "ah"), ("ahk",), adjusted_hits_at),
     MetricFamily("z_hits_at_", ("z_hits", "zhits", "zahits", "zah", "zh"), ("zahk", "zhk"), z_hits_at),
 )
+# Not among the metrics of every report: they are there when asked for.
+OPTIONAL_FAMILIES: tuple[MetricFamily, ...] = (
+    MetricFamily("mean_reciprocal_rank_at_", ("mean_reciprocal_rank", "mrr", "ihmr"), (), mean_reciprocal_rank_at),
+)
 SYNONYMS = MappingProxyType({synonym: metric.name for metric in METRICS for synonym in metric.synonyms})
 _BY_NAME = MappingProxyType({metric.name: metric for metric in METRICS})
 
@@ -74,8 +79,8 @@ def rank_metrics(cutoffs: Iterable[int]) -> tuple[Metric, ...]:
 
 def metric_key(name: str) -> str:
     """Return the key that a metric's name (in lower case, without side and rank type) means; an unknown one is kept."""
-    for family in FAMILIES:
-        cutoff = family.cutoff_of(name)
+    for family in (*FAMILIES, *OPTIONAL_FAMILIES):
+        cutoff = None if name in SYNONYMS else family.cutoff_of(name)
         if cutoff is not None:
             return f"{family.prefix}{cutoff}"
     return SYNONYMS.get(name, name)
@@ -84,7 +89,7 @@ def metric_key(name: str) -> str:
 def find_metric(name: str) -> Metric | None:
     """Return the metric of a name as `metric_key` takes it; None if there is none."""
     key = metric_key(name)
-    for family in FAMILIES:
+    for family in (*FAMILIES, *OPTIONAL_FAMILIES):
         cutoff = family.cutoff_of(key)
         if cutoff is not None:
             return family.of_cutoff(cutoff)

@@ -11,7 +11,9 @@ from attrs import frozen
 
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.metrics.merged import all_rank_metrics
+from pbgeval.metrics.pooled import PoolSample, pooled_classification, pooled_hits
 from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics, ratio
+from pbgeval.metrics.selection import Selection
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
 from pbgeval.stats.groups import GroupKey, GroupStats
@@ -46,15 +48,16 @@ def summarise(
     pools: SortedPools,
     sides: tuple[Side, ...],
     auc_sample: AucSample,
+    selection: Selection,
     *,
     with_loss: bool,
     path_index: int | None = None,
     bucket: Bucket | None = None,
 ) -> Summary:
-    """Return the metrics of all groups, of one edge path, or of one bucket of it.
+    """Return the metrics of all groups, of one edge path, or of one bucket of it: those that are selected.
 
     `both` pools the queries of the enabled sides; a disabled side has no keys. A bucket has only the metrics that
-    follow from sums: mean rank, mean reciprocal rank, hits.
+    follow from sums: mean rank, mean reciprocal rank, hits, and the pooled AUC.
     """
     of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
     pool_of = {side.label: [pools[key] for key in groups.keys_of(side, path_index, bucket)] for side in sides}
@@ -69,7 +72,8 @@ def summarise(
     for label, stats in labelled.items():
         if histograms_of is not None:
             metrics |= {
-                f"{label}.{name}": value for name, value in all_rank_metrics(stats, histograms_of[label]).items()
+                f"{label}.{name}": value
+                for name, value in all_rank_metrics(stats, histograms_of[label], selection.optional_metrics).items()
             }
         else:
             metrics |= {
@@ -78,16 +82,41 @@ def summarise(
                 for name, value in rank_metrics(stats, rank_type).items()
             }
         metrics[f"{label}.query_auc"] = query_auc(stats)
-        auc = pooled_auc(pools_of[label], all_true=auc_sample.all_true, all_competing=auc_sample.all_competing)
-        metrics[f"{label}.auc"] = None if auc is None else auc.value
-        interval = None if auc is None else auc.interval()
-        if interval is not None and math.isfinite(interval["standard_error"]):
-            intervals[f"{label}.auc"] = interval
+        of_pool, intervals_of_pool = _pool_metrics(
+            stats, pools_of[label], auc_sample, selection, only_auc=bucket is not None
+        )
+        metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}
+        intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
     one_side = of_side[sides[0].label]
     num_edges = one_side.count("num_queries") + one_side.count("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
-    return Summary(num_edges, labelled["both"].count("num_queries"), metrics, intervals)
+    chosen, chosen_intervals = selection.of_metrics(metrics), selection.of_metrics(intervals)
+    return Summary(num_edges, labelled["both"].count("num_queries"), chosen, chosen_intervals)
+
+
+def _pool_metrics(
+    stats: RankStats, pools: list[SortedPool], sample: AucSample, selection: Selection, *, only_auc: bool
+) -> tuple[Metrics, dict[str, dict[str, float]]]:
+    """Return what follows from the scores of some groups, with the intervals of what is estimated."""
+    auc = pooled_auc(pools, all_true=sample.all_true, all_competing=sample.all_competing)
+    metrics: Metrics = {"auc": None if auc is None else auc.value}
+    intervals = {}
+    interval = None if auc is None else auc.interval()
+    if interval is not None and math.isfinite(interval["standard_error"]):
+        intervals["auc"] = interval
+    if only_auc or not (selection.classification or selection.pooled_cutoffs):
+        return metrics, intervals
+    pool = SortedPool.union(pools)
+    all_true, all_competing = sample.all_true, sample.all_competing
+    metrics |= pooled_hits(pool, selection.pooled_cutoffs, all_true=all_true, all_competing=all_competing)
+    if selection.classification:
+        num_queries = stats.count("num_queries")
+        of_pool = PoolSample(pool, num_queries, stats.total("candidates") - num_queries, all_true, all_competing)
+        of_classifier, of_estimates = pooled_classification(of_pool)
+        metrics |= of_classifier
+        intervals |= of_estimates
+    return metrics, intervals
 
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:

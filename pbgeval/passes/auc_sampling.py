@@ -37,6 +37,11 @@ class AucSampling:
         most_draws = math.floor(competing_rate * longest_list) + 1
         return cls(competing_rate, min(1.0, SAMPLED_CELLS / num_queries), FIRST_POSITION_WORD + most_draws)
 
+    @classmethod
+    def of_nothing(cls) -> AucSampling:
+        """Keep no score: nobody asks for what is computed from them."""
+        return cls(0.0, 0.0, FIRST_POSITION_WORD)
+
     @property
     def exact(self) -> bool:
         return self.competing_rate >= 1.0

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 from attrs import asdict, frozen
 
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses, breakdown_rows
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
 from pbgeval.metrics.intervals import Interval
 from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
+from pbgeval.metrics.selection import ALL_BY_DEFAULT, Selection
 from pbgeval.metrics.summary import AucSample, Summary, diagnose, summarise
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
@@ -74,6 +75,7 @@ class Evaluated:
     classes: GroupClasses
     estimate: Estimate | None = None  # None: all edges were evaluated
     edges: EdgeDiagnostics | None = None  # None: not looked at
+    selection: Selection = ALL_BY_DEFAULT
 
 
 def make_report(
@@ -83,7 +85,7 @@ def make_report(
     groups = results.raw if results.filtered is None else results.filtered
     summaries = _Summaries(groups, evaluated, with_loss=evaluated.with_loss)
     total = summaries.of()
-    estimate = evaluated.estimate
+    estimate, chosen = evaluated.estimate, evaluated.selection.of_metrics
     num_paths = len(evaluated.edge_paths)
     paths = [total] if num_paths == 1 else [summaries.of(path_index) for path_index in range(num_paths)]
     document: dict[str, Any] = {
@@ -94,8 +96,8 @@ def make_report(
         "num_edges": total.num_edges,
         "num_queries": total.num_queries,
         "metrics": total.metrics,
-        "macro_metrics": macro_over_keys(results.grouped, evaluated.sides) if evaluated.with_macro else None,
-        "relation_macro_metrics": macro_over_relations(results.grouped, evaluated.sides),
+        "macro_metrics": chosen(macro_over_keys(results.grouped, evaluated.sides)) if evaluated.with_macro else None,
+        "relation_macro_metrics": chosen(macro_over_relations(results.grouped, evaluated.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
@@ -152,6 +154,7 @@ class _Summaries:
             self._pools,
             self._evaluated.sides,
             self._evaluated.auc_sample,
+            self._evaluated.selection,
             with_loss=self._with_loss,
             path_index=path_index,
             bucket=bucket,
@@ -160,9 +163,15 @@ class _Summaries:
 
 def _breakdown_tables(grouped: GroupedStats, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by file name."""
-    classes = evaluated.classes
+
+    def chosen(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+        columns = GROUP_COLUMNS[name]
+        return {key: value for key, value in row.items() if key in columns or evaluated.selection.has(key)}
+
     return {
-        BREAKDOWN_FILES[name]: tuple(breakdown_rows(name, grouped, classes, evaluated.sides))
+        BREAKDOWN_FILES[name]: tuple(
+            chosen(name, row) for row in breakdown_rows(name, grouped, evaluated.classes, evaluated.sides)
+        )
         for name in evaluated.breakdowns
     }
 

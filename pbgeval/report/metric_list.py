@@ -1,10 +1,11 @@
-"""The registry of rank metrics -> text for the terminal, and the table in docs/metrics.md."""
+"""The registry of metrics -> text for the terminal, and the table in docs/metrics.md."""
 
 from __future__ import annotations
 
-from pbgeval.metrics.metric import Metric
-from pbgeval.metrics.names import UnknownMetricError, nearest_names, parse
-from pbgeval.metrics.registry import FAMILIES, METRICS, find_metric, rank_metrics
+from pbgeval.metrics.metric import Definition
+from pbgeval.metrics.names import POOLED_HITS, UnknownMetricError, nearest_names, parse
+from pbgeval.metrics.registry import FAMILIES, METRICS, OPTIONAL_FAMILIES, find_metric, rank_metrics
+from pbgeval.metrics.score_definitions import SCORE_METRICS
 
 K = 10  # which member stands for a family
 DIRECTIONS = {1: "higher", -1: "lower", None: ""}
@@ -20,9 +21,10 @@ def metric_list(name: str | None = None) -> str:
     if name is None:
         return "\n".join(_paragraph(metric) for metric in _listed())
     parsed = parse(name, "realistic")
-    metric = find_metric(parsed.metric)
+    of_scores = {metric.name: metric for metric in SCORE_METRICS}
+    metric = of_scores.get(_standing_for_family(parsed.metric)) or find_metric(parsed.metric)
     if metric is None:
-        keys = [of.name for of in rank_metrics((1, K))]
+        keys = [*(of.name for of in rank_metrics((1, K))), *of_scores]
         raise UnknownMetricError(f"no metric '{name}'{nearest_names(parsed.metric, parsed, keys)}")
     return _paragraph(metric)
 
@@ -32,18 +34,24 @@ def metric_table() -> str:
     return TABLE_HEAD + "".join(_row(metric) for metric in _listed())
 
 
-def _listed() -> tuple[Metric, ...]:
-    return METRICS + tuple(family.of_cutoff(K) for family in FAMILIES)
+def _standing_for_family(name: str) -> str:
+    """Return the member of pooled hits that stands for all; another name is kept."""
+    return f"{POOLED_HITS}{K}" if name.startswith(POOLED_HITS) else name
 
 
-def _synonyms(metric: Metric) -> list[str]:
-    for family in FAMILIES:
+def _listed() -> tuple[Definition, ...]:
+    families = (*FAMILIES, *OPTIONAL_FAMILIES)
+    return (*METRICS, *(family.of_cutoff(K) for family in families), *SCORE_METRICS)
+
+
+def _synonyms(metric: Definition) -> list[str]:
+    for family in (*FAMILIES, *OPTIONAL_FAMILIES):
         if family.cutoff_of(metric.name) == K and metric.name == f"{family.prefix}{K}":
             return [*(f"{word}@{K}" for word in family.words), *family.names]
     return list(metric.synonyms)
 
 
-def _paragraph(metric: Metric) -> str:
+def _paragraph(metric: Definition) -> str:
     better = DIRECTIONS[metric.direction]
     lines = [
         f"{metric.name}",
@@ -55,7 +63,7 @@ def _paragraph(metric: Metric) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(metric: Metric) -> str:
+def _row(metric: Definition) -> str:
     better = DIRECTIONS[metric.direction]
     cells = [
         f"`{metric.name}`",

@@ -21,6 +21,7 @@ from pbgeval.errors import OutputError
 from pbgeval.known.frequency import KeyFrequency
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
+from pbgeval.metrics.selection import DEFAULT, RANK, Selection
 from pbgeval.metrics.summary import AucSample
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RANK_TYPE_SYNONYMS
@@ -51,6 +52,7 @@ class Cut:
     keep: Keep | None = None
     breakdowns: Sequence[str] = ()
     relation_groups: Mapping[str, Iterable[int]] | None = None
+    metrics: Sequence[str] | None = None
 
 
 def recompute(report: Report, cut: Cut) -> Report:
@@ -81,6 +83,7 @@ def recompute(report: Report, cut: Cut) -> Report:
         with_macro=run.edges is not None and not facts.featurized,
         breakdowns=question.breakdowns,
         classes=_classes(run, stats, question.groups),
+        selection=question.selection_for(report),
     )
     asked = {
         "digest": facts.digest,
@@ -88,6 +91,7 @@ def recompute(report: Report, cut: Cut) -> Report:
         "filter": "filtered" if filtered else "raw",
         "headline": evaluated.headline,
         "hits_at": list(layout.cutoffs),
+        "metrics": evaluated.selection.names,
         "breakdowns": sorted(question.breakdowns),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
@@ -130,6 +134,7 @@ class _Question:
     keep: Keep | None
     breakdowns: tuple[str, ...]
     groups: Mapping[str, tuple[int, ...]]
+    metrics: tuple[str, ...] | None
 
     @classmethod
     def of(cls, cut: Cut) -> _Question:
@@ -148,7 +153,16 @@ class _Question:
             keep=cut.keep,
             breakdowns=_breakdowns(cut),
             groups=_groups(cut),
+            metrics=None if cut.metrics is None else _metrics(cut.metrics),
         )
+
+    def selection_for(self, report: Report) -> Selection:
+        """Return the metrics asked for: without a word those of the run, and hits at the cut-offs that are."""
+        if self.metrics is not None:
+            return Selection.of(self.metrics)
+        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+        of_cutoffs = [] if RANK in of_run else [f"hits_at_{cutoff}" for cutoff in self.cutoffs or ()]
+        return Selection.of([*of_run, *of_cutoffs])
 
     def folders_for(self, report: Report) -> tuple[Path, ...] | None:
         """Return the folders of edges, of which there must be as many as the run had."""
@@ -175,6 +189,12 @@ class _Question:
                     raise ValueError(
                         f"relation_groups: group {name!r}: expected ids of relations from 0{last}, got {relation}"
                     )
+
+
+def _metrics(metrics: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(metrics, str):
+        raise ValueError(f"metrics: expected a list of names, got {metrics!r}; write it in brackets")
+    return tuple(metrics)
 
 
 def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:

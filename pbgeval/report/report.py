@@ -63,6 +63,7 @@ class Report:
         keep: Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
         breakdowns: Sequence[str] = (),
         relation_groups: Mapping[str, Iterable[int]] | None = None,
+        metrics: Sequence[str] | None = None,
     ) -> Report:
         """Compute other figures of this run, or those of a part of its edges, from the ranks of `save_ranks`.
 
@@ -83,6 +84,7 @@ class Report:
             breakdowns: of relation, entity_types, groups. Relations are called as in relations.csv of the run; those
                 that it does not have, by their ids.
             relation_groups: ids of the relations of each group.
+            metrics: families or names, as the key of the config; default: as here, and hits at `hits_at`.
 
         Raises:
             ValueError: an argument is wrong in itself, or lacks another.
@@ -100,6 +102,7 @@ class Report:
             keep=keep,
             breakdowns=breakdowns,
             relation_groups=relation_groups,
+            metrics=metrics,
         )
         report: Report = recomputing.recompute(self, cut)
         return report

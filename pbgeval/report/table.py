@@ -7,6 +7,7 @@ from rich.table import Table
 
 from pbgeval.report.report import Report
 
+MOST_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 SIDES = ("head", "tail", "both")
 
 
@@ -18,20 +19,34 @@ def print_table(report: Report, console: Console) -> None:
 def final_table(report: Report) -> Table:
     """Return a row per metric and a column per side: narrow enough for any terminal."""
     metrics, headline = report.document["metrics"], report.document["headline"]
-    sides = [side for side in SIDES if f"{side}.{headline}.count" in metrics]
-    cutoffs = sorted(int(key.rpartition("_")[2]) for key in metrics if key.startswith(f"both.{headline}.hits_at_"))
-    rows = [("mean rank", f"{headline}.mean_rank"), ("mean reciprocal rank", f"{headline}.mean_reciprocal_rank")]
-    rows += [(f"hits at {cutoff}", f"{headline}.hits_at_{cutoff}") for cutoff in cutoffs]
-    rows += [("AUC per query", "query_auc"), ("AUC pooled", "auc")]
-    if "both.loss" in metrics:
-        rows.append(("loss", "loss"))
+    sides = [side for side in SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     table = Table(title=_title(report), title_justify="left", caption=_caption(report), caption_justify="left")
     table.add_column(f"{headline} ranks")
     for side in sides:
         table.add_column(side, justify="right", no_wrap=True)
-    for name, key in rows:
+    for name, key in _rows(list(metrics), headline):
         table.add_row(name, *(_cell(report, f"{side}.{key}") for side in sides))
     return table
+
+
+def _rows(keys: list[str], headline: str) -> list[tuple[str, str]]:
+    """Return (what a row is called, its key without the side): all that a report has, or of many the usual ones."""
+    present = dict.fromkeys(key.partition(".")[2] for key in keys)
+    cutoffs = sorted(int(key.rpartition("_")[2]) for key in present if key.startswith(f"{headline}.hits_at_"))
+    usual = {
+        f"{headline}.mean_rank": "mean rank",
+        f"{headline}.mean_reciprocal_rank": "mean reciprocal rank",
+        **{f"{headline}.hits_at_{cutoff}": f"hits at {cutoff}" for cutoff in cutoffs},
+        "query_auc": "AUC per query",
+        "auc": "AUC pooled",
+        "average_precision_score": "average precision",
+        "loss": "loss",
+    }
+    rows = [(name, key) for key, name in usual.items() if key in present]
+    others = [key for key in present if key not in usual and (key.startswith(f"{headline}.") or "." not in key)]
+    if len(others) <= MOST_OTHERS or not rows:
+        rows += [(key.removeprefix(f"{headline}.").replace("_", " "), key) for key in others]
+    return rows
 
 
 def _title(report: Report) -> str:

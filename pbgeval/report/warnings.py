@@ -19,11 +19,14 @@ def _ties(document: Mapping[str, Any]) -> list[str]:
     mean_num_ties, mean_num_candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]
     if not mean_num_ties or mean_num_ties <= MUCH_TIED * (mean_num_candidates - 1):
         return []
-    best, worst = (metrics[f"both.{of_type}.mean_reciprocal_rank"] for of_type in ("optimistic", "pessimistic"))
+    best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
+    so = ""  # where the report does not have it
+    if best is not None and worst is not None:
+        so = f", so MRR is anything from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
     return [
-        f"on average {mean_num_ties:.4g} of {mean_num_candidates:.4g} candidates score exactly as the true entity, so "
-        f"MRR is anything from {worst:.4f} (pessimistic) to {best:.4f} (optimistic): equal or zero embeddings "
-        "(untrained entities, a collapsed model), scores that saturate or are clamped, or coarse numbers do that"
+        f"on average {mean_num_ties:.4g} of {mean_num_candidates:.4g} candidates score exactly as the true entity{so}: "
+        "equal or zero embeddings (untrained entities, a collapsed model), scores that saturate or are clamped, or "
+        "coarse numbers do that"
     ]
 
 

@@ -111,6 +111,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         classes=found.classes,
         edges=found.edges,
         estimate=found.estimate,
+        selection=config.selection,
     )
     run = {
         "version": __version__,

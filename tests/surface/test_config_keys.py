@@ -109,8 +109,6 @@ half_precision: bool = False
 # Accepted, but refused unless they have their default (`precision`: refused if "certified"). Rows only ever go.
 NOT_BUILT_KEYS = """
 precision
-metrics
-preset
 model
 trust_pickle
 taxonomy_path

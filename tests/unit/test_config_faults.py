@@ -326,7 +326,7 @@ def test_what_makes_sense_is_accepted(folder: Path, raw: dict[str, Any]) -> None
     assert [] == faults_of(folder, raw)
 
 
-SET: dict[str, object] = {"precision": "certified", "metrics": ["rank"], "trust_pickle": True, "type_relations": ["r"]}
+SET: dict[str, object] = {"precision": "certified", "trust_pickle": True, "type_relations": ["r"]}
 
 
 @pytest.mark.parametrize("key", NOT_BUILT)
@@ -344,9 +344,9 @@ def test_a_key_that_is_not_built_is_refused_when_it_is_set_but_not_by_its_defaul
 
 
 def test_the_line_of_a_key_that_is_not_built_says_what_to_do(folder: Path) -> None:
-    assert [
-        "eval.json: metrics: not built yet in this version; expected ['rank', 'auc'], got ['x']; remove the key"
-    ] == (faults_of(folder, changed(metrics=["x"])))
+    assert ["eval.json: type_relations: not built yet in this version; expected None, got ['x']; remove the key"] == (
+        faults_of(folder, changed(type_relations=["x"]))
+    )
     assert ["-p model=x: not built yet in this version; expected None, got 'x'; remove the key"] == faults_of(
         folder, valid(), "model=x"
     )

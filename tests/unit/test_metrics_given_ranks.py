@@ -35,7 +35,7 @@ def test_every_metric_of_every_rank_type_is_that_of_the_definition(weights):
     expected = {
         f"{rank_type}.{name}": reference.value(name, Queries(ranks, NUM_CANDIDATES, weights))
         for rank_type, ranks in (("optimistic", OPTIMISTIC), ("realistic", realistic), ("pessimistic", PESSIMISTIC))
-        for name in reference.NAMES
+        for name in reference.OF_EVERY_REPORT
     }
     values = metrics.to_dict(cutoffs=(1, 3, 10))
 

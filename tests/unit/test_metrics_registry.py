@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from pbgeval.metrics.distribution import GivenMeans, RankDistribution
-from pbgeval.metrics.registry import FAMILIES, METRICS, SYNONYMS, find_metric, metric_key, rank_metrics
+from pbgeval.metrics.registry import (
+    FAMILIES,
+    METRICS,
+    OPTIONAL_FAMILIES,
+    SYNONYMS,
+    find_metric,
+    metric_key,
+    rank_metrics,
+)
 from pbgeval.stats.sparse import SparseCounts
 from tests import rank_metrics_reference as reference
 from tests.rank_metrics_reference import Queries
@@ -31,7 +39,8 @@ CASES = {
     "huge weights": Queries([3, 1, 2], [7, 5, 6], [2.0**1023, 2.0**1022, 2.0**1023]),
     "tiny weights": Queries([3, 1, 2], [7, 5, 6], [2.0**-1060, 2.0**-1059, 2.0**-1060]),
 }
-ALL = {metric.name: metric for metric in rank_metrics(CUTOFFS)}
+OPTIONAL = [family.of_cutoff(cutoff) for family in OPTIONAL_FAMILIES for cutoff in CUTOFFS]
+ALL = {metric.name: metric for metric in [*rank_metrics(CUTOFFS), *OPTIONAL]}
 IMPROVABLE = sorted(name for name, metric in ALL.items() if metric.direction is not None)
 WITH_EXPECTATION = sorted(name for name, metric in ALL.items() if metric.has_expectation)
 # Sums are rounded once and products of few factors lose little; differences from the level by chance lose up to 1e3

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.metrics.names import UnknownMetricError
-from pbgeval.metrics.registry import FAMILIES, METRICS
+from pbgeval.metrics.names import WITHOUT_RANK_TYPE, UnknownMetricError
+from pbgeval.metrics.registry import FAMILIES, METRICS, OPTIONAL_FAMILIES
+from pbgeval.metrics.score_definitions import SCORE_METRICS
 from pbgeval.report.metric_list import metric_list, metric_table
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -23,7 +24,8 @@ def test_the_document_has_the_table_of_the_registry():
 def test_every_metric_is_listed_with_all_that_is_known_of_it():
     text = metric_list()
 
-    for metric in [*METRICS, *(family.of_cutoff(10) for family in FAMILIES)]:
+    families = (*FAMILIES, *OPTIONAL_FAMILIES)
+    for metric in [*METRICS, *(family.of_cutoff(10) for family in families), *SCORE_METRICS]:
         own = metric_list(metric.name)
         assert own in text
         for word in (metric.name, metric.formula, metric.range.text, metric.chance.text, metric.source):
@@ -32,7 +34,17 @@ def test_every_metric_is_listed_with_all_that_is_known_of_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("AMRI", "adjusted_mean_rank_index"), ("both.realistic.hits@3", "hits_at_3"), ("mr", "mean_rank")]
+    ("name", "key"),
+    [
+        ("AMRI", "adjusted_mean_rank_index"),
+        ("both.realistic.hits@3", "hits_at_3"),
+        ("mr", "mean_rank"),
+        ("ROC-AUC", "auc"),
+        ("mcc", "matthews_correlation_coefficient"),
+        ("pooled_hits@50", "pooled_hits_at_10"),
+        ("mrr@10", "mean_reciprocal_rank_at_10"),
+        ("ndcg", "ndcg"),
+    ],
 )
 def test_a_metric_is_found_by_any_of_its_names(name, key):
     assert metric_list(name).startswith(f"{key}\n")
@@ -43,3 +55,10 @@ def test_an_unknown_name_answers_with_the_nearest():
         metric_list("meanrank")
     with pytest.raises(UnknownMetricError, match=r"nearest: .*hits@1"):
         metric_list("hitz@10")
+
+
+def test_every_metric_without_a_rank_type_is_defined():
+    defined = [metric.name for metric in SCORE_METRICS]
+
+    assert len(defined) == len(set(defined))
+    assert set(WITHOUT_RANK_TYPE) <= set(defined)

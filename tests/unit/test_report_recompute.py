@@ -474,6 +474,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
         "headline": "optimistic",
         "hits_at": [2, 7],
         "breakdowns": [],
+        "metrics": ["auc", "rank"],
     } == provenance["recomputed"]
     its_digest = provenance.pop("digest")
     assert digest_of(provenance) == its_digest != digest

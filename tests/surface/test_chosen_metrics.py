@@ -1,0 +1,143 @@
+"""The keys `metrics` and `preset`: what a report then has, and that nothing else changes."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.metrics.names import CLASSIFICATION
+from pbgeval.report.report import Report
+from tests.tiny_checkpoint import TinyCase, metrics_of, run_command
+
+CANDIDATES = ["sampled", "partition", "all"]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> TinyCase:
+    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
+
+
+def evaluate(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
+    arguments = [argument for override in overrides for argument in ("-p", override)]
+    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *arguments)
+    assert (0, "") == (done.status, done.err)
+    return metrics_of(case.root / output)
+
+
+def header(path: Path) -> list[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return next(csv.reader(file))
+
+
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_single_metrics_are_those_of_the_whole_report(case: TinyCase, candidates: str) -> None:
+    whole = evaluate(case, f"candidates={candidates}", "save_ranks=True")
+    some = evaluate(case, f"candidates={candidates}", "metrics=mrr,head.worst.hits@3,query_auc", output="some")
+
+    keys = [f"{side}.{rank}.mean_reciprocal_rank" for side in ("head", "tail", "both") for rank in
+            ("optimistic", "realistic", "pessimistic", "expected")]  # fmt: skip
+    keys += ["head.pessimistic.hits_at_3", *(f"{side}.query_auc" for side in ("head", "tail", "both"))]
+    for part in ("metrics", "macro_metrics"):
+        assert {key: whole[part][key] for key in keys} == some[part]
+    assert {key: value for key, value in whole["relation_macro_metrics"].items() if key in keys} == some[
+        "relation_macro_metrics"
+    ]
+    assert some["edge_paths"][0]["metrics"] == some["metrics"]
+    assert [f"both.{rank}.mean_reciprocal_rank" for rank in ("optimistic", "realistic", "pessimistic")] + [
+        "both.query_auc"
+    ] == header(case.root / "some" / "buckets.csv")[4:]
+    columns = header(case.root / "some" / "relations.csv")
+    assert ["relation", "relation_id", "lhs_type", "rhs_type"] == columns[:4]
+    assert set(columns[4:]) <= set(keys)
+    assert some["diagnostics"] == whole["diagnostics"]
+
+
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_a_classifiers_metrics_are_added_and_change_nothing(case: TinyCase, candidates: str) -> None:
+    usual = evaluate(case, f"candidates={candidates}")
+    more = evaluate(case, f"candidates={candidates}", "metrics=rank,auc,classification", output="more")
+
+    added = {key: value for key, value in more["metrics"].items() if key not in usual["metrics"]}
+    assert {f"{side}.{name}" for side in ("head", "tail", "both") for name in CLASSIFICATION} == set(added)
+    assert usual["metrics"] == {key: more["metrics"][key] for key in usual["metrics"]}
+    for side in ("head", "tail", "both"):
+        competitors = round(
+            usual["diagnostics"][side]["num_queries"] * (usual["diagnostics"][side]["num_candidates"]["mean"] - 1)
+        )
+        assert added[f"{side}.num_scores"] == usual["diagnostics"][side]["num_queries"] + competitors
+        assert 0 < added[f"{side}.average_precision_score"] <= 1
+    assert {} == more["intervals"]
+
+
+def test_the_preset_of_ogb_has_its_figures_alone(case: TinyCase) -> None:
+    usual = evaluate(case, "candidates=all")["metrics"]
+    ogb = evaluate(case, "candidates=all", "preset=ogb", output="ogb")
+
+    assert {"both.realistic.hits_at_10", "both.realistic.mean_reciprocal_rank", "both.pooled_hits_at_50",
+            "tail.realistic.mean_reciprocal_rank_at_10"} <= set(ogb["metrics"])  # fmt: skip
+    assert not any(key.endswith(("mean_rank", "auc", "hits_at_5")) for key in ogb["metrics"])
+    for key, value in ogb["metrics"].items():
+        if key in usual:
+            assert usual[key] == value
+    listed = ogb["metrics"]["both.realistic.mean_reciprocal_rank_at_10"]
+    assert 0 < listed <= ogb["metrics"]["both.realistic.mean_reciprocal_rank"]
+    assert ogb["metrics"]["both.pooled_hits_at_10"] <= ogb["metrics"]["both.pooled_hits_at_100"]
+
+
+def test_a_digest_knows_what_was_chosen_but_not_how_it_was_written(case: TinyCase) -> None:
+    first = evaluate(case, "metrics=mrr,auc")
+    done = run_command(case, "--workers", "1", "--output", "output", "-p", "metrics=auc,mean_reciprocal_rank")
+    assert 0 == done.status
+    assert "finished before" in done.err
+    other = run_command(case, "--workers", "1", "--output", "output", "-p", "metrics=auc")
+    assert 1 == other.status
+    assert metrics_of(case.root / "output") == first
+
+
+def test_the_table_shows_what_there_is(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "-p", "metrics=tail.amri,mcc,mrr")
+
+    assert 0 == done.status
+    lines = [line for line in done.out.splitlines() if "adjusted mean rank index" in line or "matthews" in line]
+    assert 2 == len(lines)
+    assert "mean reciprocal rank" in done.out
+    assert "hits" not in done.out
+
+
+def test_what_was_chosen_is_what_a_recomputation_has(case: TinyCase) -> None:
+    document = evaluate(case, "metrics=mrr,auc", "save_ranks=True")
+    report = Report.read(case.root / "output")
+
+    again = report.recompute().document["metrics"]
+    assert set(document["metrics"]) == set(again)
+    assert {key: value for key, value in document["metrics"].items() if not key.endswith(".auc")} == {
+        key: value for key, value in again.items() if not key.endswith(".auc")
+    }
+    assert "both.realistic.hits_at_2" in report.recompute(hits_at=[2]).document["metrics"]
+    only = report.recompute(metrics=["mean_rank"]).document["metrics"]
+    assert {"mean_rank"} == {key.rpartition(".")[2] for key in only}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("metrics=mmr",), "expected 'rank' or 'auc' or 'average_precision' or 'classification' or the name of"),
+        (("metrics=rank,hits@2",), "metrics[1]: "),
+        (("metrics=ndcg",), "metrics[0]: "),
+        (("preset=obg",), "preset=obg: expected one of ogb, got 'obg'"),
+        (("preset=ogb", "metrics=mrr"), "preset: chooses the metrics itself"),
+        (("preset=ogb", "rank_type=worst"), "preset: has realistic ranks"),
+        (("preset=ogb", "hits_at=5"), "preset: reports hits at 1, 3 and 10"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_reported_is_refused_in_a_line(case: TinyCase, overrides: tuple[str, ...], message: str) -> None:
+    arguments = [argument for override in overrides for argument in ("-p", override)]
+    done = run_command(case, "--workers", "1", "--output", "output", *arguments)
+
+    assert 1 == done.status
+    (line,) = done.err.splitlines()
+    assert message in line
+    assert not (case.root / "output").exists()

@@ -1,0 +1,88 @@
+"""A classifier's metrics of pools: exact ones against those of arrays, estimates against the population."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.metrics.classification import ROC_AUC, classification_metrics
+from pbgeval.metrics.ogb import hits_against_pool
+from pbgeval.metrics.pooled import PoolSample, pooled_classification, pooled_hits
+from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+
+SCORES = st.lists(st.sampled_from([-np.inf, -2.5, -0.0, 0.0, 1.0, 1.5, np.inf]), max_size=30)
+
+
+def pool_of(true, competing) -> SortedPool:
+    images = (order_image(torch.tensor(scores, dtype=torch.float32)) for scores in (true, competing))
+    return ScorePool(*([image] for image in images)).sort()
+
+
+def whole(true, competing) -> PoolSample:
+    return PoolSample(pool_of(true, competing), len(true), len(competing), all_true=True, all_competing=True)
+
+
+@given(SCORES, SCORES)
+def test_of_whole_pools_they_are_those_of_the_scores(true, competing):
+    found, intervals = pooled_classification(whole(true, competing))
+
+    expected = classification_metrics([1] * len(true) + [0] * len(competing), np.array(true + competing, np.float32))
+    del expected[ROC_AUC]
+    if not true or not competing:
+        expected = {**dict.fromkeys(expected), "num_scores": len(true) + len(competing)}
+    assert expected == found
+    assert {} == intervals
+
+
+@given(SCORES, SCORES, st.integers(1, 40))
+def test_pooled_hits_are_those_of_ogb(true, competing, cutoff):
+    found = pooled_hits(pool_of(true, competing), [cutoff], all_true=True, all_competing=True)
+
+    expected = hits_against_pool(np.array(true, np.float32), np.array(competing, np.float32), cutoff)
+    assert {f"pooled_hits_at_{cutoff}": expected} == found
+
+
+def test_pooled_hits_of_a_sample_are_not_known():
+    assert {"pooled_hits_at_1": None} == pooled_hits(pool_of([1.0], [0.0]), [1], all_true=True, all_competing=False)
+
+
+@pytest.mark.parametrize("sampled", ["competing", "both"])
+def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sampled):
+    generator = np.random.default_rng(5)
+    true, competing = generator.normal(1.5, 1, 3000), generator.normal(0, 1, 60_000)
+    expected, _ = pooled_classification(whole(true, competing))
+    values, errors, covered = [], [], []
+    for _ in range(60):
+        kept_true = generator.choice(true, 1500) if sampled == "both" else true
+        pool = pool_of(kept_true, generator.choice(competing, 6000))
+        found, intervals = pooled_classification(PoolSample(pool, 3000, 60_000, sampled == "competing", False))
+        values.append([found[name] for name in intervals])
+        errors.append([intervals[name]["standard_error"] for name in intervals])
+        covered.append([intervals[name]["low"] <= expected[name] <= intervals[name]["high"] for name in intervals])
+
+    names = list(intervals)
+    assert {"average_precision_score", "f1_score", "matthews_correlation_coefficient"} <= set(names)
+    spread = np.std(values, axis=0, ddof=1)
+    truth = np.array([expected[name] for name in names])
+    varying = spread > 1e-12
+    assert np.all(np.abs(np.mean(values, axis=0) - truth)[varying] < spread[varying])  # bias is below the error
+    ratio = np.mean(errors, axis=0)[varying] / spread[varying]
+    assert np.all((ratio > 0.7) & (ratio < 1.5)), dict(zip(np.array(names)[varying], ratio, strict=True))
+    assert np.mean(covered) > 0.85
+
+
+def test_equal_pools_have_equal_estimates():
+    sample = PoolSample(pool_of(np.arange(50.0), np.arange(40.0)), 100, 4000, all_true=False, all_competing=False)
+
+    assert pooled_classification(sample) == pooled_classification(sample)
+
+
+def test_few_draws_have_no_error():
+    sample = PoolSample(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, all_true=False, all_competing=False)
+
+    found, intervals = pooled_classification(sample)
+    assert {} == intervals
+    assert found["average_precision_score"] is not None
