@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.group import run_group
 from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command
 
 SETTINGS = {
@@ -24,12 +25,8 @@ def flags(overrides: list[str]) -> list[str]:
     return [argument for override in overrides for argument in ("-p", override)]
 
 
-def evaluate(
-    case: TinyCase, overrides: list[str], output: Path, *, workers: int, threads: int, cwd: Path | None = None
-) -> dict[str, str]:
-    arguments = [*flags(overrides), "--workers", str(workers), "--quiet", "--output", str(output)]
-    done = start_command(case, *arguments, environment={"OMP_NUM_THREADS": str(threads)})
-    assert (0, "", "") == (done.status, done.out, done.err)
+def evaluate(case: TinyCase, overrides: list[str], output: Path, *, workers: int, threads: int) -> dict[str, str]:
+    run_group(case, overrides, output, workers=workers, threads=threads)
     run = metrics_of(output)["run"]
     assert (workers, True) == (run["num_workers"], run["reproducible"])
     assert {threads} == {facts["threads"] for facts in run["workers"]}
@@ -54,8 +51,11 @@ def test_two_workers_of_two_threads_give_the_numbers_of_one(tmp_path: Path) -> N
     overrides = ["compute_loss=True"]
 
     alone = evaluate(case, overrides, tmp_path / "alone", workers=1, threads=1)
-    together = evaluate(case, overrides, tmp_path / "together", workers=2, threads=2)
+    arguments = [*flags(overrides), "--workers", "2", "--quiet", "--output", str(tmp_path / "together")]
+    done = start_command(case, *arguments, environment={"OMP_NUM_THREADS": "2"})
+    together = numbers_of(tmp_path / "together")
 
+    assert (0, "", "") == (done.status, done.out, done.err)
     assert {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"} == set(alone)
     assert alone == together
 
