@@ -1,6 +1,7 @@
 """Flags -> config -> driver -> exit status. Nothing else in the package prints.
 
-Exit status: 0 complete; 1 the user's fault, a line each on stderr; a traceback only for a bug of ours.
+Exit status: 0 complete; 1 the user's fault, a line each on stderr; 75 incomplete, run again to go on; a traceback only
+for a bug of ours.
 Heavy imports happen inside commands, so that `--help` answers at once.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbgeval.errors import EvalError, OutputError
+from pbgeval.errors import EvalError, IncompleteError, OutputError
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_FAULTS = 20  # lines on stderr
 FAULT_STATUS = 1
+INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -126,18 +128,22 @@ def main() -> None:
         status = app(standalone_mode=False)
         if status == INTERRUPTED_STATUS:
             raise KeyboardInterrupt
+    except IncompleteError as error:
+        status = _fail(list(error.faults), INCOMPLETE_STATUS)
     except EvalError as error:
         status = _fail(list(error.faults))
     except typer.TyperException as error:
         status = _fail([f"{error.format_message().rstrip('.')}; see kgeval-dist --help"])
     except (KeyboardInterrupt, typer.Abort):
-        status = _fail(["interrupted: nothing was written as a result"])
+        status = _fail(
+            ["interrupted: expected a complete run; the same command goes on from what is done"], INCOMPLETE_STATUS
+        )
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(faults: list[str]) -> int:
+def _fail(faults: list[str], status: int = FAULT_STATUS) -> int:
     for fault in faults[:MOST_FAULTS]:
         print(fault, file=sys.stderr)
     if len(faults) > MOST_FAULTS:
         print(f"... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
-    return FAULT_STATUS
+    return status

@@ -9,6 +9,7 @@ write            the report, once
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -16,17 +17,18 @@ from attrs import evolve, field, frozen
 from attrs.converters import optional
 
 from pbgeval.config import EvalConfig, check_config
-from pbgeval.distributed.launch import is_worker_of_a_group, start_local_workers
-from pbgeval.distributed.resources import num_cores
+from pbgeval.distributed.launch import is_lost_connection, is_worker_of_a_group, start_local_workers
+from pbgeval.distributed.ownership import Ownership, describe_process
+from pbgeval.distributed.resources import host_name, num_cores
 from pbgeval.distributed.team import Team
-from pbgeval.errors import EvalError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, things_to_know
 from pbgeval.progress import Observer, Silence
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
-from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
+from pbgeval.worker import Outcome, Work, do_work, what_is_left, work_as_local_worker
 
 
 @frozen
@@ -56,7 +58,8 @@ def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Ob
     inputs = open_inputs(config)
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
-    output = OutputDirectory(options.output or Path("results") / f"{config.name}-{digest_of(provenance)[:8]}")
+    path = options.output or Path("results") / f"{config.name}-{digest_of(provenance)[:8]}"
+    output = OutputDirectory(path, Ownership(path, describe_process(host_name(), os.environ), observer.warn))
     work = Work(inputs, protocol, provenance, options.device, observer, started, output.path)
     if is_worker_of_a_group():
         return _evaluate_in_group(work, options, output)
@@ -78,9 +81,29 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
         else:
             outcome = start_local_workers(work_as_local_worker, (work,), num_workers)[0]
         return _conclude(outcome, output)
-    except BaseException:  # a bug of ours included: what cannot be resumed must not stand in the way
-        output.release()
+    except EvalError as error:
+        raise _end_of(error, output, work) from None
+    except BaseException:  # a bug of ours, an interruption: what is done must not be lost
+        _keep_or_release(output)
         raise
+
+
+def _keep_or_release(output: OutputDirectory) -> None:
+    """Leave the directory to a run that goes on from what is done, or as it was if nothing is."""
+    if output.can_go_on:
+        output.suspend()
+    else:
+        output.release()
+
+
+def _end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
+    """Leave the directory after a fault, and say what is left to do if the run can go on."""
+    if not isinstance(error, IncompleteError):
+        output.release()
+        return error
+    left = what_is_left(work)
+    _keep_or_release(output)
+    return IncompleteError(*error.faults, left)
 
 
 def _default_workers(work: Work) -> int:
@@ -100,12 +123,23 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     if claimed.faults or claimed.report is not None:
         team.leave()
         return _report_for(team, claimed)
-    outcome = do_work(work, team)
+    outcome = _work_in_group(work, team)
     if team.rank_in_team == 0:
-        outcome = _try_to_conclude(outcome, output)
+        outcome = _try_to_conclude(outcome, output, work)
     outcome = team.broadcast_object(outcome)
     team.leave()
     return _report_for(team, outcome)
+
+
+def _work_in_group(work: Work, team: Team) -> Outcome:
+    try:
+        return do_work(work, team)
+    except Exception as error:
+        if not is_lost_connection(error):
+            raise
+        raise IncompleteError(
+            f"worker {team.rank_in_team}: expected the others to go on, but lost the connection to one of them"
+        ) from error
 
 
 def _report_for(team: Team, outcome: Outcome) -> Report:
@@ -123,12 +157,12 @@ def _try_to_claim(work: Work, options: RunOptions, output: OutputDirectory, team
         return Outcome(error.faults)
 
 
-def _try_to_conclude(outcome: Outcome, output: OutputDirectory) -> Outcome:
+def _try_to_conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Outcome:
     try:
         return Outcome(report=_conclude(outcome, output))
     except EvalError as error:
-        output.release()
-        return Outcome(error.faults)
+        error = _end_of(error, output, work)
+        return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
 
 
 def _conclude(outcome: Outcome, output: OutputDirectory) -> Report:
@@ -140,7 +174,7 @@ def _conclude(outcome: Outcome, output: OutputDirectory) -> Report:
 
 def _report_of(outcome: Outcome) -> Report:
     if outcome.faults:
-        raise EvalError(*outcome.faults)
+        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
     if outcome.report is None:
         raise RuntimeError("the evaluation ended without a report")
     return outcome.report

@@ -1,6 +1,6 @@
 """Every exception that pbgeval raises on purpose.
 
-An `EvalError` is the user's fault: it becomes one line per fault on stderr and exit status 1.
+An `EvalError` is the user's fault: it becomes one line per fault on stderr and exit status 1 (75: incomplete).
 Anything else that escapes is a bug of ours and keeps its traceback.
 """
 
@@ -34,5 +34,13 @@ class OutputError(EvalError):
     """The output directory belongs to another run, is unfinished, or cannot be written."""
 
 
+class JournalError(EvalError):
+    """The journal of an unfinished run is not one that this program can go on from."""
+
+
 class LaunchError(EvalError):
-    """Workers could not be started, or one of them died."""
+    """Workers could not be started, or do not fit together."""
+
+
+class IncompleteError(EvalError):
+    """The run has ended before its end, and the same command goes on from there: exit status 75."""

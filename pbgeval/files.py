@@ -1,6 +1,7 @@
 """The one module that writes files: a temporary name, fsync, rename; and a run's scratch arrays.
 
 A reader sees the old file or the new one, never half of one; a run that is killed leaves at most a temporary file.
+Every open, write, fsync and rename goes through `system`, which tests replace by one that fails.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import tempfile
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +19,118 @@ from attrs import frozen
 from pbgeval.errors import OutputError
 
 
-def write_atomically(path: Path, content: str) -> None:
-    """Write a text file (UTF-8), replacing what was there.
+class System:
+    """The calls of the operating system by which files are written."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file; a new one has the permissions that the umask leaves."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o666)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write where the file stands; return how many bytes."""
+        return os.write(descriptor, data)
+
+    def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
+        """Write at a place of the file; return how many bytes."""
+        return os.pwrite(descriptor, data, offset)
+
+    def sync(self, descriptor: int) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, replacing what had it."""
+        os.replace(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which must be free: atomic on network file systems too."""
+        os.link(source, target)
+
+
+system = System()
+
+
+def write_atomically(path: Path, *parts: str | bytes | memoryview) -> None:
+    """Write a file of some parts (text as UTF-8), replacing what was there.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = _write_temporary(path, parts)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+            system.rename(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
         _sync_folder(path.parent)
     except OSError as error:
         raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+
+
+def create_exclusively(path: Path, content: str) -> bool:
+    """Write a text file if there is none of its name; tell whether it was us, of all that try at the same time.
+
+    Raises:
+        OutputError: the folder cannot be made or the file not written (permissions, a full disk).
+    """
+    try:
+        temporary = _write_temporary(path, [content])
+        try:
+            system.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+    return True
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line at the end of a text file of this process alone, in one piece.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            write_all(descriptor, f"{line}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+
+
+def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = None) -> None:
+    """Write all of some bytes, at a place of the file or where it stands."""
+    rest = memoryview(data).cast("B")
+    while rest:
+        if offset is None:
+            num_written = system.write(descriptor, rest)
+        else:
+            num_written = system.write_at(descriptor, rest, offset)
+            offset += num_written
+        rest = rest[num_written:]
+
+
+def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> Path:
+    """Write a file of another name beside `path`, durably; what fails leaves no file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    descriptor = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        try:
+            for part in parts:
+                write_all(descriptor, part.encode() if isinstance(part, str) else part)
+            system.sync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
 
 
 def move_files(source: Path, target: Path, names: list[str]) -> None:
@@ -95,8 +187,11 @@ class ScratchFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if values.size:
-                with path.open("ab") as file:
-                    file.write(np.ascontiguousarray(values).data.cast("B"))
+                descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                try:
+                    write_all(descriptor, np.ascontiguousarray(values).data.cast("B"))
+                finally:
+                    os.close(descriptor)
         except OSError as error:
             raise OutputError(f"{path}: expected to write this scratch file, got: {error.strerror or error}") from error
 
@@ -114,8 +209,11 @@ class ScratchFolder:
         path = self.path / name
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.truncate(math.prod(shape) * np.dtype(dtype).itemsize)
+            descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                os.truncate(descriptor, math.prod(shape) * np.dtype(dtype).itemsize)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise OutputError(f"{path}: expected to write this scratch file, got: {error.strerror or error}") from error
 
@@ -126,9 +224,11 @@ class ScratchFolder:
             return
         rows = np.ascontiguousarray(rows)
         try:
-            with path.open("r+b") as file:  # not through a map: a full disk must be an error, not a signal
-                file.seek(start * (rows.nbytes // rows.shape[0]))
-                file.write(rows.data.cast("B"))
+            descriptor = system.open(path, os.O_WRONLY)  # not through a map: a full disk must be an error, no signal
+            try:
+                write_all(descriptor, rows.data.cast("B"), start * (rows.nbytes // rows.shape[0]))
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise OutputError(f"{path}: expected to write this scratch file, got: {error.strerror or error}") from error
 
@@ -140,16 +240,10 @@ class ScratchFolder:
         return np.fromfile(self.path / name, dtype, count, offset=offset).reshape(stop - start, *row_shape)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        system.sync(handle)
     finally:
         os.close(handle)

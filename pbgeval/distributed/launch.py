@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pbgeval.errors import LaunchError
+from pbgeval.errors import IncompleteError, LaunchError
 
 FAULTS_FILE_PREFIX = "pbgeval-workers-"
+LOST = "lost-connection"  # a file that says that a worker lost its peers
 
 # What they say about workers that ended, we say in one line.
 _LOGGERS_OF_ELASTIC = (
@@ -30,7 +31,17 @@ _LOGGERS_OF_ELASTIC = (
 )
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_BE_ENDED = 60.0  # for a worker that lost its peer: the launcher, however busy, ends it long before
-_SIGNALS_OF_ELASTIC = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# What elastic hands on to workers: its own, and those by which schedulers warn.
+_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+MOST_RESTARTS = 3
 
 
 def is_worker_of_a_group() -> bool:
@@ -41,11 +52,15 @@ def is_worker_of_a_group() -> bool:
 def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
     """Run `function(*arguments)` in `num_workers` new processes on this host that form a group.
 
+    Where one is killed, all start again, a few times: the function goes on from what the disk holds.
+
     Returns:
         What each worker returned, by its rank.
 
     Raises:
-        LaunchError: a worker or this process was ended by a signal (memory, the operator, the scheduler).
+        IncompleteError: this process was ended by a signal (the operator, the scheduler), or workers were, again and
+            again (memory).
+        LaunchError: workers did not start.
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
@@ -65,7 +80,7 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0",
             local_addr="127.0.0.1",
-            max_restarts=0,
+            max_restarts=MOST_RESTARTS,
             monitor_interval=_SECONDS_BETWEEN_LOOKS,
             start_method="spawn",
             logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
@@ -78,10 +93,10 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
         except SignalException as error:
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
-            raise LaunchError(
-                f"the launcher: expected to finish, but was ended by {error.sigval.name}; "
-                "nothing was written as a result"
-            ) from None
+            raise IncompleteError(f"the launcher: expected to finish, but was ended by {error.sigval.name}") from None
+        tracebacks = _tracebacks(Path(folder))
+        if tracebacks:
+            raise RuntimeError(tracebacks[0])
     return results
 
 
@@ -89,7 +104,8 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
 def _elastic_contained() -> Iterator[None]:
     """Silence elastic's log, and put back the signal handlers that it leaves behind."""
     levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS_OF_ELASTIC)}
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS_OF_ELASTIC}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(number.name for number in _SIGNALS)
     for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
@@ -114,20 +130,30 @@ class _Traced:
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
         # What Ctrl-C sends to all, and the system to us when the launcher dies: end at once, without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if _tracebacks(Path(self._folder)):
+            return None  # a worker raised, for which all were started again: once more would not help
         try:
             return self._function(*arguments)
         except Exception as error:
             import traceback
 
-            path = Path(self._folder) / f"worker-{os.environ.get('RANK', '0')}.txt"
-            path.write_text(traceback.format_exc(), encoding="utf-8")
-            if _is_lost_connection(error):
+            if is_lost_connection(error):
                 # Another worker has ended. The launcher must see that one first: it explains the end of both.
+                (Path(self._folder) / LOST).touch()
                 time.sleep(_SECONDS_TO_BE_ENDED)
+            else:
+                worker = f"worker-{os.environ.get('RANK', '0')}"
+                path = Path(self._folder) / f"{worker}.txt"
+                path.write_text(f"{worker} failed:\n{traceback.format_exc()}", encoding="utf-8")
             sys.exit(1)
 
 
-def _is_lost_connection(error: Exception) -> bool:
+def _tracebacks(folder: Path) -> list[str]:
+    """Return what workers of any group have left."""
+    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("worker-*.txt"))]
+
+
+def is_lost_connection(error: Exception) -> bool:
     """Whether a collective (gloo raises plain RuntimeErrors) or the store failed because a peer has gone."""
     from torch.distributed import DistError
 
@@ -140,13 +166,15 @@ def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - ela
         return KeyboardInterrupt()
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        return LaunchError(
-            f"worker {rank}: expected to finish, but was ended by {name}; nothing was written as a result "
+        return IncompleteError(
+            f"worker {rank}: expected to finish, but was ended by {name}, after {MOST_RESTARTS} restarts "
             "(SIGKILL usually means too little memory: try fewer --workers)"
         )
-    path = folder / f"worker-{rank}.txt"
-    if path.exists():
-        return RuntimeError(f"{path.stem} failed:\n{path.read_text(encoding='utf-8')}")
+    tracebacks = _tracebacks(folder)
+    if tracebacks:
+        return RuntimeError(tracebacks[0])
+    if (folder / LOST).exists():
+        return IncompleteError(f"worker {rank}: expected the others to go on, but lost the connection to one of them")
     return LaunchError(
         f"worker {rank}: expected to start, but ended with status {failure.exitcode} before its work began; a script "
         'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'

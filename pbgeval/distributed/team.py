@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import uuid
 from typing import Any, TypeVar
 
 import torch
@@ -39,12 +40,15 @@ class Team:
         """Join the group that the environment describes (torchrun and torch elastic set it)."""
         rank_in_team, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
+        # A store may outlive a group that is started anew, so each has a part of its own.
+        nonce = [uuid.uuid4().hex]
+        dist.broadcast_object_list(nonce, src=0)
         return cls(
             rank_in_team=rank_in_team,
             size=size,
             local_rank=int(os.environ.get("LOCAL_RANK", rank_in_team)),
             local_size=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
-            store=dist.distributed_c10d.PrefixStore("pbgeval", dist.distributed_c10d._get_default_store()),
+            store=dist.distributed_c10d.PrefixStore(f"pbgeval/{nonce[0]}", dist.distributed_c10d._get_default_store()),
         )
 
     def leave(self) -> None:

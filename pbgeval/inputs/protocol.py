@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from attrs import frozen
@@ -111,20 +113,49 @@ def counts_keys(inputs: Inputs) -> bool:
 
 
 def candidate_ranges(
-    numbering: EntityNumbering, rank_in_team: int, team_size: int, rows_per_range: int
+    numbering: EntityNumbering,
+    rank_in_team: int,
+    team_size: int,
+    rows_per_range: int,
+    done: Iterable[CandidateRange] = (),
 ) -> list[CandidateRange]:
     """Return one worker's part of all rows of all partitions, cut in ranges; every row is in one worker's part.
 
     Rows are shared, not partitions: workers have equal parts of however few partitions there are.
+
+    Args:
+        numbering: of the entities.
+        rank_in_team: of the worker.
+        team_size: workers.
+        rows_per_range: at most.
+        done: rows that are left out.
     """
-    total = numbering.num_entities
+    left = _without(numbering, done)
+    total = sum(part.num_rows for part in left)
     first, stop = total * rank_in_team // team_size, total * (rank_in_team + 1) // team_size
-    ranges = []
+    ranges, before = [], 0
+    for part in left:
+        low, high = max(first - before, 0), min(stop - before, part.num_rows)
+        before += part.num_rows
+        for at in range(low, high, rows_per_range):
+            ranges.append(CandidateRange(part.slot, part.start + at, part.start + min(at + rows_per_range, high)))
+    return ranges
+
+
+def _without(numbering: EntityNumbering, done: Iterable[CandidateRange]) -> list[CandidateRange]:
+    """Return the rows of each slot between those that are done."""
+    done_of: dict[int, list[CandidateRange]] = defaultdict(list)
+    for part in sorted(done):
+        done_of[part.slot].append(part)
+    left = []
     for slot in range(len(numbering.slots)):
         low, high = numbering.range_of_slot(slot)
-        for at in range(max(low, first), min(high, stop), rows_per_range):
-            ranges.append(CandidateRange(slot, at - low, min(at + rows_per_range, high, stop) - low))
-    return ranges
+        at = 0
+        for part in [*done_of[slot], CandidateRange(slot, high - low, high - low)]:
+            if at < part.start:
+                left.append(CandidateRange(slot, at, part.start))
+            at = max(at, part.stop)
+    return left
 
 
 def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:

@@ -83,6 +83,18 @@ class ScoreCollector:
             known_QC[competes_QC].numpy(),
         )
 
+    def pack(self) -> list[np.ndarray]:
+        """Return (query, bits of the score, known) of all scores added, for `add_packed`."""
+        bits = [score.view(np.int32) for score in self._score]
+        parts = ((self._query, np.int64), (bits, np.int32), (self._known, bool))
+        return [np.concatenate([np.empty(0, dtype), *of_part]) for of_part, dtype in parts]
+
+    def add_packed(self, query: np.ndarray, bits: np.ndarray, known: np.ndarray) -> None:
+        """Add what another one packed, as integers of any type."""
+        self._query.append(query.astype(np.int64))
+        self._score.append(bits.astype(np.int32).view(np.float32))
+        self._known.append(known.astype(bool))
+
     def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (query, order image, known) of all scores added, int64, int32 and bool."""
         query = np.concatenate([np.empty(0, np.int64), *self._query])

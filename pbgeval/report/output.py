@@ -1,8 +1,9 @@
 """The output directory: who may write it, and what is in it.
 
 metrics.json is written at the start with `complete: false` and replaced at the end, so an interrupted run is seen
-as such. With --overwrite an earlier result is put back if the new run fails by the user's fault: nothing is lost.
-Only files that we name are ever replaced or removed, and only folders that we made.
+as such, and goes on from its journal. One run at a time works here: it owns the directory. With --overwrite an earlier
+result is put back if the new run fails by the user's fault: nothing is lost. Only files that we name are ever replaced
+or removed, and only folders that we made.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field
 
@@ -23,8 +24,10 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.report.report import SCHEMA_VERSION, Report
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
-OUR_FILES = [METRICS, BUCKETS, HISTOGRAM, *BREAKDOWN_FILES.values()]
+UNIT_LOG = "units.jsonl"  # who computed which unit, and when
+OUR_FILES = [METRICS, BUCKETS, HISTOGRAM, UNIT_LOG, *BREAKDOWN_FILES.values()]
 PER_EDGE = ["ranks", "topk"]  # folders of files per edge
+JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
 EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
 
@@ -43,18 +46,28 @@ def files_of(report: Report) -> list[str]:
     return [name for name in wanted if (report.path / name).exists()]
 
 
+class Owner(Protocol):
+    """A claim to the directory, against all other processes."""
+
+    def acquire(self) -> None: ...
+    def release(self) -> None: ...
+
+
 @define
 class OutputDirectory:
     """Where one run's files go."""
 
     path: Path
+    owner: Owner = field(factory=lambda: _Nobody())
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
 
     def claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         """Make the directory ours, or return the finished result of the same run that it holds.
 
+        Of an unfinished run that is the same the journal stays, unless it is to be overwritten.
+
         Raises:
-            OutputError: it holds another run, an unfinished one, or files that are not ours; or cannot be written.
+            OutputError: it holds another run, one that is alive, or files that are not ours; or cannot be written.
         """
         try:
             return self._claim(provenance, overwrite=overwrite)
@@ -70,29 +83,57 @@ class OutputDirectory:
             raise OutputError(
                 f"{self.path}: expected a directory for the output, found a file; choose another --output"
             )
-        if (self.path / METRICS).exists():
-            found = self._found(overwrite)
-            if not overwrite and found is not None:
-                self._refuse_unless_same(found, digest)
-                return found
-            if found is not None and found.document.get("complete"):
-                move_files(self.path, self._earlier, OUR_FILES)
-                move_folders(self.path, self._earlier, PER_EDGE)
-        elif self.path.is_dir() and any(self.path.iterdir()) and not overwrite:
-            raise OutputError(
-                f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
-                "choose another --output, or --overwrite to put the result beside them"
-            )
-        marker = {"schema_version": SCHEMA_VERSION, "complete": False, "provenance": {**provenance, "digest": digest}}
+        finished = self._look(digest, overwrite=overwrite)
+        if finished is not None:
+            return finished
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        remove_files(self.path, OUR_FILES)
-        remove_folders(self.path, [SCRATCH, *PER_EDGE])
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.owner.acquire()
         try:
-            write_atomically(self.path / METRICS, json.dumps(marker, sort_keys=True, indent=2) + "\n")
+            finished = self._look(digest, overwrite=overwrite)  # another run may have come to its end meanwhile
+            if finished is not None:
+                self.owner.release()
+                return finished
+            self._prepare(provenance, overwrite=overwrite)
         except OutputError as error:
             self.release()
             raise OutputError(f"{error}; choose another --output") from error
         return None
+
+    def _look(self, digest: str, *, overwrite: bool) -> Report | None:
+        """Return the finished result of the same run; refuse what must not be touched."""
+        if (self.path / METRICS).exists():
+            found = self._found(overwrite)
+            if not overwrite and found is not None:
+                self._refuse_unless_same(found, digest)
+                return found if found.document.get("complete") else None
+        elif self.path.is_dir() and not overwrite and not self._holds_nothing_else():
+            raise OutputError(
+                f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
+                "choose another --output, or --overwrite to put the result beside them"
+            )
+        return None
+
+    def _holds_nothing_else(self) -> bool:
+        """Whether all that is here is of a run that has just begun."""
+        return all(path.name.lstrip(".").startswith(("owner.", METRICS)) for path in self.path.iterdir())
+
+    def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
+        """Put earlier results aside, and say that a run is not complete."""
+        found = self._found(overwrite=True) if (self.path / METRICS).exists() else None
+        if found is not None and found.document.get("complete"):
+            move_files(self.path, self._earlier, OUR_FILES)
+            move_folders(self.path, self._earlier, PER_EDGE)
+        is_resumed = found is not None and not overwrite
+        remove_files(self.path, [name for name in OUR_FILES if not (is_resumed and name == METRICS)])
+        remove_folders(self.path, [SCRATCH] if is_resumed else [SCRATCH, JOURNAL, *PER_EDGE])
+        if not is_resumed:
+            provenance = {**provenance, "digest": digest_of(provenance)}
+            self.write_incomplete({"schema_version": SCHEMA_VERSION, "complete": False, "provenance": provenance})
+
+    def write_incomplete(self, document: Mapping[str, Any]) -> None:
+        """Write metrics.json of a run that is not complete."""
+        write_atomically(self.path / METRICS, json.dumps(document, sort_keys=True, indent=2) + "\n")
 
     def _found(self, overwrite: bool) -> Report | None:
         try:
@@ -110,16 +151,22 @@ class OutputDirectory:
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
                 f"(digest {its_digest[:8]}); choose another --output, or --overwrite to replace it"
             )
-        if not found.document.get("complete"):
-            raise OutputError(
-                f"{self.path}: expected a finished run, found an unfinished one, which cannot be resumed yet; "
-                "--overwrite starts it anew"
-            )
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether results of units are kept, from which the run can go on."""
+        return any((self.path / JOURNAL).glob("*.unit"))
+
+    def suspend(self) -> None:
+        """Leave a run that can go on to whoever starts it again."""
+        remove_folders(self.path, [SCRATCH])
+        self.owner.release()
 
     def release(self) -> None:
         """Leave nothing of a run that could not be carried out, and put back the result that it was to replace."""
         remove_files(self.path, OUR_FILES)
-        remove_folders(self.path, [SCRATCH, *PER_EDGE])
+        remove_folders(self.path, [SCRATCH, JOURNAL, *PER_EDGE])
+        self.owner.release()
         move_folders(self._earlier, self.path, PER_EDGE)
         move_files(self._earlier, self.path, OUR_FILES)
         for folder in self._made:
@@ -137,13 +184,29 @@ class OutputDirectory:
         write_atomically(self.path / HISTOGRAM, _table(report.histogram_rows))
         for name, rows in report.tables.items():
             write_atomically(self.path / name, _table(rows))
-        remove_folders(self.path, [SCRATCH])
+        self._write_unit_log()
         write_atomically(self.path / METRICS, report.to_json())
+        remove_folders(self.path, [SCRATCH, JOURNAL])
         if self._earlier.is_dir():
             remove_files(self._earlier, OUR_FILES)
             remove_folders(self._earlier, PER_EDGE)
             if not any(self._earlier.iterdir()):
                 self._earlier.rmdir()
+        self.owner.release()
+
+    def _write_unit_log(self) -> None:
+        """Join the logs of all writers, in the order of time."""
+        lines = [line for path in (self.path / JOURNAL).glob("log-*.jsonl") for line in path.read_bytes().splitlines()]
+        whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
+        whole.sort(key=lambda line: json.loads(line)["time"])
+        write_atomically(self.path / UNIT_LOG, *(line + b"\n" for line in whole))
+
+
+class _Nobody:
+    """The owner of a directory for which nobody competes."""
+
+    def acquire(self) -> None: ...
+    def release(self) -> None: ...
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

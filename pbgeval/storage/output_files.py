@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pbgeval import files
 from pbgeval.errors import OutputError
 from pbgeval.storage.text_files import one_line
 
@@ -35,10 +36,10 @@ def put_in_place(temporary: Path, path: Path) -> None:
     """Give a written file its name, durably, replacing what was there."""
     descriptor = os.open(temporary, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        files.system.sync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(temporary, path)
+    files.system.rename(temporary, path)
 
 
 def write_lines(path: Path, pieces: Iterable[str]) -> None:
@@ -53,13 +54,13 @@ def write_lines(path: Path, pieces: Iterable[str]) -> None:
     try:
         with output_faults(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = temporary.open("wb")
-        with file:
+            descriptor = files.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
             for piece in pieces:
                 with output_faults(path):
-                    file.write(piece.encode("utf-8", "backslashreplace"))  # lone surrogates are no UTF-8
-            with output_faults(path):
-                file.flush()
+                    files.write_all(descriptor, piece.encode("utf-8", "backslashreplace"))  # lone surrogates: no UTF-8
+        finally:
+            os.close(descriptor)
         with output_faults(path):
             put_in_place(temporary, path)
     finally:

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from attrs import frozen
 
+from pbgeval import files
 from pbgeval.errors import StorageError
 from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5, require_dataset
 from pbgeval.storage.output_files import output_faults, put_in_place, temporary_path
@@ -78,14 +79,14 @@ class RowFile:
         """
         runs = self._runs(rows, columns)
         with output_faults(self.path):
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            descriptor = files.system.open(self.path, os.O_WRONLY)
             try:
                 for name, values in columns.items():
                     place = self._places[name]
                     data = np.ascontiguousarray(values, place.dtype).reshape(-1).view(np.uint8).data
                     for first, position, length in runs:
                         start, stop = position * place.row_size, (position + length) * place.row_size
-                        _write_at(descriptor, data[start:stop], place.offset + first * place.row_size)
+                        files.write_all(descriptor, data[start:stop], place.offset + first * place.row_size)
             finally:
                 os.close(descriptor)
 
@@ -96,9 +97,9 @@ class RowFile:
             OutputError: it cannot be written.
         """
         with output_faults(self.path):
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            descriptor = files.system.open(self.path, os.O_WRONLY)
             try:
-                os.fsync(descriptor)
+                files.system.sync(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -142,12 +143,6 @@ def _runs_of_rows(rows: np.ndarray, length: int) -> list[tuple[int, int, int]]:
     starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1).tolist()
     stops = [*starts[1:], length]
     return [(int(rows[start]), start, stop - start) for start, stop in zip(starts, stops, strict=False)]
-
-
-def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    while data:
-        num_written = os.pwrite(descriptor, data, offset)
-        data, offset = data[num_written:], offset + num_written
 
 
 def create_row_file(

@@ -12,7 +12,8 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.storage.topk import TopK
 from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.per_edge import PerEdgeFiles
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 
 def merge_best(bench: Bench, contestants: list[Contestants]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import define, frozen
 
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.inputs.partitions import PartitionHolder
@@ -45,21 +45,51 @@ class BucketTools:
     by_chunk: bool  # the units of a sample are chunks
 
 
-def do_units(bench: Bench, record: Record, tools: BucketTools) -> int:
+def do_units(bench: Bench, record: Record, tools: BucketTools, done: Collection[str]) -> int:
     """Evaluate this worker's share of the units; return how many partitions it loaded."""
     team, work = bench.team, bench.work
     partitions = PartitionHolder(bench.inputs, bench.global_embeddings, bench.device)
-    units = share_of_worker(work.protocol.units, team.rank_in_team, team.size)
+    left = [unit for unit in work.protocol.units if unit_name(unit) not in done]
+    units = share_of_worker(left, team.rank_in_team, team.size)
+    results = _Results(bench, record, tools.files, Record.empty(work.protocol))
+    bench.journal.take(record.add_packed)
     for number, unit in enumerate(units):
         if not bench.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop):
             continue  # the sample drew none of its edges
         begun = time.perf_counter()
-        headline = _do_unit(bench, record, tools, partitions, unit)
+        bench.journal.begin(unit_name(unit))
+        headline = _do_unit(bench, results.pending, tools, partitions, unit)
+        if bench.journal.finish(unit_name(unit)):
+            results.write()
         edges_done = team.add("edges", unit.num_edges)
         work.observer.unit_finished(_unit_report(bench, units, number, headline, begun, edges_done))
         if team.add("faults", 0):
             break  # another worker has met a fault: there will be no result
+    results.write(at_end=True)
     return partitions.num_loads
+
+
+@define(eq=False)
+class _Results:
+    """What this worker has found: since the last entry of the journal, and in all."""
+
+    bench: Bench
+    total: Record
+    files: PerEdgeFiles
+    pending: Record
+
+    def write(self, *, at_end: bool = False) -> None:
+        """Write what is pending to the journal, and add it to the total."""
+        arrays = self.pending.pack()
+        self.files.close()  # an entry vouches for the rows of its units
+        self.bench.journal.write(arrays, at_end=at_end)
+        self.total.add_packed(arrays)
+        self.pending = Record.empty(self.bench.work.protocol)
+
+
+def unit_name(unit: WorkUnit) -> str:
+    """Return a unit as the journal calls it."""
+    return f"{unit.path_index}:{unit.bucket.lhs}_{unit.bucket.rhs}:{unit.start}-{unit.stop}"
 
 
 def _do_unit(

@@ -16,7 +16,8 @@ from pbgeval.known.training import FrequencyClasses, SlotCounts
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 
 @frozen(eq=False)

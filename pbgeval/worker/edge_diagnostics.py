@@ -16,7 +16,8 @@ from pbgeval.notation import Side
 from pbgeval.passes.query_edges import QueryEdges
 from pbgeval.report.document import EdgeDiagnostics
 from pbgeval.worker.query_edges import read_query_edges
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 MOST_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
 TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever it is; changes no number

@@ -11,7 +11,8 @@ from pbgeval.inputs.edges import parts_of_file
 from pbgeval.known.frequency import KeyFrequency
 from pbgeval.known.keys import KnownBlock
 from pbgeval.notation import Bucket, Side
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 
 @define(eq=False)

@@ -14,7 +14,8 @@ from pbgeval.known.pairs import PairStore
 from pbgeval.known.semi_join import SemiJoin
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import BucketFile
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 
 def known_files(bench: Bench) -> list[dict[Bucket, BucketFile]]:

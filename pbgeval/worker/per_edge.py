@@ -14,7 +14,8 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.ranks import RanksFile, create_ranks_file, open_ranks_file
 from pbgeval.storage.topk import TopK, TopKFile, Vocabulary, create_topk_file, open_topk_file, write_topk_table
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 
 @frozen(eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -50,9 +50,17 @@ class SampleTable:
 
     def gather(self, team: Team) -> None:
         """Move what all workers have added to worker 0."""
-        own = np.concatenate([np.empty((0, NUM_COLUMNS), np.int64), *self._rows])
-        parts = team.gather(torch.from_numpy(own.reshape(-1)))
+        parts = team.gather(torch.from_numpy(self.pack()))
         self._rows = [part.numpy().reshape(-1, NUM_COLUMNS) for part in parts]
+
+    def pack(self) -> np.ndarray:
+        """Return all rows as one array of int64 (n,)."""
+        return np.concatenate([np.empty((0, NUM_COLUMNS), np.int64), *self._rows]).reshape(-1)
+
+    def add_packed(self, packed: np.ndarray) -> None:
+        """Add the rows of another table."""
+        if packed.size:
+            self._rows.append(packed.reshape(-1, NUM_COLUMNS))
 
     def queries(self, path_index: int | None = None) -> SampledQueries:
         """Return the queries of one edge path or of all, on worker 0."""
@@ -147,9 +155,32 @@ class Record:
         if self.filtered is not None:
             self.filtered.pools[key] += filtered
 
+    def pack(self) -> list[np.ndarray]:
+        """Return everything as arrays of int64 (n,), for `add_packed`."""
+        parts = []
+        for groups in self._group_stats:
+            table_GF = groups.table_GF.numpy()
+            rows = np.flatnonzero(table_GF.any(axis=1))
+            parts += [rows, table_GF[rows].reshape(-1), groups.pack_sparse().numpy()]
+        return [*parts, self.grouped.pack().numpy(), self.sample.pack()]
+
+    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
+        """Add what another record packed."""
+        for number, groups in enumerate(self._group_stats):
+            rows, sums, sparse = arrays[3 * number : 3 * number + 3]
+            groups.table_GF[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GF.shape[1])
+            groups.add_sparse(torch.from_numpy(sparse))
+        grouped, sample = arrays[-2:]
+        self.grouped.add_packed(torch.from_numpy(grouped))
+        self.sample.add_packed(sample)
+
+    @property
+    def _group_stats(self) -> list[GroupStats]:
+        return [self.raw] if self.filtered is None else [self.raw, self.filtered]
+
     def sum_over(self, team: Team) -> None:
         """Add the records of all workers; worker 0 has the sum, the others' are then of no use."""
-        for groups in (self.raw, *([self.filtered] if self.filtered is not None else [])):
+        for groups in self._group_stats:
             team.sum_(groups.table_GF)
             for part in team.gather(groups.pack_sparse())[1:]:
                 groups.add_sparse(part)

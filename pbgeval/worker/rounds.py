@@ -16,9 +16,11 @@ from pbgeval.worker.key_frequencies import count_keys
 from pbgeval.worker.known import candidate_sets
 from pbgeval.worker.per_edge import PerEdgeFiles, open_per_edge_files
 from pbgeval.worker.record import Record
+from pbgeval.worker.run_journal import RunJournal, share_names
 from pbgeval.worker.sampling import Sampling, plan_sampling
+from pbgeval.worker.steps import in_step
 from pbgeval.worker.sweep import do_sweep
-from pbgeval.worker.work import Bench, Found, in_step
+from pbgeval.worker.work import Bench, Found
 
 FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulations (decision 0009)
 
@@ -30,6 +32,7 @@ def do_rounds(bench: Bench, record: Record) -> Found:
     round_number, go_on, found = 0, True, None
     while go_on:
         round_number += 1
+        bench = evolve(bench, journal=RunJournal(bench.journal.journal, f"round-{round_number}/"))
         if sampling is not None:
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
             scratch = evolve(bench.scratch, path=bench.work.scratch_path / f"round-{round_number}")
@@ -58,7 +61,8 @@ def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, *, by_chunk: bo
         files=files,
         by_chunk=by_chunk,
     )
-    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools))
+    done = set(bench.journal.look(bench.team, bench.work.observer, share_names))
+    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools, done))
     return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
 
 

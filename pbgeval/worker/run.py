@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from pbgeval.distributed.journal import Journal, writer_name
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
-from pbgeval.errors import EvalError
+from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.files import ScratchFolder
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRECISIONS, read_relations
@@ -25,7 +26,9 @@ from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.version import __version__
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
-from pbgeval.worker.work import Bench, Found, Outcome, Work, in_step
+from pbgeval.worker.run_journal import RunJournal
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench, Found, Outcome, Work
 
 
 def work_as_local_worker(work: Work) -> Outcome:
@@ -45,7 +48,7 @@ def do_work(work: Work, team: Team) -> Outcome:
         found = do_rounds(bench, record)
         record.sum_over(team)
     except EvalError as error:
-        return Outcome(error.faults)
+        return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
     finally:
         work.observer.finished()
     facts = _facts(kernels, num_threads, found.num_loads, bench.device)
@@ -69,6 +72,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
+        journal=RunJournal(Journal(work.journal_path, work.journal_digest, writer_name(host_name())), part=""),
         scratch=ScratchFolder(work.scratch_path, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
     )

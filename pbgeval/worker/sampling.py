@@ -19,7 +19,8 @@ from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
 from pbgeval.notation import Bucket
 from pbgeval.passes.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.storage.edges import BucketFile
-from pbgeval.worker.work import Bench, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
 
 
 @frozen(eq=False)

@@ -11,7 +11,7 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -52,7 +52,9 @@ from pbgeval.worker.known import candidate_sets, join_all
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.query_edges import read_query_edges
 from pbgeval.worker.record import Record
-from pbgeval.worker.work import Bench, Found, in_step
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.sweep_results import SweepResults, range_name, range_of_name, share_rows
+from pbgeval.worker.work import Bench, Found
 
 
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
@@ -71,16 +73,18 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     keys = {side: _keys_of_side(edges, of_contests, side) for side in bench.settings.sides}
     pairs = join_all(bench, keys, plan.pairs_bytes, plan.known_rows) if bench.work.protocol.filtered else None
     entities = _gather(bench, edges, vectors, plan)
+    done = bench.journal.look(bench.team, bench.work.observer, share_rows)
+    ranges = _ranges(bench, plan, [range_of_name(name) for name in done])
     contestants = [
-        _contestants(bench, edges, queries, sets, keys[queries.contest.hidden], plan, number)
+        _contestants(bench, edges, queries, sets, keys[queries.contest.hidden], plan, number, ranges)
         for number, queries in enumerate(of_contests)
     ]
     _prepare(bench, edges, contestants, entities, vectors)
-    num_ranges = _rank(bench, edges, contestants, sets, vectors, pairs, plan)
+    _rank(bench, edges, contestants, sets, vectors, pairs, plan, ranges)
     touched = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(bench, touched)
     finish(bench, record, edges, contestants, sets, dimensions, files)
-    return Found(num_ranges, in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
+    return Found(len(ranges), in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
 
 
 def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
@@ -110,6 +114,7 @@ def _contestants(
     keys: QueryKeys,
     plan: MemoryPlan,
     number: int,
+    ranges: list[CandidateRange],
 ) -> Contestants:
     dtype = bench.relations[0].dtype
     width = queries.contest.width(bench.inputs.config.dimension_of(queries.contest.candidate_type))
@@ -122,7 +127,6 @@ def _contestants(
     topk = bench.inputs.config.save_topk
     given = None
     if bench.inputs.candidate_files:
-        ranges = _ranges(bench, plan)
         given, sample = in_step(bench.team, lambda: read_given(bench, edges, queries, number, ranges, plan.pairs_bytes))
     else:
         sample = sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed)
@@ -169,9 +173,10 @@ def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: Memor
     return entities
 
 
-def _ranges(bench: Bench, plan: MemoryPlan) -> list[CandidateRange]:
-    """Return this worker's part of all rows of all partitions."""
-    return candidate_ranges(bench.numberer.numbering, bench.team.rank_in_team, bench.team.size, plan.rows_per_range)
+def _ranges(bench: Bench, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:
+    """Return this worker's part of all rows of all partitions that are not done."""
+    team = bench.team
+    return candidate_ranges(bench.numberer.numbering, team.rank_in_team, team.size, plan.rows_per_range, done)
 
 
 def _table(bench: Bench, vectors: EntityVectors, part: CandidateRange) -> EntityTable:
@@ -208,16 +213,25 @@ def _rank(
     vectors: EntityVectors,
     pairs: PairStore | None,
     plan: MemoryPlan,
-) -> int:
+    ranges: list[CandidateRange],
+) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
-    ranges = _ranges(bench, plan)
+    results = SweepResults(contestants)
     counter = BlockCounter()
     threads = BlockThreads.of_device(bench.device, plan.block_threads)
 
+    def write(*, at_end: bool = False) -> None:
+        arrays = results.pack()
+        bench.journal.write(arrays, at_end=at_end)
+        results.add_packed(arrays)
+        results.clear()
+
     def work() -> None:
+        bench.journal.take(results.add_packed)
         total = sum(part.num_rows for part in ranges)
         done = 0
         for part, of_slots in _with_known(bench, ranges, pairs):
+            bench.journal.begin(range_name(part))
             entity_type = edges.numbering.slots[part.slot][0]
             taking_part = [one for one in contestants if one.state.queries.contest.candidate_type == entity_type]
             if taking_part:
@@ -235,11 +249,15 @@ def _rank(
                     rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
                     if cells is not None:
                         score_cells(one.state, table, first_number, vectors.dtype, cells, known, one.collector)
+            if bench.journal.finish(range_name(part)):
+                write()
             done += part.num_rows
             bench.work.observer.candidates_done(done, total)
 
+        write(at_end=True)
+        results.finish()
+
     in_step(bench.team, work)
-    return len(ranges)
 
 
 def _with_known(

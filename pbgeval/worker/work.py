@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.distributed.team import Team
-from pbgeval.errors import EvalError
 from pbgeval.files import ScratchFolder
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.opening import Inputs
@@ -20,10 +18,10 @@ from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.passes.settings import PassSettings, Relation
 from pbgeval.progress import Observer
 from pbgeval.report.document import EdgeDiagnostics, Estimate
-from pbgeval.report.output import SCRATCH, digest_of
+from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.report.report import Report
-
-T = TypeVar("T")
+from pbgeval.version import __version__
+from pbgeval.worker.run_journal import RunJournal
 
 
 @frozen(eq=False)
@@ -44,6 +42,16 @@ class Work:
         return digest_of(self.provenance)
 
     @property
+    def journal_digest(self) -> str:
+        """Of all that determines a unit's result: the run, and the version of the program."""
+        return digest_of({"run": self.digest, "version": __version__})
+
+    @property
+    def journal_path(self) -> Path:
+        """The folder of the results of finished units."""
+        return self.output / JOURNAL
+
+    @property
     def scratch_path(self) -> Path:
         """The folder of arrays that workers share while they work."""
         return self.output / SCRATCH
@@ -54,6 +62,7 @@ class Outcome:
     """What a worker hands back: faults of the user's, or (worker 0) the report."""
 
     faults: tuple[str, ...] = ()
+    incomplete: bool = False  # what is wrong may pass, and the run can go on
     report: Report | None = None
 
 
@@ -68,6 +77,7 @@ class Bench:
     global_embeddings: dict[str, Tensor]
     settings: PassSettings
     numberer: EdgeNumberer
+    journal: RunJournal  # of the round in hand
     scratch: ScratchFolder  # shared by all workers of the run
     evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
 
@@ -84,24 +94,3 @@ class Found:
     classes: GroupClasses
     edges: EdgeDiagnostics | None = None  # None: not looked at
     estimate: Estimate | None = None  # of worker 0, where edges are sampled
-
-
-def in_step(team: Team, action: Callable[[], T]) -> T:
-    """Do something on every worker, and go on only if no worker has met a fault of the user's.
-
-    Every worker takes part; afterwards each knows that all have finished, so it is a barrier too.
-
-    Raises:
-        EvalError: the faults of all workers, on every worker.
-    """
-    result: T | None = None
-    faults: tuple[str, ...] = ()
-    try:
-        result = action()
-    except EvalError as error:
-        faults = error.faults
-        team.add("faults", 1)
-    all_faults = [fault for of_worker in team.gather_objects(faults) for fault in of_worker]
-    if all_faults:
-        raise EvalError(*dict.fromkeys(all_faults))
-    return result  # type: ignore[return-value]  # no fault: the action returned

@@ -1,0 +1,169 @@
+"""One run per directory: a file that says who works there, and whether that one still lives.
+
+The file is made exclusively, so of two that start at the same time one owns the directory. An owner on this host is
+looked up by process and start time; one on another host is alive as long as its heartbeat changes, by the clock of
+whoever watches, so clocks need not agree. The same scheduler's job, requeued, takes over from itself at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from pbgeval import files
+from pbgeval.errors import OutputError
+from pbgeval.files import create_exclusively, remove_files, write_atomically
+
+OWNER = "owner.json"
+HEARTBEAT = "owner.heartbeat"
+HEARTBEAT_SECONDS = 10.0
+MISSED_HEARTBEATS = 3
+_KEYS = ("host", "boot", "namespace", "process", "started", "job", "nonce")
+_JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TORCHELASTIC_RUN_ID")
+
+
+def scheduler_job(environment: Mapping[str, str]) -> str | None:
+    """Return what names this job over restarts and requeues: the scheduler's number, or the run id of torchrun."""
+    for name in _JOB_VARIABLES:
+        value = environment.get(name, "")
+        if value and value != "none":  # torchrun's default run id
+            return f"{name}={value}"
+    return None
+
+
+def describe_process(host: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what tells this process from all others, over restarts of the host too."""
+    return {
+        "host": host,
+        "boot": _boot_id(),
+        "namespace": _process_namespace(),
+        "process": os.getpid(),
+        "started": _start_time(os.getpid()),
+        "job": scheduler_job(environment),
+        "nonce": uuid.uuid4().hex,
+    }
+
+
+@define
+class Ownership:
+    """A claim to a directory; held until `release`, or until the process ends."""
+
+    folder: Path
+    me: dict[str, Any]
+    say: Callable[[str], None]  # is told that an owner on another host must be watched for a while
+    _stop: threading.Event = field(factory=threading.Event, init=False, repr=False)
+    _thread: threading.Thread | None = field(default=None, init=False, repr=False)
+
+    def acquire(self) -> None:
+        """Become the owner.
+
+        Raises:
+            OutputError: somebody else works here, or the directory cannot be written.
+        """
+        while not create_exclusively(self.folder / OWNER, json.dumps(self.me)):
+            owner = _read(self.folder / OWNER)
+            if owner is None:  # it has gone meanwhile, or was damaged: it is made in one piece
+                (self.folder / OWNER).unlink(missing_ok=True)
+                continue
+            if self._is_alive(owner):
+                raise OutputError(
+                    f"{self.folder}: expected no other run here, found one that is alive (process {owner['process']} "
+                    f"on {owner['host']}); wait for its end, or choose another --output"
+                )
+            self._depose(owner)
+        self._beat()
+        self._thread = threading.Thread(target=self._keep_beating, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Leave the directory to others."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        owner = _read(self.folder / OWNER)
+        if owner is not None and owner.get("nonce") == self.me["nonce"]:
+            remove_files(self.folder, [HEARTBEAT, OWNER])
+
+    def _is_alive(self, owner: dict[str, Any]) -> bool:
+        if owner["host"] == self.me["host"] and owner["boot"] != self.me["boot"]:
+            return False  # the host was started anew
+        if owner["host"] == self.me["host"] and owner["namespace"] == self.me["namespace"]:
+            return bool(_start_time(owner["process"]) == owner["started"])
+        if owner["job"] is not None and owner["job"] == self.me["job"]:
+            return False
+        seconds = HEARTBEAT_SECONDS * MISSED_HEARTBEATS
+        self.say(f"{self.folder}: was in use on {owner['host']}; watching for {seconds:g} s whether that run is alive")
+        before, until = self._heartbeat(), time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(min(1.0, HEARTBEAT_SECONDS / 4))
+            if self._heartbeat() != before:
+                return True
+        return False
+
+    def _depose(self, owner: dict[str, Any]) -> None:
+        """Take the file of an owner that is dead out of the way, and only that one's."""
+        aside = self.folder / f".{OWNER}.{self.me['nonce']}"
+        try:
+            files.system.rename(self.folder / OWNER, aside)
+        except FileNotFoundError:  # another newcomer was faster
+            return
+        found = _read(aside)
+        if found is not None and found.get("nonce") != owner["nonce"]:
+            create_exclusively(self.folder / OWNER, json.dumps(found))  # the other newcomer's: put it back
+        aside.unlink(missing_ok=True)
+
+    def _heartbeat(self) -> str | None:
+        try:
+            return (self.folder / HEARTBEAT).read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    def _beat(self) -> None:
+        write_atomically(self.folder / HEARTBEAT, f"{self.me['nonce']} {time.time()}")
+
+    def _keep_beating(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            try:
+                self._beat()
+            except OutputError:  # a full disk, say: the work itself will say so
+                continue
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and set(_KEYS) <= set(found) else None
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # no Linux
+        return ""
+
+
+def _process_namespace() -> str:
+    """Return what tells containers of one host apart: a process number of one means nothing in another."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _start_time(process: int) -> str | None:
+    """Return when a process of this host started, in the system's ticks; None if there is none (or no /proc)."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]
