@@ -74,6 +74,33 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
             yield Fault(("metrics", index), message, (*involved, ("disable_rhs_negs",)))
 
 
+def _estimates(config: EvalConfig) -> Iterator[Fault]:
+    """Only uniform draws tell of those from whom they were drawn."""
+    from pbgeval.metrics.selection import ESTIMATES
+
+    if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
+        return
+    where: KeyPath = ("metrics", config.metrics.index(ESTIMATES))
+    if config.pbg_semantics:
+        message = "expected pbg_semantics = False, as PBG lets the true entity compete with itself, got True"
+        yield Fault(where, f"'estimates': {message}", (("pbg_semantics",),))
+    for index, relation in enumerate(config.relations):
+        candidates = "given" if config.candidate_path is not None else config.candidates_of(relation)
+        if candidates != "sampled":
+            message = f"expected sampled candidates, as of others nothing is left to estimate; relations[{index}] has"
+            involved: tuple[KeyPath, ...] = (("candidates",), ("candidate_path",), ("relations", index, "all_negs"))
+            yield Fault(where, f"'estimates': {message} {show(candidates)}", involved)
+            break
+    featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
+    if featurized:
+        message = f"expected types whose entities can be drawn, got {show(featurized[0])}, which is featurized"
+        yield Fault(where, f"'estimates': {message}", (("entities", featurized[0], "featurized"),))
+    elif config.num_batch_negs:
+        message = f"expected num_batch_negs = 0, got {config.num_batch_negs}; entities of a batch are no uniform draws"
+        reason = "they are drawn as often as they have edges, and tell nothing of the rank among all"
+        yield Fault(where, f"'estimates': {message}: {reason}", (("num_batch_negs",),))
+
+
 def _preset(config: EvalConfig) -> Iterator[Fault]:
     from pbgeval.metrics.selection import DEFAULT, OGB_CUTOFFS, PRESETS
 
@@ -143,6 +170,7 @@ OUTPUT_CHECKS: tuple[Callable[[EvalConfig], Iterator[Fault]], ...] = (
     _memory,
     _sample,
     _metrics,
+    _estimates,
     _preset,
     _breakdowns,
     _relation_groups,

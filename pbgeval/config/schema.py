@@ -209,7 +209,8 @@ class EvalConfig:
         metadata=about(
             OUTPUT,
             "Metrics to report: families (rank, auc, average_precision, classification) or single ones by any of their "
-            "names (kgeval-dist metrics lists them), with side and rank type in front if only those are wanted.",
+            "names (kgeval-dist metrics lists them), with side and rank type in front if only those are wanted. The "
+            "family estimates tells of all entities of a partition from sampled ones; it needs num_batch_negs = 0.",
         ),
     )
     preset: str | None = key(

@@ -181,11 +181,12 @@ def standard_error_of_sum(values_Q: np.ndarray, sample: UniformSample) -> float 
 def _linear(sample: UniformSample, rank_type: RankType, start: float, slope_Q: np.ndarray) -> Estimate:
     """Estimate start + sum of slope x (share of competitors that score higher)."""
     share_Q, variance_Q = _shares(sample, rank_type)
-    value = start + math.fsum((slope_Q * share_Q).tolist())
+    total, slope = math.fsum((slope_Q * share_Q).tolist()), math.fsum(slope_Q.tolist())
+    value = start + total
     if sample.list_Q is None:
         variance = math.fsum((slope_Q**2 * variance_Q).tolist())
         return Estimate(value, None if math.isnan(variance) else math.sqrt(variance))
-    centre = math.fsum((slope_Q * share_Q).tolist()) / math.fsum(slope_Q.tolist())
+    centre = total / slope if slope else 0.0  # without competitors all shares are 0
     return Estimate(value, standard_error_of_sum(slope_Q * (share_Q - centre), sample))
 
 

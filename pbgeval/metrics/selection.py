@@ -23,7 +23,8 @@ from pbgeval.ranking import RankType
 T = TypeVar("T")
 
 RANK, AUC, AVERAGE_PRECISION, CLASSIFIER = "rank", "auc", "average_precision", "classification"
-FAMILIES = (RANK, AUC, AVERAGE_PRECISION, CLASSIFIER)
+ESTIMATES = "estimates"  # from sampled candidates: a section of its own, none of whose metrics can be named alone
+FAMILIES = (RANK, AUC, AVERAGE_PRECISION, CLASSIFIER, ESTIMATES)
 DEFAULT = (RANK, AUC)
 OGB_CUTOFFS = (1, 3, 10)  # of its lists of given negatives
 OGB_POOLED_CUTOFFS = (10, 20, 50, 100)  # of its pools of shared negatives
@@ -75,6 +76,11 @@ class Selection:
     def classification(self) -> bool:
         """Whether a metric of a classifier is chosen."""
         return any(map(self.has_metric, CLASSIFICATION))
+
+    @property
+    def estimates(self) -> bool:
+        """Whether sampled candidates are to tell of all from which they are drawn."""
+        return ESTIMATES in self.families
 
     @property
     def pooled_cutoffs(self) -> tuple[int, ...]:

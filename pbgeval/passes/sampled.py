@@ -21,10 +21,11 @@ from pbgeval.candidates.known_cells import known_cells
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_cells
 from pbgeval.notation import Side
+from pbgeval.passes.competitors import num_competitors
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan
 from pbgeval.passes.settings import PassSettings
-from pbgeval.passes.tally import LossFold, SideTally
+from pbgeval.passes.tally import DrawnFrom, LossFold, SideTally
 from pbgeval.ranking import QueryCounts
 
 CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
@@ -52,6 +53,7 @@ class _List:
     copies: _Cells  # cells that do not compete, because they hold the true entity again
     auc_cells: _Cells | None  # cells whose scores are sampled for the AUC; None: all
     auc_true_Q: Tensor | None  # queries whose true score is sampled; None: all
+    drawn_from: DrawnFrom | None = None  # of all queries; None: not asked for
 
     @property
     def length(self) -> int:
@@ -104,8 +106,9 @@ def _make_list(
     ids_BC = torch.cat(parts, dim=1)
     none = torch.empty(0, dtype=torch.int64)
     copies = (none, none) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    drawn_from = _drawn_from(group, block, side) if settings.count_competitors else None
     if auc_words_EW is None:
-        return _List(ids_BC, num_draws, _Cells(*copies), None, None)
+        return _List(ids_BC, num_draws, _Cells(*copies), None, None, drawn_from)
     words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
     query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
     if settings.pbg_semantics:
@@ -113,7 +116,14 @@ def _make_list(
     else:
         competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
     auc_cells = _Cells(query[competes], candidate[competes])
-    return _List(ids_BC, num_draws, _Cells(*copies), auc_cells, settings.auc.true_is_kept(words_QW))
+    auc_true_Q = settings.auc.true_is_kept(words_QW)
+    return _List(ids_BC, num_draws, _Cells(*copies), auc_cells, auc_true_Q, drawn_from)
+
+
+def _drawn_from(group: Group, block: ChunkBlock, side: Side) -> DrawnFrom:
+    competitors = num_competitors(group, side, block.rows_BQ.flatten())
+    list_BQ = block.rows_BQ[:, :1].expand_as(block.rows_BQ)  # a chunk's number in its unit: the row of its first edge
+    return DrawnFrom(list_BQ.flatten(), torch.from_numpy(competitors.all_Q), torch.from_numpy(competitors.known_Q))
 
 
 def _rows_of_list(group: Group, side: Side, candidates: _List, start: int, stop: int) -> Tensor:
@@ -210,6 +220,8 @@ def _tally(
         num_short_lists=num_kept if topped_up else 0,
         num_excluded=int(kept_Q[copies[0]].sum()),
     )
+    if candidates.drawn_from is not None:
+        tally.add_drawn_from(candidates.drawn_from.of(slice(part.start, part.start + num_queries)).of(kept_Q))
     if settings.loss is not None:
         fold = LossFold(settings.loss.name, settings.loss.margin, group.relation.scorer.comparator, part.true_Q)
         fold.fold(part.scores_QC, _join(_with_own(block, barred.everywhere, num_queries), barred.known))

@@ -86,6 +86,7 @@ class PassSettings:
     sides: tuple[Side, ...]  # the hidden sides that are evaluated
     auc: AucSampling
     loss: LossSettings | None = None
+    count_competitors: bool = False  # from how many entities sampled lists are drawn, query by query
 
     @property
     def dynamic(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
@@ -10,6 +12,30 @@ from pbgeval.ranking import QueryCounts
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.pool import ScorePool, order_image
+
+
+@frozen(eq=False)
+class DrawnFrom:
+    """From what the competitors of sampled queries were drawn."""
+
+    list_Q: Tensor  # int64: queries of one number share their draws
+    num_competitors_Q: Tensor  # int64: entities of the partition that might compete, the true one not among them
+    num_known_Q: Tensor  # int64: the known answers among them
+
+    def of(self, query: Tensor | slice) -> DrawnFrom:
+        """Return those of some of the queries."""
+        return DrawnFrom(self.list_Q[query], self.num_competitors_Q[query], self.num_known_Q[query])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[DrawnFrom]) -> DrawnFrom | None:
+        """Join those of disjoint sets of queries; None without any."""
+        if not parts:
+            return None
+        return cls(
+            torch.cat([part.list_Q for part in parts]),
+            torch.cat([part.num_competitors_Q for part in parts]),
+            torch.cat([part.num_known_Q for part in parts]),
+        )
 
 
 @frozen(eq=False)
@@ -24,6 +50,7 @@ class SideResult:
     num_short_lists: int = 0
     num_excluded: int = 0  # copies of true entities that were dropped
     num_outside: int = 0  # queries that are not ranked: their true entity may not compete
+    drawn_from: DrawnFrom | None = None  # in the order of `rows_Q`; None: not asked for
 
 
 @define
@@ -36,6 +63,7 @@ class SideTally:
     _true: list[Tensor] = field(factory=list)
     _competing: list[Tensor] = field(factory=list)
     _unknown: list[Tensor] = field(factory=list)  # competing scores that are not of known answers
+    _drawn_from: list[DrawnFrom] = field(factory=list)
     _num_short_lists: int = 0
     _num_excluded: int = 0
     _num_outside: int = 0
@@ -52,6 +80,10 @@ class SideTally:
     def add_outside(self, num_queries: int) -> None:
         """Add queries whose true entity may not compete."""
         self._num_outside += num_queries
+
+    def add_drawn_from(self, drawn_from: DrawnFrom) -> None:
+        """Add from what the competitors of the queries added last were drawn."""
+        self._drawn_from.append(drawn_from)
 
     def add_losses(self, loss_Q: Tensor) -> None:
         """Add the losses of the queries added last."""
@@ -81,6 +113,7 @@ class SideTally:
             num_short_lists=self._num_short_lists,
             num_excluded=self._num_excluded,
             num_outside=self._num_outside,
+            drawn_from=DrawnFrom.concatenate(self._drawn_from),
         )
 
 

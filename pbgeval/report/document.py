@@ -14,6 +14,7 @@ from pbgeval.metrics.selection import ALL_BY_DEFAULT, Selection
 from pbgeval.metrics.summary import AucSample, Summary, diagnose, summarise
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
+from pbgeval.report.estimates import Drawn, estimates_section
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import GroupedStats
@@ -76,6 +77,7 @@ class Evaluated:
     estimate: Estimate | None = None  # None: all edges were evaluated
     edges: EdgeDiagnostics | None = None  # None: not looked at
     selection: Selection = ALL_BY_DEFAULT
+    drawn: Drawn | None = None  # None: sampled candidates are not to tell of others
 
 
 def make_report(
@@ -99,6 +101,7 @@ def make_report(
         "macro_metrics": chosen(macro_over_keys(results.grouped, evaluated.sides)) if evaluated.with_macro else None,
         "relation_macro_metrics": chosen(macro_over_relations(results.grouped, evaluated.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
+        "estimates": estimates_section(evaluated.drawn),
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
             for path, of_path in zip(evaluated.edge_paths, paths, strict=True)

@@ -10,8 +10,8 @@ MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chanc
 
 
 def warnings_of(document: Mapping[str, Any]) -> list[str]:
-    """Return warnings about ties, leaked edges and repeated edges; none for a sound evaluation."""
-    return [*_ties(document), *_edges(document.get("edge_diagnostics"))]
+    """Return warnings about ties, leaked and repeated edges, and what was not drawn; none for a sound evaluation."""
+    return [*_ties(document), *_edges(document.get("edge_diagnostics")), *_draws(document.get("estimates"))]
 
 
 def _ties(document: Mapping[str, Any]) -> list[str]:
@@ -50,3 +50,12 @@ def _edges(edges: Mapping[str, Any] | None) -> list[str]:
             "train_paths: their vectors were never trained on an edge"
         )
     return warnings
+
+
+def _draws(estimates: Mapping[str, Any] | None) -> list[str]:
+    if estimates is None or not estimates["num_queries_without_draws"]:
+        return []
+    return [
+        f"{estimates['num_queries_without_draws']} queries have competitors of which none was drawn, so nothing can be "
+        "estimated on their side; raise num_uniform_negs"
+    ]

@@ -12,6 +12,7 @@ from torch import Tensor
 from pbgeval.distributed.team import Team
 from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.metrics.draw_sums import NUM_SUMS, DrawSums
 from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
 from pbgeval.passes.tally import SideResult
@@ -86,6 +87,45 @@ class SampleTable:
 
 
 @define
+class DrawTable:
+    """Sums of what was drawn, unit by unit: floats, which are joined at once at the end, so order does not matter."""
+
+    _rows: list[np.ndarray] = field(factory=list)  # int64 (1 + 2 NUM_SUMS,): side, bits of raw and of filtered sums
+
+    def add(self, side: Side, result: SideResult) -> None:
+        """Add the queries of one side of a unit; nothing where their draws were not looked at."""
+        if result.drawn_from is None:
+            return
+        list_Q, all_Q, known_Q = (
+            of.numpy()
+            for of in (result.drawn_from.list_Q, result.drawn_from.num_competitors_Q, result.drawn_from.num_known_Q)
+        )
+        sums = [
+            DrawSums.of_queries(result.counts.raw, all_Q, list_Q),
+            DrawSums.of_queries(result.counts.filtered, all_Q - known_Q, list_Q),
+        ]
+        self._rows.append(np.concatenate([[side.value], *(part.values.view(np.int64) for part in sums)]))
+
+    def gather(self, team: Team) -> None:
+        """Move what all workers have added to worker 0."""
+        own = np.concatenate([np.empty(0, np.int64), *self._rows])
+        self._rows = [
+            row for part in team.gather(torch.from_numpy(own)) for row in part.numpy().reshape(-1, 1 + 2 * NUM_SUMS)
+        ]
+
+    def sums(self, sides: Sequence[Side], *, filtered: bool) -> dict[str, DrawSums]:
+        """Return the sums of each side and of `both`, on worker 0."""
+        columns = slice(1 + NUM_SUMS, None) if filtered else slice(1, 1 + NUM_SUMS)
+        of_side = {
+            side: [DrawSums(row[columns].view(np.float64)) for row in self._rows if row[0] == side.value]
+            for side in sides
+        }
+        labelled = {side.label: parts for side, parts in of_side.items()}
+        labelled["both"] = [part for parts in of_side.values() for part in parts]
+        return {label: DrawSums.total(parts) for label, parts in labelled.items()}
+
+
+@define
 class Record:
     """What has been found so far."""
 
@@ -93,13 +133,13 @@ class Record:
     filtered: GroupStats | None  # None: nothing is filtered
     grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
     sample: SampleTable
+    draws: DrawTable
 
     @classmethod
     def empty(cls, protocol: Protocol) -> Record:
         filtered = GroupStats.zero(protocol.layout, protocol.groups) if protocol.filtered else None
-        return cls(
-            GroupStats.zero(protocol.layout, protocol.groups), filtered, GroupedStats(protocol.layout), SampleTable()
-        )
+        raw = GroupStats.zero(protocol.layout, protocol.groups)
+        return cls(raw, filtered, GroupedStats(protocol.layout), SampleTable(), DrawTable())
 
     def add(self, key: GroupKey, result: SideResult, dimensions: Mapping[str, Tensor]) -> RankStats:
         """Add the queries of one side of some edges of a bucket.
@@ -118,6 +158,7 @@ class Record:
             headline_counts = result.counts.filtered
             pool = result.filtered_pool
             headline = self._stats(self.filtered, key, result, headline_counts, pool, with_loss=True)
+        self.draws.add(key.side, result)
         for name, group_Q in dimensions.items():
             self.grouped.add(name, key.side, group_Q, headline_counts)
         return headline
@@ -186,3 +227,4 @@ class Record:
                 groups.add_sparse(part)
         for part in team.gather(self.grouped.pack())[1:]:
             self.grouped.add_packed(part)
+        self.draws.gather(team)

@@ -18,8 +18,10 @@ from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.files import ScratchFolder
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRECISIONS, read_relations
+from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
+from pbgeval.report.estimates import Drawn
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.self_check import KernelReport, check_kernels
@@ -79,6 +81,11 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
     return bench, kernels, num_threads
 
 
+def _drawn(record: Record, protocol: Protocol) -> Drawn:
+    filtered = record.draws.sums(protocol.sides, filtered=True) if protocol.filtered else None
+    return Drawn(record.draws.sums(protocol.sides, filtered=False), filtered)
+
+
 def _facts(kernels: KernelReport, num_threads: int, num_loads: int, device: torch.device) -> dict[str, Any]:
     """Return what the report says about one worker."""
     return {
@@ -116,6 +123,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         edges=found.edges,
         estimate=found.estimate,
         selection=config.selection,
+        drawn=_drawn(record, protocol) if config.selection.estimates else None,
     )
     run = {
         "version": __version__,

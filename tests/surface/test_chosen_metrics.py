@@ -124,9 +124,10 @@ def test_what_was_chosen_is_what_a_recomputation_has(case: TinyCase) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("metrics=mmr",), "expected 'rank' or 'auc' or 'average_precision' or 'classification' or the name of"),
+        (("metrics=mmr",), "or 'classification' or 'estimates' or the name of"),
         (("metrics=rank,hits@2",), "metrics[1]: "),
         (("metrics=ndcg",), "metrics[0]: "),
+        (("metrics=rank,tail.estimates",), "metrics[1]: "),
         (("preset=obg",), "preset=obg: expected one of ogb, got 'obg'"),
         (("preset=ogb", "metrics=mrr"), "preset: chooses the metrics itself"),
         (("preset=ogb", "rank_type=worst"), "preset: has realistic ranks"),

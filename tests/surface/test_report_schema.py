@@ -32,6 +32,7 @@ KEYS = {
     "macro_metrics": dict,
     "relation_macro_metrics": dict,
     "intervals": dict,
+    "estimates": type(None),  # unless metrics asks for them
     "edge_paths": list,
     "diagnostics": dict,
     "edge_diagnostics": dict,

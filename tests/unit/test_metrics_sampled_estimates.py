@@ -248,3 +248,12 @@ def test_draws_with_replacement_may_be_more_than_there_are_competitors():
     assert [1 + 3 / 7] == estimated_ranks(UniformSample.of_ranks([2], [2], 7, 4, with_replacement=True)).tolist()
     with pytest.raises(ValueError, match="num_drawn, row 0: expected as many as"):
         UniformSample.of_ranks([1], [1], 1, 1, with_replacement=True)
+
+
+def test_queries_without_competitors_are_exact_also_where_they_share_lists():
+    sample = UniformSample.of_ranks([1, 1], [1, 1], 0, 1, with_replacement=True, lists=[0, 0])
+
+    assert (1.0, 0.0) == (estimate_mean_rank(sample).value, estimate_mean_rank(sample).standard_error)
+    assert 1.0 == estimate_adjusted_mean_rank(sample).value
+    assert estimate_adjusted_mean_rank_index(sample).value is None
+    assert estimate_query_auc(sample).value is None

@@ -1,0 +1,157 @@
+"""The family `estimates` of the key `metrics`: its section of metrics.json, and where it is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.report.report import Report
+from tests import pbg_files
+from tests.surface.test_bad_input import refused_once
+from tests.tiny_checkpoint import TinyCase, metrics_of, run_command
+
+UNIFORM = ("candidates=sampled", "num_batch_negs=0", "num_uniform_negs=15")
+ASKED = (*UNIFORM, "metrics=rank,auc,estimates")
+RANK_TYPES = ("optimistic", "realistic", "pessimistic")
+METRICS = ("mean_rank", "adjusted_arithmetic_mean_rank", "adjusted_mean_rank_index")
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> TinyCase:
+    return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=40)
+
+
+def flags(overrides: tuple[str, ...]) -> list[str]:
+    return [argument for override in overrides for argument in ("-p", override)]
+
+
+def evaluate(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
+    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *flags(overrides))
+    assert (0, "") == (done.status, done.err)
+    return metrics_of(case.root / output)
+
+
+def keys(*sides: str) -> set[str]:
+    ranked = [f"{rank_type}.{metric}" for rank_type in RANK_TYPES for metric in METRICS]
+    return {f"{side}.{name}" for side in sides for name in [*ranked, "query_auc"]}
+
+
+def test_the_section_has_the_documented_keys_and_values_inside_their_intervals(case: TinyCase) -> None:
+    section = evaluate(case, *ASKED)["estimates"]
+
+    assert {"candidates", "metrics", "intervals", "num_queries_without_draws"} == set(section)
+    assert ("partition", 0) == (section["candidates"], section["num_queries_without_draws"])
+    assert keys("head", "tail", "both") == set(section["metrics"]) == set(section["intervals"])
+    for key, interval in section["intervals"].items():
+        assert {"standard_error", "low", "high"} == set(interval)
+        assert interval["low"] <= section["metrics"][key] <= interval["high"]
+        lowest = {"query_auc": 0, "adjusted_mean_rank_index": -1, "mean_rank": 1}
+        assert interval["low"] >= lowest.get(key.rpartition(".")[2], 0)
+
+
+def test_a_filtered_run_estimates_filtered_and_raw_figures(case: TinyCase) -> None:
+    shutil.copytree(case.root / "edges", case.root / "known")
+    document = evaluate(case, *ASKED, "filter_paths=known", "disable_lhs_negs=True")
+
+    section = document["estimates"]
+    assert keys("tail", "both") == set(section["metrics"]) == set(section["raw"]["metrics"])
+    assert {"metrics", "intervals", "num_queries_without_draws"} == set(section["raw"])
+    key = "tail.pessimistic.mean_rank"
+    assert section["metrics"][key] < section["raw"]["metrics"][key]
+    exact = evaluate(case, "candidates=partition", "filter_paths=known", "disable_lhs_negs=True", output="exact")
+    for figures, of in ((section, exact["metrics"]), (section["raw"], exact["raw_metrics"])):
+        for name, interval in figures["intervals"].items():  # wider than the 95 % one
+            assert abs(figures["metrics"][name] - of[name]) < 4 * interval["standard_error"], name
+
+
+def test_it_changes_nothing_else(case: TinyCase) -> None:
+    usual, asked = evaluate(case, *UNIFORM), evaluate(case, *ASKED, output="asked")
+
+    assert usual["estimates"] is None
+    assert {"estimates", "provenance", "run"} == {key for key in usual if usual[key] != asked[key]}
+    assert ["auc", "estimates", "rank"] == asked["provenance"]["settings"]["metrics"]
+    assert usual["provenance"]["digest"] != asked["provenance"]["digest"]
+
+
+def test_it_may_stand_alone(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "--output", "output", *flags((*UNIFORM, "metrics=estimates")))
+
+    assert 0 == done.status
+    document = metrics_of(case.root / "output")
+    assert {} == document["metrics"]
+    assert keys("head", "tail", "both") == set(document["estimates"]["metrics"])
+
+
+def test_a_recomputation_does_not_have_it(case: TinyCase) -> None:
+    document = evaluate(case, *ASKED, "save_ranks=True")
+    again = Report.read(case.root / "output").recompute().document
+
+    assert again["estimates"] is None
+    assert set(document["metrics"]) == set(again["metrics"])
+
+
+def test_a_side_with_a_query_without_draws_has_no_estimates(case: TinyCase) -> None:
+    done = run_command(
+        case, "--workers", "1", "--output", "output", *flags((*ASKED, "num_uniform_negs=1", "head_candidates=user:0:1"))
+    )  # of the heads only one may compete, so those of tags have no query, and others no competitor: exact
+
+    section = metrics_of(case.root / "output")["estimates"]
+    tails = [value for key, value in section["metrics"].items() if key.startswith("tail.")]
+    assert section["num_queries_without_draws"] > 0
+    assert {None} == set(tails)
+    assert 1.0 == section["metrics"]["head.realistic.mean_rank"]
+    assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == section["intervals"]["head.realistic.mean_rank"]
+    assert {None} == {value for key, value in section["metrics"].items() if key.startswith("both.")}
+    assert f"{section['num_queries_without_draws']} queries have competitors of which none was drawn" in done.err
+
+
+def test_partitions_of_one_entity_are_exact_and_as_if_all_had_competed(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(1, 1), num_tags=1)
+    section = evaluate(case, *ASKED)["estimates"]
+    exact = evaluate(case, "candidates=partition", output="exact")["metrics"]
+
+    assert {key: exact[key] for key in section["metrics"]} == section["metrics"]
+    errors = {key: interval and interval["standard_error"] for key, interval in section["intervals"].items()}
+    assert {key: None if key.endswith("query_auc") else 0.0 for key in errors} == errors
+
+
+def test_without_edges_nothing_is_estimated(case: TinyCase) -> None:
+    for lhs in range(2):
+        for rhs in range(2):
+            pbg_files.write_edges(case.root / "edges", (lhs, rhs), [], [], [])
+
+    section = evaluate(case, *ASKED)["estimates"]
+    assert {None} == {*section["metrics"].values(), *section["intervals"].values()}
+    assert 0 == section["num_queries_without_draws"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("num_batch_negs=5",), "expected num_batch_negs = 0, got 5; entities of a batch are no uniform draws"),
+        (("candidates=partition",), "as of others nothing is left to estimate; relations[0] has 'partition'"),
+        (("candidates=all",), "relations[0] has 'all'"),
+        (("candidates=None",), "relations[3] has 'partition'"),
+        (("pbg_semantics=True",), "expected pbg_semantics = False"),
+    ],
+)
+def test_it_is_refused_in_a_line_where_draws_are_not_uniform(
+    case: TinyCase, overrides: tuple[str, ...], message: str
+) -> None:
+    fault = refused_once(case, *flags((*ASKED, *overrides)))
+
+    assert "metrics[2]: 'estimates': expected " in fault
+    assert message in fault
+
+
+def test_it_is_refused_for_featurized_types(case: TinyCase) -> None:
+    raw = {**case.settings["entities"], "tag": {"num_partitions": 1, "featurized": True}}
+    featurized = TinyCase(case.root, {**case.settings, "entities": raw})
+    featurized.write_config()
+
+    fault = refused_once(featurized, *flags((*ASKED, "num_batch_negs=5", "num_uniform_negs=0")))
+
+    assert "'estimates': expected types whose entities can be drawn, got 'tag', which is featurized" in fault

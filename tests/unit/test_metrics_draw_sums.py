@@ -1,0 +1,109 @@
+"""Sums of draws: their estimates are those of arrays however the queries are cut, and where there are none."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval.metrics.draw_sums import NUM_SUMS, DrawSums, interval_of
+from pbgeval.metrics.estimates import Estimate
+from pbgeval.metrics.sampled_estimates import (
+    UniformSample,
+    estimate_adjusted_mean_rank,
+    estimate_adjusted_mean_rank_index,
+    estimate_mean_rank,
+    estimate_query_auc,
+)
+from pbgeval.ranking import RankCounts, RankType
+
+Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
+
+
+def sums_of(rows: Rows) -> DrawSums:
+    columns = torch.tensor(rows, dtype=torch.int64).reshape(-1, 5).unbind(1)
+    return DrawSums.of_queries(RankCounts(*columns[:3]), columns[3].numpy(), columns[4].numpy())
+
+
+def random_rows(seed: int, num_lists: int) -> Rows:
+    generator = np.random.default_rng(seed)
+    rows = []
+    for number in np.repeat(np.arange(num_lists), 7).tolist():
+        num_competitors = int(generator.integers(0, 4)) * int(generator.integers(1, 10**6))
+        better, tied, beaten = generator.integers(0, 9, 3).tolist() if num_competitors else (0, 0, 0)
+        rows.append((better, tied, better + tied + beaten + (num_competitors > 0), num_competitors, number))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_give_the_estimates_of_one_array_of_all_queries(seed: int) -> None:
+    rows = random_rows(seed, 20)
+    of_units = [[row for row in rows if row[4] % 6 == unit] for unit in range(6)]  # no list is cut
+    total = DrawSums.total([sums_of(unit) for unit in of_units])
+    better, tied, competing, num_competitors, lists = np.array(rows).T
+    sample = UniformSample.of_ranks(
+        1 + better, 1 + better + tied, competing, 1 + num_competitors, with_replacement=True, lists=lists
+    )
+
+    expected = {"query_auc": estimate_query_auc(sample)}
+    for rank_type in RankType:
+        name = rank_type.value
+        expected[f"{name}.mean_rank"] = estimate_mean_rank(sample, rank_type)
+        expected[f"{name}.adjusted_arithmetic_mean_rank"] = estimate_adjusted_mean_rank(sample, rank_type)
+        expected[f"{name}.adjusted_mean_rank_index"] = estimate_adjusted_mean_rank_index(sample, rank_type)
+    found = total.estimates()
+    assert set(expected) == set(found)
+    for name, estimate in expected.items():  # terms are added in another order
+        assert estimate.value == pytest.approx(found[name].value, rel=1e-12)
+        assert estimate.standard_error == pytest.approx(found[name].standard_error, rel=1e-9)
+
+
+def test_a_single_list_has_no_error_and_lists_that_agree_have_none_to_speak_of() -> None:
+    rows = [(1, 1, 3, 10**6 + number, number) for number in range(50)]
+
+    single, agreeing = sums_of(rows[:1]).estimates(), sums_of(rows).estimates()
+
+    assert {None} == {estimate.standard_error for estimate in single.values()}
+    for estimate in agreeing.values():
+        assert estimate.value is not None
+        assert estimate.standard_error is not None
+        assert estimate.standard_error <= 1e-7 * abs(estimate.value)
+
+
+def test_a_query_without_draws_leaves_all_undefined_unless_it_has_no_competitors() -> None:
+    rows = [(0, 0, 2, 5, 0), (1, 0, 2, 5, 1)]
+    lonely, unlucky = (0, 0, 0, 0, 2), (0, 0, 0, 4, 2)
+
+    assert 1 == sums_of([*rows, unlucky]).num_without_draws
+    assert {Estimate(None, None)} == set(sums_of([*rows, unlucky]).estimates().values())
+    assert 0 == sums_of([*rows, lonely]).num_without_draws
+    found, without = sums_of([*rows, lonely]).estimates(), sums_of(rows).estimates()
+    assert 1 + 2.5 / 3 == pytest.approx(found["pessimistic.mean_rank"].value)
+    assert without["query_auc"] == found["query_auc"]
+
+
+def test_no_queries_have_no_estimates() -> None:
+    for sums in (sums_of([]), DrawSums.total([])):
+        np.testing.assert_array_equal(np.zeros(NUM_SUMS), sums.values)
+        assert {Estimate(None, None)} == set(sums.estimates().values())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "low", "high"),
+    [
+        ("head.realistic.mean_rank", 1.5, 1.0, math.inf),
+        ("both.realistic.adjusted_arithmetic_mean_rank", 1.0, 0.0, 2.0),
+        ("tail.optimistic.adjusted_mean_rank_index", 0.5, -1.0, 1.0),
+        ("tail.query_auc", 0.5, 0.0, 1.0),
+    ],
+)
+def test_intervals_end_where_the_metric_does(key: str, value: float, low: float, high: float) -> None:
+    wide, narrow = interval_of(key, Estimate(value, 10.0)), interval_of(key, Estimate(value, 0.01))
+
+    assert wide is not None
+    assert narrow is not None
+    assert (10.0, low, min(high, value + 19.6)) == pytest.approx(tuple(wide.values()), rel=1e-4)
+    assert (value - 0.0196, value + 0.0196) == pytest.approx((narrow["low"], narrow["high"]), rel=1e-4)
+    assert interval_of(key, Estimate(value, None)) is None
