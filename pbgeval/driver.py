@@ -9,6 +9,7 @@ write            the report, once
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from attrs import evolve, field, frozen
 from attrs.converters import optional
 
 from pbgeval.config import EvalConfig, check_config
+from pbgeval.distributed.environment import advice_on_restarts
 from pbgeval.distributed.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.distributed.resources import num_cores
 from pbgeval.distributed.team import Team
@@ -43,8 +45,8 @@ class RunOptions:
 def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Observer | None = None) -> Report:
     """Evaluate a checkpoint and write the result.
 
-    A config that `load_config` has not checked is checked here. Started by torchrun, this process is one worker of its
-    group; otherwise it starts local workers itself.
+    A config that `load_config` has not checked is checked here. Started by torchrun, srun or mpirun, this process is
+    one worker of its group; otherwise it starts local workers itself.
 
     Raises:
         EvalError: faults of the user's, a line each; nothing is left in the output directory.
@@ -93,7 +95,7 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     team = Team.join()
     claimed = None
     if team.rank_in_team == 0:
-        for message in things_to_know(work.inputs):
+        for message in [*things_to_know(work.inputs), *advice_on_restarts(os.environ)]:
             work.observer.warn(message)
         claimed = _try_to_claim(work, options, output, team)
     claimed = team.broadcast_object(claimed)
