@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve, field, frozen
 from attrs.converters import optional
@@ -58,13 +60,26 @@ def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Ob
     inputs = open_inputs(config)
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
-    output = OutputDirectory(options.output or Path("results") / f"{config.name}-{digest_of(provenance)[:8]}")
+    output = OutputDirectory(options.output or _default_output(config, provenance))
     work = Work(inputs, protocol, provenance, options.device, observer, started, output.path)
     if is_worker_of_a_group():
         return _evaluate_in_group(work, options, output)
     for message in things_to_know(inputs):
         observer.warn(message)
     return _evaluate_here(work, options, output)
+
+
+def output_of(config: EvalConfig) -> Path:
+    """Return where the result of a config goes unless said otherwise.
+
+    Raises:
+        EvalError: faults of the user's, found in headers.
+    """
+    return _default_output(config, provenance_of(open_inputs(config)))
+
+
+def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
+    return Path("results") / f"{config.name}-{digest_of(provenance)[:8]}"
 
 
 def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
