@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
+import time
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -22,6 +23,8 @@ TIME_TO_MEET = datetime.timedelta(minutes=10)  # hosts of a job do not all start
 
 _LOOPBACK_INTERFACE = "lo"  # Linux; elsewhere gloo asks for the host's name
 _SECONDS_FOR_SCONTROL = 30
+_SECONDS_TO_CONNECT = 10.0
+_SECONDS_BETWEEN_ATTEMPTS = 0.2
 _PENDING_CONNECTIONS = 4096
 
 
@@ -33,6 +36,8 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
     """
     listener = _listen(place) if place.rank_in_team == 0 else None
     try:
+        if listener is None:
+            _wait_for_listener(place, time_to_meet)
         store: Store = dist.TCPStore(  # type: ignore[attr-defined]
             place.address,
             place.port,
@@ -41,13 +46,31 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
             timeout=time_to_meet,
             master_listen_fd=None if listener is None else listener.detach(),
         )
-    except dist.DistError as error:
+    except (dist.DistError, OSError) as error:
         raise LaunchError(
             f"{place.how}: expected {place.size} workers to meet at {place.address}:{place.port} within "
             f"{time_to_meet.total_seconds():.0f} s, got: {str(error).splitlines()[0].rstrip('.')}; "
             "look for workers that did not start, or set MASTER_ADDR and MASTER_PORT"
         ) from error
     return store
+
+
+def _wait_for_listener(place: GroupPlace, time_to_meet: datetime.timedelta) -> None:
+    """Wait until worker 0 listens: torch would print a page of its own for every attempt.
+
+    Raises:
+        OSError: it does not, or its host is unknown.
+    """
+    until = time.monotonic() + time_to_meet.total_seconds()
+    while True:
+        try:
+            socket.create_connection((place.address, place.port), _SECONDS_TO_CONNECT).close()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+        else:
+            return
 
 
 def stay_on_loopback(place: GroupPlace) -> None:

@@ -29,7 +29,7 @@ _MOST_TIME_LIMITS = 100  # how often a job that ran out of time is requeued
 _SECONDS_OF_WARNING = 90  # between the scheduler's signal and the end
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_FOR_SQUEUE = 60.0
-_SECONDS_FOR_FILES = 15.0  # a shared file system may show a result later than the queue shows the end
+_SECONDS_FOR_FILES = 5.0  # a shared file system may show a result later than the queue shows the end
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
@@ -111,7 +111,8 @@ class SubmittedJob:
         """Return what tasks have left behind: `success`, or `error` and a traceback."""
         tasks = {number: self.job.task(number).paths.result_pickle for number in range(self.job.num_tasks)}
         load = _import_submitit().core.utils.pickle_load
-        return {number: load(path) for number, path in tasks.items() if path.exists()}
+        there = list(self.job.paths.folder.iterdir())  # NFS looks for files anew when a folder is read
+        return {number: load(path) for number, path in tasks.items() if path in there}
 
 
 def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, logs: Path) -> SubmittedJob:

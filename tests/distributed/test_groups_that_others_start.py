@@ -14,7 +14,8 @@ from pbgeval.distributed import meeting
 from pbgeval.distributed.environment import GroupPlace
 from pbgeval.distributed.meeting import address_of, open_store
 from pbgeval.errors import LaunchError
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command
+from tests.clusters import CaseAndResult
+from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of
 
 
 @pytest.fixture
@@ -43,16 +44,35 @@ def start_as_mpirun(case: TinyCase, output: Path, size: int, port: int) -> list[
 
 
 @pytest.mark.slow
-def test_workers_of_mpirun_give_the_numbers_of_one_worker(tmp_path: Path, free_port: int) -> None:
-    case = TinyCase.write(tmp_path / "case")
+def test_workers_of_mpirun_give_the_numbers_of_one_worker(
+    evaluated: CaseAndResult, tmp_path: Path, free_port: int
+) -> None:
+    workers = start_as_mpirun(evaluated.case, tmp_path / "mpi", 2, free_port)
 
-    done = [worker.communicate(timeout=120) for worker in start_as_mpirun(case, tmp_path / "mpi", 2, free_port)]
-    alone = start_command(case, "--workers", "1", "--quiet", "--output", str(tmp_path / "alone"))
-
-    assert [("", "")] * 2 == done
-    assert 0 == alone.status, alone.err
+    assert [("", "")] * 2 == [worker.communicate(timeout=120) for worker in workers]
     assert 2 == metrics_of(tmp_path / "mpi")["run"]["num_workers"]
-    assert numbers_of(tmp_path / "alone") == numbers_of(tmp_path / "mpi")
+    assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "mpi")
+
+
+@pytest.mark.slow
+def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
+    evaluated: CaseAndResult, tmp_path: Path
+) -> None:
+    job = [COMMAND, "submit", "--scheduler", "local", "--workers-per-node", "2", "--cpus-per-worker", "1", "--wait"]
+
+    done = subprocess.run(
+        [*job, "--config", evaluated.case.config, "--output", "job"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.splitlines()[-1].endswith(": complete")
+    assert 2 == metrics_of(tmp_path / "job")["run"]["num_workers"]
+    assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "job")
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:
@@ -62,12 +82,18 @@ def test_a_port_that_is_taken_is_one_line() -> None:
             open_store(GroupPlace("srun", 0, 2, 0, "127.0.0.1", port))
 
 
-def test_workers_that_do_not_come_are_one_line(free_port: int) -> None:
-    place = GroupPlace("srun", 0, 2, 0, "127.0.0.1", free_port)
+@pytest.mark.parametrize(("rank_in_team", "cause"), [(0, "1/2 clients joined"), (1, "Connection refused")])
+def test_workers_that_do_not_come_are_one_line(
+    rank_in_team: int, cause: str, free_port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = GroupPlace("srun", rank_in_team, 2, 0, "127.0.0.1", free_port)
 
-    with pytest.raises(LaunchError, match=r"^srun: expected 2 workers to meet at .* 1/2 clients joined; ") as raised:
+    with pytest.raises(
+        LaunchError, match=rf"^srun: expected 2 workers to meet at .* within 1 s, .*{cause}; "
+    ) as raised:
         open_store(place, datetime.timedelta(seconds=1))
     assert "\n" not in str(raised.value)
+    assert ("", "") == tuple(capfd.readouterr())
 
 
 def test_a_host_that_no_name_server_knows_has_the_address_that_slurm_knows(
