@@ -31,9 +31,13 @@ def reference_folder() -> Path:
     return (REPOSITORY / REFERENCE).resolve()
 
 
+def has_root_and_apt() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
 def could_have(*programs: str) -> bool:
-    """Whether root may start these, which are here or which scripts/test could have installed."""
-    return os.geteuid() == 0 and (all(map(shutil.which, programs)) or shutil.which("apt-get") is not None)
+    """Whether we may start these programs of root's: they are here, or scripts/test could have installed them."""
+    return has_root_and_apt() or (os.geteuid() == 0 and all(map(shutil.which, programs)))
 
 
 @functools.cache
