@@ -44,6 +44,7 @@ setup(
         "numba",
     ],
     extras_require={
+        "slurm": ["submitit"],
         "dev": [
             "pytest",
             "pytest-timeout",

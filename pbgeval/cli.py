@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbgeval.errors import EvalError, IncompleteError, OutputError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
+    from pbgeval.distributed.submit import SubmittedJob
     from pbgeval.report.report import Report
 
 MOST_FAULTS = 20  # lines on stderr
@@ -69,23 +70,118 @@ def run(
     """Evaluate knowledge-graph embeddings: rank the true edges of a partitioned graph."""
     if context.invoked_subcommand is not None:
         return
-    from pbgeval.config import load_config
-    from pbgeval.distributed.resources import DEVICES
-    from pbgeval.driver import RunOptions, evaluate
     from pbgeval.errors import ConfigError
-    from pbgeval.report.console import ConsoleObserver
 
     if config is None:
         raise ConfigError("--config: expected a config file, found none; see kgeval-dist --help")
-    if device not in DEVICES:
-        raise ConfigError(f"--device {device}: expected one of {', '.join(DEVICES)}")
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: expected a number of processes >= 1; leave it out to use all cores")
-    loaded = load_config(config, param or [])
+    status = _evaluate(config, param or [], output, workers, device, overwrite, quiet)
+    if status != 0:
+        raise typer.Exit(status)
+
+
+def _evaluate(
+    config: Path,
+    param: list[str],
+    output: Path | None,
+    workers: int | None,
+    device: str,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
+    from pbgeval.config import load_config
+    from pbgeval.driver import RunOptions, evaluate
+    from pbgeval.report.console import ConsoleObserver
+
+    _check_device(device)
     options = RunOptions(output=output, workers=workers, device=device, overwrite=overwrite)
-    report = evaluate(loaded, options, ConsoleObserver(quiet=quiet))
+    report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
     if not quiet:
         _print_result(report)
+    return 0 if report.document["complete"] else INCOMPLETE_STATUS
+
+
+def _check_device(device: str) -> None:
+    from pbgeval.distributed.resources import DEVICES
+    from pbgeval.errors import ConfigError
+
+    if device not in DEVICES:
+        raise ConfigError(f"--device {device}: expected one of {', '.join(DEVICES)}")
+
+
+@app.command()
+def submit(
+    config: Annotated[Path, typer.Option("--config", help="Config file, as without submit.")],
+    scheduler: Annotated[str, typer.Option("--scheduler", help="slurm or local (this host).")] = "slurm",
+    param: Annotated[
+        list[str] | None, typer.Option("--param", "-p", metavar="KEY=VALUE", help="Override a key of the config.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Output directory [default: results/<config>-<digest>].")
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Hosts.")] = 1,
+    workers_per_node: Annotated[int, typer.Option("--workers-per-node", min=1, help="Processes on each.")] = 1,
+    partition: Annotated[str | None, typer.Option("--partition", help="Slurm's partition, not ours.")] = None,
+    time: Annotated[str, typer.Option("--time", help="Until a job is requeued, as in sbatch.")] = "1:00:00",
+    cpus_per_worker: Annotated[int | None, typer.Option("--cpus-per-worker", min=1, help="Cores of each.")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", min=0, help="GPUs of each host.")] = None,
+    memory: Annotated[str | None, typer.Option("--mem", help="Memory of each host, 64GB say.")] = None,
+    slurm: Annotated[
+        list[str] | None, typer.Option("--slurm", metavar="KEY=VALUE", help="A further flag of sbatch.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the job's status.")] = False,
+) -> None:
+    """Evaluate in a job of Slurm, or of this host; a preempted job is requeued and goes on."""
+    from functools import partial
+
+    from pbgeval.config import load_config
+    from pbgeval.distributed.submit import SCHEDULERS, JobShape, SubmittedRun, flags_of, minutes_of, submit_run
+    from pbgeval.driver import output_of
+    from pbgeval.errors import ConfigError
+
+    if scheduler not in SCHEDULERS:
+        raise ConfigError(f"--scheduler {scheduler}: expected one of {', '.join(SCHEDULERS)}")
+    _check_device(device)
+    shape = JobShape(
+        nodes=nodes,
+        workers_per_node=workers_per_node,
+        minutes=minutes_of(time),
+        partition=partition,
+        cpus_per_worker=cpus_per_worker,
+        gpus_per_node=gpus_per_node,
+        memory=memory,
+        slurm=flags_of(slurm or []),
+    )
+    loaded = load_config(config, param or [])
+    default = output_of(loaded)  # files are looked at here, so that faults do not wait in a queue
+    path = (output or default).absolute()
+    run_ = partial(_evaluate, config.absolute(), param or [], path, shape.num_workers, device)
+    logs = path.with_name(f"{path.name}.logs")
+    job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
+    print(f"job {job.job_id}: {shape.num_workers} workers, {scheduler}")
+    print(f"output: {path}")
+    print(f"logs: {logs}/{job.job_id}_*_log.err", flush=True)
+    if wait:
+        _wait_for(job)
+
+
+def _wait_for(job: SubmittedJob) -> None:
+    """Wait for a job; end with its status.
+
+    Raises:
+        LaunchError: the job met a fault.
+        typer.Exit: it is incomplete.
+    """
+    end = job.wait()
+    if end.faults:
+        raise LaunchError(*end.faults)
+    if not end.is_complete:
+        print(f"job {job.job_id}: ended before it was complete; submit it again to go on", file=sys.stderr)
+        raise typer.Exit(INCOMPLETE_STATUS)
+    print(f"job {job.job_id}: complete")
 
 
 @app.command()

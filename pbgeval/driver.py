@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
 from pbgeval.config import EvalConfig, check_config
+from pbgeval.distributed.environment import advice_on_restarts
 from pbgeval.distributed.launch import is_lost_connection, is_worker_of_a_group, start_local_workers
 from pbgeval.distributed.ownership import Ownership, describe_process
 from pbgeval.distributed.resources import host_name, num_cores
@@ -45,8 +48,8 @@ class RunOptions:
 def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Observer | None = None) -> Report:
     """Evaluate a checkpoint and write the result.
 
-    A config that `load_config` has not checked is checked here. Started by torchrun, this process is one worker of its
-    group; otherwise it starts local workers itself.
+    A config that `load_config` has not checked is checked here. Started by torchrun, srun or mpirun, this process is
+    one worker of its group; otherwise it starts local workers itself.
 
     Raises:
         EvalError: faults of the user's, a line each; nothing is left in the output directory.
@@ -58,7 +61,7 @@ def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Ob
     inputs = open_inputs(config)
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
-    path = options.output or Path("results") / f"{config.name}-{digest_of(provenance)[:8]}"
+    path = options.output or _default_output(config, provenance)
     output = OutputDirectory(path, Ownership(path, describe_process(host_name(), os.environ), observer.warn))
     work = Work(inputs, protocol, provenance, options.device, observer, started, output.path)
     if is_worker_of_a_group():
@@ -66,6 +69,19 @@ def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Ob
     for message in things_to_know(inputs):
         observer.warn(message)
     return _evaluate_here(work, options, output)
+
+
+def output_of(config: EvalConfig) -> Path:
+    """Return where the result of a config goes unless said otherwise.
+
+    Raises:
+        EvalError: faults of the user's, found in headers.
+    """
+    return _default_output(config, provenance_of(open_inputs(config)))
+
+
+def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
+    return Path("results") / f"{config.name}-{digest_of(provenance)[:8]}"
 
 
 def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
@@ -116,7 +132,7 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     team = Team.join()
     claimed = None
     if team.rank_in_team == 0:
-        for message in things_to_know(work.inputs):
+        for message in [*things_to_know(work.inputs), *advice_on_restarts(os.environ)]:
             work.observer.warn(message)
         claimed = _try_to_claim(work, options, output, team)
     claimed = team.broadcast_object(claimed)

@@ -35,6 +35,18 @@ def has_root_and_apt() -> bool:
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
+def could_have(*programs: str) -> bool:
+    """Whether we may start these programs of root's: they are here, or scripts/test could have installed them."""
+    return has_root_and_apt() or (os.geteuid() == 0 and all(map(shutil.which, programs)))
+
+
+@functools.cache
+def may_make_network_namespaces() -> bool:
+    """Whether the system lets us; containers often may not, even as root."""
+    unshare = shutil.which("unshare")
+    return unshare is not None and subprocess.run([unshare, "--net", "true"], capture_output=True).returncode == 0
+
+
 @functools.cache
 def has_gpu() -> bool:
     import torch
@@ -54,10 +66,18 @@ COULD_RUN: dict[str, Callable[[], bool]] = {
     "reference": lambda: reference_folder().is_dir(),
     "slow": lambda: True,
     "peers": has_working_pip,
-    "slurm": has_root_and_apt,
-    "netns": has_root_and_apt,
+    "slurm": lambda: could_have("slurmctld", "slurmd", "munged"),
+    "netns": lambda: could_have("ip") and may_make_network_namespaces(),
     "gpu": has_gpu,
 }
+
+CANNOT_RUN = {
+    "slurm": "neither Slurm and munge nor root with apt-get",
+    "netns": "no right to make network namespaces",
+    "gpu": "no CUDA device",
+}
+
+pytest_plugins = ["tests.clusters"]
 
 
 @pytest.fixture
@@ -102,9 +122,9 @@ def fixed_state() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for name in ("slurm", "netns", "gpu"):
+    for name, missing in CANNOT_RUN.items():
         if item.get_closest_marker(name) and not COULD_RUN[name]():
-            pytest.skip(f"no {'CUDA device' if name == 'gpu' else 'root and apt-get'} here")
+            pytest.skip(f"{missing} here")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

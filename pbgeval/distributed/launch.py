@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pbgeval.distributed.environment import place_in_group
 from pbgeval.errors import IncompleteError, LaunchError
 
 FAULTS_FILE_PREFIX = "pbgeval-workers-"
@@ -45,8 +46,12 @@ MOST_RESTARTS = 3
 
 
 def is_worker_of_a_group() -> bool:
-    """Whether a launcher (torchrun) has told this process its place in a group."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    """Whether a launcher (torchrun, srun, mpirun) has told this process its place in a group.
+
+    Raises:
+        LaunchError: what it has told makes no sense.
+    """
+    return place_in_group(os.environ) is not None
 
 
 def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:

@@ -14,13 +14,18 @@ from pbgeval.errors import LaunchError
 DEVICES = ("auto", "cpu", "cuda")
 
 
+def cores() -> set[int]:
+    """Return the numbers of the cores that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
 def num_cores() -> int:
-    """Return the cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may run on."""
+    return len(cores())
 
 
 def use_threads(local_size: int) -> int:
-    """Set and return the threads of this worker: OMP_NUM_THREADS if set, else its share of the host's cores."""
+    """Set and return the threads of this worker: OMP_NUM_THREADS if set, else its share of its cores."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(given) if given.isdigit() and int(given) > 0 else max(1, num_cores() // local_size)
     torch.set_num_threads(threads)

@@ -8,12 +8,18 @@ from __future__ import annotations
 import datetime
 import os
 import uuid
+from collections import Counter
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from attrs import define, field
+from attrs import define, evolve, field
 from torch import Tensor
+
+from pbgeval.distributed.environment import TORCHRUN, place_in_group
+from pbgeval.distributed.meeting import address_of, open_store, stay_on_loopback
+from pbgeval.distributed.resources import cores, host_name
+from pbgeval.errors import LaunchError
 
 T = TypeVar("T")
 
@@ -31,25 +37,44 @@ class Team:
     rank_in_team: int = 0
     size: int = 1
     local_rank: int = 0  # among the workers of this host
-    local_size: int = 1
+    local_size: int = 1  # workers of this host that share this one's cores
     _store: Any = field(default=None, repr=False)
     _counters: dict[str, int] = field(factory=dict, init=False, repr=False)  # of one worker alone
 
     @classmethod
     def join(cls) -> Team:
-        """Join the group that the environment describes (torchrun and torch elastic set it)."""
-        rank_in_team, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT)
+        """Join the group that the environment describes; every worker calls it.
+
+        Raises:
+            LaunchError: there is none, or its workers do not meet.
+        """
+        place = place_in_group(os.environ)
+        if place is None:
+            raise LaunchError("the environment: expected a launcher's variables (torchrun's, srun's), found none")
+        place = evolve(place, address=address_of(place.address))
+        stay_on_loopback(place)
+        # Under torchrun the agent may hold the store, which torch finds out by itself.
+        store = None if place.how == TORCHRUN else open_store(place)
+        rank, size = (-1, -1) if store is None else (place.rank_in_team, place.size)
+        dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
         # A store may outlive a group that is started anew, so each has a part of its own.
         nonce = [uuid.uuid4().hex]
         dist.broadcast_object_list(nonce, src=0)
-        return cls(
-            rank_in_team=rank_in_team,
-            size=size,
-            local_rank=int(os.environ.get("LOCAL_RANK", rank_in_team)),
-            local_size=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
+        team = cls(
+            rank_in_team=place.rank_in_team,
+            size=place.size,
+            local_rank=place.local_rank,
             store=dist.distributed_c10d.PrefixStore(f"pbgeval/{nonce[0]}", dist.distributed_c10d._get_default_store()),
         )
+        team.local_size = team._num_sharing_cores()
+        return team
+
+    def _num_sharing_cores(self) -> int:
+        """Return how many workers may run on this one's cores: all of the host's, unless a launcher binds them."""
+        mine = (host_name(), cores())
+        every = self.gather_objects(mine)
+        shared = Counter(core for host, its_cores in every if host == mine[0] for core in its_cores)
+        return max((shared[core] for core in mine[1]), default=1)
 
     def leave(self) -> None:
         """End the group; every worker calls it."""

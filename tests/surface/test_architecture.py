@@ -27,6 +27,7 @@ LIBRARIES = {
     "config": {"cattrs", "attrs"},
     "counting": NUMERICS | {"numba"},
     "storage": NUMERICS | {"h5py"},
+    "distributed": NUMERICS | {"submitit"},
 }
 
 

@@ -1,0 +1,230 @@
+"""A run -> a job of Slurm, or of this host, through submitit: one task per worker, requeued when it is preempted.
+
+submitit handles SIGTERM and SIGUSR2 in the tasks; nothing of ours may replace its handlers there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from pbgeval.errors import EvalError, LaunchError
+
+if TYPE_CHECKING:
+    import submitit
+
+SCHEDULERS = ("slurm", "local")
+
+_MOST_TIME_LIMITS = 100  # how often a job that ran out of time is requeued
+_SECONDS_OF_WARNING = 90  # between the scheduler's signal and the end
+_SECONDS_BETWEEN_LOOKS = 2.0
+_SECONDS_FOR_SQUEUE = 60.0
+_SECONDS_FOR_FILES = 5.0  # a shared file system may show a result later than the queue shows the end
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
+
+
+@frozen
+class JobShape:
+    """What a job asks its scheduler for."""
+
+    nodes: int = 1
+    workers_per_node: int = 1
+    minutes: int = 60  # a job that needs longer is requeued and goes on
+    partition: str | None = None
+    cpus_per_worker: int | None = None
+    gpus_per_node: int | None = None
+    memory: str | None = None  # per node, as Slurm writes it: 16GB
+    slurm: Mapping[str, str | bool] = field(factory=dict)  # further flags of sbatch
+
+    @property
+    def num_workers(self) -> int:
+        return self.nodes * self.workers_per_node
+
+
+@frozen
+class SubmittedRun:
+    """What each task of a job does. A requeued job does the same, and goes on where the output directory says."""
+
+    run: Callable[[], int]  # returns the exit status
+    num_threads: int | None = None
+
+    def __call__(self) -> None:
+        """Be one worker.
+
+        Raises:
+            LaunchError: the run is incomplete, so that no scheduler takes the job for done.
+        """
+        if self.num_threads is not None:
+            os.environ.setdefault("OMP_NUM_THREADS", str(self.num_threads))
+        status = self.run()
+        if status != 0:
+            raise LaunchError(f"the run: expected to complete, ended with status {status}; submit it again to go on")
+
+    def checkpoint(self) -> object:
+        """Return what submitit runs after a requeue."""
+        return _import_submitit().helpers.DelayedSubmission(self)
+
+
+@frozen
+class JobEnd:
+    """How a job ended."""
+
+    is_complete: bool
+    faults: tuple[str, ...] = ()  # the user's; empty where the job was ended from outside
+
+
+@frozen
+class SubmittedJob:
+    """A job in a scheduler's queue."""
+
+    scheduler: str
+    job: submitit.Job[None]
+
+    @property
+    def job_id(self) -> str:
+        return str(self.job.job_id)
+
+    def wait(self) -> JobEnd:
+        """Wait until the job has left the queue for good, requeues included."""
+        is_waiting = _is_in_queue if self.scheduler == "slurm" else lambda job: not job.done()
+        while is_waiting(self.job):
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        until = time.monotonic() + _SECONDS_FOR_FILES
+        while not (results := self._results()) and time.monotonic() < until:
+            time.sleep(1.0)
+        errors = [result for outcome, result in results.values() if outcome == "error"]
+        if errors:
+            return JobEnd(False, _faults_in(errors[0]))
+        return JobEnd(0 in results)
+
+    def _results(self) -> dict[int, tuple[str, Any]]:
+        """Return what tasks have left behind: `success`, or `error` and a traceback."""
+        tasks = {number: self.job.task(number).paths.result_pickle for number in range(self.job.num_tasks)}
+        load = _import_submitit().core.utils.pickle_load
+        there = list(self.job.paths.folder.iterdir())  # NFS looks for files anew when a folder is read
+        return {number: load(path) for number, path in tasks.items() if path in there}
+
+
+def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, logs: Path) -> SubmittedJob:
+    """Put a run into a scheduler's queue.
+
+    Args:
+        run: what each task does.
+        scheduler: one of `SCHEDULERS`.
+        shape: what it needs.
+        name: of the job.
+        logs: a folder that all hosts see, for submitit's files.
+
+    Raises:
+        LaunchError: submitit or the scheduler is missing, or the scheduler refuses the job.
+    """
+    library = _import_submitit()
+    if scheduler == "local" and shape.nodes != 1:
+        raise LaunchError(f"--nodes {shape.nodes}: expected 1 with --scheduler local; use --workers-per-node")
+    if scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
+        raise LaunchError(
+            "--scheduler slurm: expected the commands sbatch and srun, found none on this host; "
+            "submit from a login node, or use --scheduler local"
+        )
+    executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MOST_TIME_LIMITS)
+    executor.update_parameters(**_parameters(shape, name))
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # submitit repeats what sbatch says
+            return SubmittedJob(scheduler, executor.submit(run))
+    except (library.core.utils.FailedJobError, library.core.utils.FailedSubmissionError) as error:
+        raise LaunchError(
+            f"sbatch: expected to take the job, got: {_last_line(str(error)).removeprefix('sbatch: error: ')}"
+        ) from error
+
+
+def minutes_of(text: str) -> int:
+    """Return a time as Slurm writes it (`30`, `30:00`, `1:30:00`, `2-12`, `2-12:30`) in minutes, rounded up.
+
+    Raises:
+        LaunchError: it is no such time, or none at all.
+    """
+    match = _TIME.fullmatch(text)
+    days, first, second, third = ([int(part or 0) for part in match.groups()]) if match else (0, 0, 0, 0)
+    if match and (match["days"] or match["third"]):  # hours first
+        seconds = ((days * 24 + first) * 60 + second) * 60 + third
+    else:
+        seconds = first * 60 + second
+    if seconds == 0:
+        raise LaunchError(f"--time {text}: expected minutes, H:MM:SS or D-HH:MM, more than none")
+    return -(-seconds // 60)
+
+
+def flags_of(pairs: list[str]) -> dict[str, str | bool]:
+    """Return `KEY=VALUE` and `KEY` as further flags of sbatch."""
+    flags: dict[str, str | bool] = {}
+    for pair in pairs:
+        key, is_pair, value = pair.partition("=")
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+            raise LaunchError(f"--slurm {pair}: expected KEY=VALUE with a long flag of sbatch, account=physics say")
+        flags[key] = value if is_pair else True
+    return flags
+
+
+def _parameters(shape: JobShape, name: str) -> dict[str, Any]:
+    """Return what submitit is told; names that begin with `slurm_` count for Slurm alone."""
+    srun = ["--kill-on-bad-exit=1"]  # a worker that has gone ends the step: the others would wait for it
+    if shape.cpus_per_worker is not None:
+        srun.append(f"--cpus-per-task={shape.cpus_per_worker}")  # srun no longer takes it over from sbatch
+    return {
+        "name": name,
+        "nodes": shape.nodes,
+        "tasks_per_node": shape.workers_per_node,
+        "timeout_min": shape.minutes,
+        "cpus_per_task": shape.cpus_per_worker,
+        "gpus_per_node": shape.gpus_per_node,
+        "slurm_partition": shape.partition,
+        "slurm_mem": shape.memory,
+        "slurm_signal_delay_s": min(_SECONDS_OF_WARNING, shape.minutes * 60 // 3),
+        "slurm_srun_args": srun,
+        "slurm_additional_parameters": {"requeue": True, **shape.slurm},
+    }
+
+
+def _is_in_queue(job: submitit.Job[None]) -> bool:
+    """Ask Slurm, without its accounting, which many clusters lack; an answer that does not come means yes."""
+    command = ["squeue", "--noheader", "--format=%T", f"--jobs={job.job_id}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS_FOR_SQUEUE)
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode != 0:
+        return "Invalid job id" not in done.stderr  # Slurm forgets a job some minutes after its end
+    return bool(done.stdout.strip())
+
+
+def _faults_in(traceback: str) -> tuple[str, ...]:
+    """Return the lines of a fault of the user's from a task's traceback; of another error its last line."""
+    found = re.search(rf"^{re.escape(EvalError.__module__)}\.\w+: (.*)\Z", traceback, re.MULTILINE | re.DOTALL)
+    return tuple(found[1].strip().splitlines()) if found else (_last_line(traceback),)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip(" -")]
+    return lines[-1].strip() if lines else "no message"
+
+
+def _import_submitit() -> Any:  # noqa: ANN401 - a module
+    try:
+        import submitit
+        import submitit.core.utils
+        import submitit.helpers
+    except ImportError:
+        raise LaunchError(
+            "kgeval-dist submit: expected the package submitit, found none; run pip install 'pbgeval[slurm]'"
+        ) from None
+    return submitit

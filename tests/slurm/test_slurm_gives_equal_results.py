@@ -1,0 +1,94 @@
+"""On a real Slurm cluster: srun, the template for sbatch and `kgeval-dist submit` give the numbers of one worker."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from tests.clusters import CaseAndResult, Slurm
+from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
+
+pytestmark = pytest.mark.slurm
+
+TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
+
+
+def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: int) -> None:
+    assert num_workers == metrics_of(output)["run"]["num_workers"]
+    assert numbers_of(evaluated.alone) == numbers_of(output)
+
+
+def test_tasks_of_srun_on_two_nodes(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    srun = ["srun", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=1"]
+
+    done = slurm.run(
+        *srun, COMMAND, "--config", evaluated.case.config, "--output", tmp_path / "output", "--quiet", cwd=tmp_path
+    )
+
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert_equal_numbers(evaluated, tmp_path / "output", 2)
+
+
+def test_a_script_of_sbatch_without_srun_is_alone(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    command = f"{COMMAND} --config {evaluated.case.config} --output output --quiet --workers 1"
+
+    assert ("COMPLETED 0:0", "") == slurm.run_batch("--nodes=2", f"--wrap={command}", cwd=tmp_path)
+    assert_equal_numbers(evaluated, tmp_path / "output", 1)
+
+
+def test_the_template_for_sbatch(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    arguments = ["--config", evaluated.case.config, "--output", "output", "--quiet"]
+
+    end, log = slurm.run_batch(TEMPLATE, *arguments, cwd=tmp_path)
+
+    assert "COMPLETED 0:0" == end, log
+    assert_equal_numbers(evaluated, tmp_path / "output", 2)
+
+
+def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--slurm", "comment=tests"]
+
+    done = slurm.run(
+        *submit, "--config", evaluated.case.config, "--output", "output", "--wait", cwd=tmp_path, timeout=100
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    job, output, logs, end = done.stdout.splitlines()
+    number = job.split()[1].rstrip(":")
+    assert f"job {number}: 2 workers, slurm" == job
+    assert f"output: {tmp_path}/output" == output
+    assert f"logs: {tmp_path}/output.logs/{number}_*_log.err" == logs
+    assert f"job {number}: complete" == end
+    assert_equal_numbers(evaluated, tmp_path / "output", 2)
+    assert "metrics.json, buckets.csv" in (tmp_path / "output.logs" / f"{number}_0_log.out").read_text()
+
+
+def test_a_job_that_slurm_refuses_is_one_line(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    submit = [COMMAND, "submit", "--partition", "nowhere", "--config", evaluated.case.config, "--output", "output"]
+
+    done = slurm.run(*submit, cwd=tmp_path)
+
+    assert (1, "") == (done.returncode, done.stdout)
+    assert ["sbatch: expected to take the job, got: Batch job submission failed: Invalid partition name specified"] == (
+        done.stderr.splitlines()
+    )
+
+
+def test_a_job_that_is_cancelled_is_incomplete(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
+    submit = [COMMAND, "submit", "--slurm", "begin=now+1hour", "--config", evaluated.case.config, "--output", "output"]
+    with subprocess.Popen(
+        [*submit, "--wait"], cwd=tmp_path, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
+    ) as waiting:
+        assert waiting.stdout is not None
+        number = waiting.stdout.readline().split()[1].rstrip(":")
+        slurm.run("scancel", number, cwd=tmp_path)
+        _, err = waiting.communicate(timeout=60)
+
+    assert (75, [f"job {number}: ended before it was complete; submit it again to go on"]) == (
+        waiting.returncode,
+        err.splitlines(),
+    )
+    assert not (tmp_path / "output").exists()

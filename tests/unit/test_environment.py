@@ -1,0 +1,154 @@
+"""What launchers put into the environment, and the place in a group that follows from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbgeval.distributed.environment import GroupPlace, advice_on_restarts, place_in_group
+from pbgeval.errors import LaunchError
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "h0",
+    "MASTER_PORT": "29600",
+    "TORCHELASTIC_RUN_ID": "x",
+}
+BATCH_SCRIPT = {  # what a script of sbatch finds, and a shell of salloc
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "4",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}
+STEP = BATCH_SCRIPT | {
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NODELIST": "n[08-09]",
+    "SLURM_PROCID": "2",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+SUBMITIT = {
+    "SUBMITIT_EXECUTOR": "local",
+    "SUBMITIT_LOCAL_NTASKS": "2",
+    "SUBMITIT_LOCAL_GLOBALID": "1",
+    "SUBMITIT_LOCAL_LOCALID": "1",
+    "SUBMITIT_LOCAL_JOB_ID": "4711",
+}
+MASTER = {"MASTER_ADDR": "h7", "MASTER_PORT": "1234"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        (TORCHRUN, GroupPlace("torchrun", 3, 4, 1, "h0", 29600)),
+        (STEP | MASTER, GroupPlace("srun", 2, 4, 0, "h7", 1234)),
+        (OPEN_MPI | MASTER, GroupPlace("mpirun", 1, 2, 1, "h7", 1234)),
+        (OPEN_MPI, GroupPlace("mpirun", 1, 2, 1, "127.0.0.1", 29500)),
+        (HYDRA, GroupPlace("mpiexec", 1, 4, 1, "127.0.0.1", 29500)),
+        (
+            {"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "1"} | MASTER,
+            GroupPlace("mpiexec", 1, 4, 0, "h7", 1234),
+        ),
+        # The innermost launcher decides.
+        (STEP | TORCHRUN, GroupPlace("torchrun", 3, 4, 1, "h0", 29600)),
+        (STEP | OPEN_MPI | MASTER, GroupPlace("mpirun", 1, 2, 1, "h7", 1234)),
+        (STEP | HYDRA | {"SLURM_STEP_NUM_TASKS": "2"} | MASTER, GroupPlace("mpiexec", 1, 4, 1, "h7", 1234)),
+        (STEP | HYDRA | MASTER, GroupPlace("srun", 2, 4, 0, "h7", 1234)),  # srun --mpi=pmi2
+    ],
+)
+def test_a_launchers_variables_say_which_worker_this_is(environment: dict[str, str], place: GroupPlace) -> None:
+    assert place == place_in_group(environment)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        BATCH_SCRIPT,
+        STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},  # srun --pty, salloc's interactive step
+        OPEN_MPI | {"OMPI_COMM_WORLD_SIZE": "1"},
+        HYDRA | {"PMI_SIZE": "1"},
+        SUBMITIT | {"SUBMITIT_LOCAL_NTASKS": "1"},
+        SUBMITIT | {"SUBMITIT_EXECUTOR": "debug"},
+        {"MASTER_ADDR": "h0", "MASTER_PORT": "1"},
+    ],
+)
+def test_a_process_without_a_group_of_several_is_alone(environment: dict[str, str]) -> None:
+    assert place_in_group(environment) is None
+
+
+def test_the_tasks_of_a_step_meet_at_its_first_host() -> None:
+    place = place_in_group(STEP)
+
+    assert place is not None
+    assert ("srun", 2, 4, 0, "n08") == (place.how, place.rank_in_team, place.size, place.local_rank, place.address)
+    assert 20_000 <= place.port < 32_000
+
+
+def test_a_local_job_of_submitit_meets_on_loopback() -> None:
+    place = place_in_group(STEP | SUBMITIT)
+
+    assert place is not None
+    assert ("submitit", 1, 2, 1, "127.0.0.1") == (
+        place.how,
+        place.rank_in_team,
+        place.size,
+        place.local_rank,
+        place.address,
+    )
+
+
+def test_jobs_and_steps_have_ports_of_their_own() -> None:
+    places = [
+        place_in_group(STEP | {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)})
+        for job in range(5)
+        for step in range(3)
+    ]
+
+    assert 15 == len({place.port for place in places if place is not None})
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE: expected in the environment, because RANK is set, found nothing"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR, MASTER_PORT: expected in the environment, because RANK"),
+        (TORCHRUN | {"RANK": "4"}, "torchrun: expected a worker's number below the size of its group, found worker 4"),
+        (TORCHRUN | {"RANK": "-1"}, "RANK: expected a whole number in the environment, found '-1'"),
+        (TORCHRUN | {"MASTER_PORT": "70000"}, "MASTER_PORT: expected a port from 1 to 65535, found 70000"),
+        (STEP | {"SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS: expected a whole number"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, "SLURM_STEP_NODELIST: expected in the environment"),
+        (STEP | {"SLURM_STEP_NODELIST": "n[1"}, "SLURM_STEP_NODELIST: expected a list of hosts"),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE: expected in the environment"),
+        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "MASTER_ADDR: expected the host of worker 0"),
+        (HYDRA | {"MPI_LOCALNRANKS": "2"}, "MASTER_ADDR: expected the host of worker 0"),
+        (SUBMITIT | {"SUBMITIT_LOCAL_GLOBALID": ""}, "SUBMITIT_LOCAL_GLOBALID: expected a whole number"),
+    ],
+)
+def test_variables_that_make_no_sense_are_one_line(environment: dict[str, str], line: str) -> None:
+    with pytest.raises(LaunchError) as raised:
+        place_in_group(environment)
+
+    (fault,) = raised.value.faults
+    assert fault.startswith(line), fault
+    assert "\n" not in fault
+
+
+def test_torchrun_that_would_restart_workers_with_its_own_store_is_told() -> None:
+    restarting = TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+    (line,) = advice_on_restarts(restarting)
+
+    assert "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in line
+    assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"})
+    assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"})
+    assert [] == advice_on_restarts({})
