@@ -24,11 +24,12 @@ from pbgeval.plan.order import Needs, best_walk
 
 Cost = Callable[[WorkUnit], float]
 
-LARGE_SHARE = 0.125  # of a worker's share of all work: a larger unit must begin early
-COARSE_SHARE = 0.04  # where usual units are a larger part of a share, the end would be ragged: small ones fill it,
+LATE_SHARE = 0.04  # of a worker's share of all work: a unit larger than this, begun last, would make the end ragged
+LARGE_SHARE = 0.125  # where most units are: what is larger than this begins first, and small ones fill the end,
 SMALL_FACTOR = 0.75  # of so many usual units per worker in all
 CHEAP_LOAD = 0.1  # of a mean unit: where loading costs more, only stripes are handed out, and units larger than
 LARGE_SHARE_OF_STRIPES = 0.5  # of a share: a unit out of its place in the walk loads all that it needs
+USUAL = 0.95  # the quantile of the cost that is called usual
 
 
 class Stripe(NamedTuple):
@@ -137,18 +138,22 @@ def _by_size(
     mean = sum(entry.cost for entry in placed) / len(placed)
     share = mean * len(placed) / team_size
     is_cheap = load_cost <= CHEAP_LOAD * mean
-    limit = (LARGE_SHARE if is_cheap else LARGE_SHARE_OF_STRIPES) * share
+    is_coarse = _usual(placed) > LATE_SHARE * share
+    limit = share * ((LARGE_SHARE if is_coarse else LATE_SHARE) if is_cheap else LARGE_SHARE_OF_STRIPES)
     large = sorted((entry for entry in placed if entry.cost > limit), key=lambda entry: -entry.cost)
     rest = [entry for entry in placed if entry.cost <= limit]
-    usual = float(np.quantile([entry.cost for entry in rest], 0.95)) if rest else 0.0
-    if usual <= COARSE_SHARE * share or not is_cheap:
+    if not (is_cheap and is_coarse and rest):
         return large, rest, []
     by_cost = sorted(range(len(rest)), key=lambda number: rest[number].cost)
     cost_until = np.cumsum([rest[number].cost for number in by_cost])
-    small = by_cost[: int(np.searchsorted(cost_until, SMALL_FACTOR * usual * team_size))]
+    small = by_cost[: int(np.searchsorted(cost_until, SMALL_FACTOR * _usual(rest) * team_size))]
     is_small = set(small)
     others = [entry for number, entry in enumerate(rest) if number not in is_small]
     return large, others, [rest[number] for number in reversed(small)]
+
+
+def _usual(placed: list[_Placed]) -> float:
+    return float(np.quantile([entry.cost for entry in placed], USUAL))
 
 
 def _equal_parts(placed: list[_Placed], num_parts: int) -> list[list[_Placed]]:
