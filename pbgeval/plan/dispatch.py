@@ -49,6 +49,7 @@ class DispatchPlan:
     stripes: tuple[Stripe, ...]
     needs: tuple[Partitions, ...]  # of each unit
     cost_before: np.ndarray  # float64 (units + 1): of all units before each
+    load_cost: float = 0.0  # of a partition, in the unit of the units' cost
 
     @property
     def first_small(self) -> int:
@@ -102,6 +103,7 @@ def make_dispatch_plan(
         stripes=tuple(Stripe(start, stop) for start, stop in pairwise(stops)),
         needs=tuple(needs_of[entry.unit.bucket] for entry in ordered),
         cost_before=np.cumsum([0.0, *(entry.cost for entry in ordered)]),
+        load_cost=load_cost,
     )
 
 

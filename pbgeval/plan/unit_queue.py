@@ -5,9 +5,9 @@
     small units, after all stripes       one counter, `small`
     stripes that are used up             a counter per block of stripes, and one for the blocks
 
-A worker whose stripe is used up draws another; when all have been begun, it joins one with much left, and at last draws
-small units. Nothing is locked and nobody waits: a unit is whose draw it was, so it is handed out once, whatever the
-timing.
+A worker whose stripe is used up draws another; when all have been begun, it joins one with much left, if that is
+worth the loads that this takes, and at last draws small units. Whoever began a stripe goes on until it is used up.
+Nothing is locked and nobody waits: a unit is whose draw it was, so it is handed out once, whatever the timing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pbgeval.plan.counters import Counter
 from pbgeval.plan.dispatch import DispatchPlan
 from pbgeval.plan.holding import Partitions
 
+MOST_LOOKS_IN_VAIN = 12  # at stripes with too little left; then a worker no longer joins others
+WORTH_JOINING = 0.5  # of the cost of the loads that joining takes: where no more is left, helping would be too late
 STRIPES_COMPARED = 2  # of those that have something left, before a worker joins one
 
 
@@ -38,6 +40,7 @@ class UnitQueue:
     _all_begun: bool = field(default=False, init=False)
     _used_up: set[int] = field(factory=set, init=False)  # stripes, as far as known here
     _blocks_used_up: set[int] = field(factory=set, init=False)
+    _num_in_vain: int = field(default=0, init=False)  # looks at stripes not worth joining
 
     def __iter__(self) -> Iterator[WorkUnit]:
         while (index := self.draw()) is not None:
@@ -96,10 +99,12 @@ class UnitQueue:
 
         Workers begin to look in different places, and look away from what they know to be used up.
         """
-        if self.counter.add(f"{self.prefix}/blocks", 0) == self._num_blocks:
+        if self._num_in_vain == MOST_LOOKS_IN_VAIN or self.counter.add(f"{self.prefix}/blocks", 0) == self._num_blocks:
             return None
         for turn in range(self._num_blocks):
             block = (self.rank_in_team // self._block_size + turn) % self._num_blocks
+            if self._num_in_vain == MOST_LOOKS_IN_VAIN:
+                return None
             if block in self._blocks_used_up:
                 continue
             if self.counter.add(f"{self.prefix}/block/{block}", 0) < self._stripes_in(block):
@@ -118,12 +123,17 @@ class UnitQueue:
             number = block * self._block_size + (self.rank_in_team + turn) % size
             if number in self._used_up:
                 continue
+            if self._num_in_vain == MOST_LOOKS_IN_VAIN:
+                break
             stripe = self.plan.stripes[number]
             index = stripe.start + self.counter.add(self._name_of(number), 0)
-            if index >= stripe.stop:
+            left = self.plan.cost_between(index, stripe.stop)
+            # Where little more is left than the loads take, who began it is done before the partitions are here.
+            if index >= stripe.stop or left <= WORTH_JOINING * self.plan.load_cost * len(self.plan.needs[index] - held):
+                self._num_in_vain += 1
                 self._used_up.add(number)
                 continue
-            left = self.plan.cost_between(index, stripe.stop) * (2 if held & self.plan.needs[index] else 1)
+            left *= 2 if held & self.plan.needs[index] else 1
             if best is None or left > best_left:
                 best, best_left = number, left
             num_compared += 1
