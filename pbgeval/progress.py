@@ -10,6 +10,15 @@ from pbgeval.notation import Bucket
 
 
 @frozen
+class BucketReport:
+    """A bucket of which all units are done, by whichever workers."""
+
+    num_edges: int
+    seconds: float  # of all workers together
+    mean_reciprocal_rank: float | None  # headline rank type, the mean of the units by their edges
+
+
+@frozen
 class UnitReport:
     """A work unit that has just been finished by this process."""
 
@@ -20,7 +29,7 @@ class UnitReport:
     mean_reciprocal_rank: float | None  # of the unit, headline rank type
     edges_done: int  # by all workers, as far as known here
     edges_total: int
-    bucket_is_finished: bool  # this process has no further units of the bucket
+    finished_bucket: BucketReport | None  # if this was the last unit of its bucket
 
 
 class Observer(Protocol):

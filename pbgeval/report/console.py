@@ -9,8 +9,7 @@ from attrs import define, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from pbgeval.notation import Bucket
-from pbgeval.progress import UnitReport
+from pbgeval.progress import BucketReport, UnitReport
 
 
 @define
@@ -21,7 +20,6 @@ class ConsoleObserver:
     _bar: Progress | None = field(default=None, init=False)
     _task: TaskID | None = field(default=None, init=False)
     _tenths: int = field(default=0, init=False)  # of the candidates, where no bar is drawn
-    _begun: dict[tuple[str, Bucket], tuple[int, float, float]] = field(factory=dict, init=False)
 
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin; on a terminal, worker 0 draws the bar for all."""
@@ -45,20 +43,14 @@ class ConsoleObserver:
             elapsed = self._bar.tasks[0].elapsed or unit.seconds
             speed = f"{unit.edges_done / max(elapsed, 1e-9):,.0f} edges/s"
             self._bar.update(self._task, completed=unit.edges_done, speed=speed)
-        elif not _is_terminal():
-            self._print_bucket(unit)
+        elif unit.finished_bucket is not None and not _is_terminal():
+            self._print_bucket(unit, unit.finished_bucket)
 
-    def _print_bucket(self, unit: UnitReport) -> None:
-        key = (unit.edge_path, unit.bucket)
-        edges, seconds, weighted = self._begun.pop(key, (0, 0.0, 0.0))
-        edges, seconds = edges + unit.num_edges, seconds + unit.seconds
-        weighted += (unit.mean_reciprocal_rank or 0.0) * unit.num_edges
-        if not unit.bucket_is_finished:
-            self._begun[key] = (edges, seconds, weighted)
-            return
+    def _print_bucket(self, unit: UnitReport, bucket: BucketReport) -> None:
         self._line(
-            f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges:,} edges in {seconds:.1f} s, "
-            f"{edges / max(seconds, 1e-9):,.0f} edges/s, MRR {weighted / max(edges, 1):.4f}; "
+            f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {bucket.num_edges:,} edges in "
+            f"{bucket.seconds:.1f} s, {bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
+            f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}; "
             f"{100 * unit.edges_done // max(unit.edges_total, 1)} % done"
         )
 

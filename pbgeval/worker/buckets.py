@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -19,18 +19,22 @@ from pbgeval.metrics.rank import rank_metrics
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.passes.bucket_pass import bucket_pass
 from pbgeval.passes.settings import Competition, EdgeOrigin
-from pbgeval.plan.assignment import share_of_worker
+from pbgeval.plan.dispatch import make_dispatch_plan
+from pbgeval.plan.unit_queue import UnitQueue
 from pbgeval.progress import UnitReport
 from pbgeval.ranking import RankType
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.bucket_known import KnownOfBuckets
+from pbgeval.worker.bucket_progress import BucketProgress
 from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.key_frequencies import KeyFrequencies
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.work import Bench
+
+EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
 
 
 @frozen(eq=False)
@@ -45,24 +49,39 @@ class BucketTools:
     by_chunk: bool  # the units of a sample are chunks
 
 
-def do_units(bench: Bench, record: Record, tools: BucketTools, done: Collection[str]) -> int:
-    """Evaluate this worker's share of the units; return how many partitions it loaded."""
-    team, work = bench.team, bench.work
+def do_units(bench: Bench, record: Record, tools: BucketTools, round_number: int, done: Collection[str]) -> int:
+    """Evaluate units as this worker draws them, until none is left; return how many partitions it loaded.
+
+    Args:
+        bench: of this worker.
+        record: what it finds is added to it.
+        tools: shared by its units.
+        round_number: from 1; each round has counters of its own.
+        done: names of the units whose results the journal holds.
+    """
+    team = bench.team
     partitions = PartitionHolder(bench.inputs, bench.global_embeddings, bench.device)
-    left = [unit for unit in work.protocol.units if unit_name(unit) not in done]
-    units = share_of_worker(left, team.rank_in_team, team.size)
-    results = _Results(bench, record, tools.files, Record.empty(work.protocol))
+    # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
+    units = [
+        unit
+        for unit in bench.work.protocol.units
+        if bench.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop)
+        and unit_name(unit) not in done
+    ]
+    prefix = f"round/{round_number}"
+    plan = make_dispatch_plan(
+        units, bench.inputs.partitions_needed, team.size, load_cost=EDGES_PER_ROW_LOADED * _mean_rows(bench)
+    )
+    progress = BucketProgress(units, team, prefix)
+    results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol))
     bench.journal.take(record.add_packed)
-    for number, unit in enumerate(units):
-        if not bench.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop):
-            continue  # the sample drew none of its edges
+    for unit in UnitQueue(plan, team, team.rank_in_team, prefix):
         begun = time.perf_counter()
         bench.journal.begin(unit_name(unit))
         headline = _do_unit(bench, results.pending, tools, partitions, unit)
         if bench.journal.finish(unit_name(unit)):
             results.write()
-        edges_done = team.add("edges", unit.num_edges)
-        work.observer.unit_finished(_unit_report(bench, units, number, headline, begun, edges_done))
+        bench.work.observer.unit_finished(_unit_report(bench, progress, unit, headline, time.perf_counter() - begun))
         if team.add("faults", 0):
             break  # another worker has met a fault: there will be no result
     results.write(at_end=True)
@@ -81,7 +100,7 @@ class _Results:
     def write(self, *, at_end: bool = False) -> None:
         """Write what is pending to the journal, and add it to the total."""
         arrays = self.pending.pack()
-        self.files.close()  # an entry vouches for the rows of its units
+        self.files.sync()  # an entry vouches for the rows of its units
         self.bench.journal.write(arrays, at_end=at_end)
         self.total.add_packed(arrays)
         self.pending = Record.empty(self.bench.work.protocol)
@@ -90,6 +109,11 @@ class _Results:
 def unit_name(unit: WorkUnit) -> str:
     """Return a unit as the journal calls it."""
     return f"{unit.path_index}:{unit.bucket.lhs}_{unit.bucket.rhs}:{unit.start}-{unit.stop}"
+
+
+def _mean_rows(bench: Bench) -> float:
+    """Return the rows of a partition, on average."""
+    return bench.numberer.numbering.num_entities / max(len(bench.numberer.numbering.slots), 1)
 
 
 def _do_unit(
@@ -152,18 +176,17 @@ def _groups_of(
 
 
 def _unit_report(
-    bench: Bench, units: Sequence[WorkUnit], number: int, headline: RankStats, begun: float, edges_done: int
+    bench: Bench, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
 ) -> UnitReport:
-    unit = units[number]
     config = bench.inputs.config
-    following = units[number + 1] if number + 1 < len(units) else None
+    mean_reciprocal_rank = rank_metrics(headline, RankType(config.headline))["mean_reciprocal_rank"]
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
         bucket=unit.bucket,
         num_edges=unit.num_edges,
-        seconds=time.perf_counter() - begun,
-        mean_reciprocal_rank=rank_metrics(headline, RankType(config.headline))["mean_reciprocal_rank"],
-        edges_done=edges_done,
+        seconds=seconds,
+        mean_reciprocal_rank=mean_reciprocal_rank,
+        edges_done=bench.team.add("edges", unit.num_edges),
         edges_total=bench.inputs.num_edges,
-        bucket_is_finished=following is None or following[:2] != unit[:2],
+        finished_bucket=progress.finished(unit, seconds, mean_reciprocal_rank),
     )

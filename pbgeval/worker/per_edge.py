@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from pbgeval.inputs.relation_names import relation_labels
 from pbgeval.notation import Bucket
@@ -24,6 +24,7 @@ class PerEdgeFiles:
 
     ranks: dict[tuple[int, Bucket], RanksFile]  # by edge path and bucket; empty: not asked for
     topk: dict[tuple[int, Bucket], TopKFile]  # likewise
+    _unsynced: set[tuple[int, Bucket]] = field(factory=set, init=False)  # counts that were written
 
     def write_counts(self, key: GroupKey, row_Q: np.ndarray, counts: QueryCounts) -> None:
         """Write the counts of some queries of a bucket, in any order of rows.
@@ -44,6 +45,7 @@ class PerEdgeFiles:
             "excluded_tied": known.tied_Q,
             "num_excluded": known.competing_Q,
         }
+        self._unsynced.add((key.path_index, key.bucket))
         file.write(key.side, row_Q[order], {name: values.numpy()[order] for name, values in columns.items()})
 
     def write_best(self, key: GroupKey, row_Q: np.ndarray, best: TopK) -> None:
@@ -55,10 +57,19 @@ class PerEdgeFiles:
         if len(row_Q):
             self.topk[key.path_index, key.bucket].write(key.side, row_Q, best)
 
+    def sync(self) -> None:
+        """Wait until all counts that this worker has written are on the disk.
+
+        Raises:
+            OutputError: they cannot be written.
+        """
+        for place in self._unsynced:
+            self.ranks[place].sync()
+        self._unsynced.clear()
+
     def close(self) -> None:
         """Wait until everything is on the disk."""
-        for ranks in self.ranks.values():
-            ranks.sync()
+        self.sync()
         for topk in self.topk.values():
             topk.sync()
 

@@ -106,12 +106,20 @@ class DrawTable:
         ]
         self._rows.append(np.concatenate([[side.value], *(part.values.view(np.int64) for part in sums)]))
 
+    def pack(self) -> np.ndarray:
+        """Return all rows as one array of int64 (n,)."""
+        return np.concatenate([np.empty(0, np.int64), *self._rows])
+
+    def add_packed(self, packed: np.ndarray) -> None:
+        """Add the rows of another table."""
+        self._rows += list(packed.reshape(-1, 1 + 2 * NUM_SUMS))
+
     def gather(self, team: Team) -> None:
         """Move what all workers have added to worker 0."""
-        own = np.concatenate([np.empty(0, np.int64), *self._rows])
-        self._rows = [
-            row for part in team.gather(torch.from_numpy(own)) for row in part.numpy().reshape(-1, 1 + 2 * NUM_SUMS)
-        ]
+        parts = team.gather(torch.from_numpy(self.pack()))
+        self._rows = []
+        for part in parts:
+            self.add_packed(part.numpy())
 
     def sums(self, sides: Sequence[Side], *, filtered: bool) -> dict[str, DrawSums]:
         """Return the sums of each side and of `both`, on worker 0."""
@@ -203,7 +211,7 @@ class Record:
             table_GF = groups.table_GF.numpy()
             rows = np.flatnonzero(table_GF.any(axis=1))
             parts += [rows, table_GF[rows].reshape(-1), groups.pack_sparse().numpy()]
-        return [*parts, self.grouped.pack().numpy(), self.sample.pack()]
+        return [*parts, self.grouped.pack().numpy(), self.sample.pack(), self.draws.pack()]
 
     def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
         """Add what another record packed."""
@@ -211,9 +219,10 @@ class Record:
             rows, sums, sparse = arrays[3 * number : 3 * number + 3]
             groups.table_GF[torch.from_numpy(rows)] += torch.from_numpy(sums).view(len(rows), groups.table_GF.shape[1])
             groups.add_sparse(torch.from_numpy(sparse))
-        grouped, sample = arrays[-2:]
+        grouped, sample, draws = arrays[-3:]
         self.grouped.add_packed(torch.from_numpy(grouped))
         self.sample.add_packed(sample)
+        self.draws.add_packed(draws)
 
     @property
     def _group_stats(self) -> list[GroupStats]:

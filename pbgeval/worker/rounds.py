@@ -37,7 +37,8 @@ def do_rounds(bench: Bench, record: Record) -> Found:
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
             scratch = evolve(bench.scratch, path=bench.work.scratch_path / f"round-{round_number}")
             bench = evolve(bench, evaluated=_rows_of_round(bench, sampling, round_number), scratch=scratch)
-        found = _do_round(bench, record, files, by_chunk=sampling is not None and sampling.by_chunk)
+        by_chunk = sampling is not None and sampling.by_chunk
+        found = _do_round(bench, record, files, round_number, by_chunk=by_chunk)
         go_on = sampling is not None and _goes_on(bench, record, sampling, round_number)
     in_step(bench.team, files.close)
     in_step(bench.team, lambda: files.write_tables(bench))
@@ -50,7 +51,7 @@ def _rows_of_round(bench: Bench, sampling: Sampling, round_number: int) -> Evalu
     return in_step(bench.team, lambda: sampling.rows_of_round(bench, round_number))
 
 
-def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, *, by_chunk: bool) -> Found:
+def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool) -> Found:
     if bench.work.protocol.sweeps:
         return do_sweep(bench, record, files)
     tools = BucketTools(
@@ -62,7 +63,7 @@ def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, *, by_chunk: bo
         by_chunk=by_chunk,
     )
     done = set(bench.journal.look(bench.team, bench.work.observer, share_names))
-    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools, done))
+    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools, round_number, done))
     return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-BENCHMARKS = sorted((REPOSITORY / "benchmarks").glob("*/main.py"))
+BENCHMARKS = sorted(
+    [*(REPOSITORY / "benchmarks").glob("*/main.py"), *(REPOSITORY / "benchmarks").glob("*/simulate.py")]
+)
+NAMES = [f"{program.parent.name}/{program.stem}" for program in BENCHMARKS]
 MOST_SECONDS = 60  # a smoke run takes some 10 s; more only where much else runs
 
 
@@ -18,7 +21,7 @@ def test_there_are_benchmarks() -> None:
     assert BENCHMARKS
 
 
-@pytest.mark.parametrize("program", BENCHMARKS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("program", BENCHMARKS, ids=NAMES)
 def test_a_benchmark_runs_and_prints_a_table(program: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(program), "--smoke"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
@@ -28,9 +31,9 @@ def test_a_benchmark_runs_and_prints_a_table(program: Path, tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("program", BENCHMARKS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("program", BENCHMARKS, ids=NAMES)
 def test_a_benchmark_has_a_readme_with_command_and_table(program: Path) -> None:
     text = (program.parent / "README.md").read_text(encoding="utf-8")
 
-    assert f"python benchmarks/{program.parent.name}/main.py" in text
+    assert f"python benchmarks/{program.parent.name}/{program.name}" in text
     assert "\n|---" in text

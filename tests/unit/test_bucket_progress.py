@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.plan.counters import LocalCounter
+from pbgeval.progress import BucketReport
+from pbgeval.worker.bucket_progress import BucketProgress
+
+WINDOWS = [WorkUnit(0, Bucket(0, 1), start, start + 10) for start in (0, 10)] + [WorkUnit(0, Bucket(0, 1), 20, 30)]
+OTHERS = [WorkUnit(1, Bucket(0, 1), 0, 7)]  # of another edge path
+
+
+def test_whoever_finishes_the_last_window_of_a_bucket_reports_it():
+    counter = LocalCounter()
+    one, other = (BucketProgress([*WINDOWS, *OTHERS], counter, "round/1") for _ in range(2))
+
+    assert one.finished(WINDOWS[2], 1.0, 0.25) is None
+    assert other.finished(WINDOWS[0], 2.5, 0.5) is None
+    report = other.finished(WINDOWS[1], 0.5, 0.75)
+
+    assert report is not None
+    assert 30 == report.num_edges
+    assert 4.0 == pytest.approx(report.seconds)
+    assert 0.5 == pytest.approx(report.mean_reciprocal_rank)
+
+
+def test_a_bucket_of_one_unit_is_reported_at_once_and_without_a_counter():
+    counter = LocalCounter()
+
+    report = BucketProgress([*WINDOWS, *OTHERS], counter, "round/1").finished(OTHERS[0], 1.5, None)
+
+    assert BucketReport(7, 1.5, None) == report
+    assert 0 == counter.num_calls
+
+
+def test_another_round_reports_the_bucket_again():
+    counter = LocalCounter()
+
+    for round_number in range(2):
+        progress = BucketProgress(WINDOWS[:2], counter, f"round/{round_number}")
+        assert progress.finished(WINDOWS[0], 1.0, 0.5) is None
+        report = progress.finished(WINDOWS[1], 1.0, 0.5)
+        assert report is not None
+        assert 2.0 == report.seconds

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import threading
+from collections import Counter as Multiset
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.plan.bounds import min_loads
+from pbgeval.plan.counters import LocalCounter
+from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
+from pbgeval.plan.holding import Uses, make_room, num_loads_of
+from pbgeval.plan.order import best_walk
+from pbgeval.plan.unit_queue import UnitQueue
+
+
+def one_type(bucket: Bucket) -> frozenset:
+    return frozenset(bucket)
+
+
+def two_types(bucket: Bucket) -> frozenset:
+    return frozenset({("user", bucket.lhs), ("item", bucket.rhs)})
+
+
+def grid(num_partitions: int, costs=None) -> list[WorkUnit]:
+    """A unit per bucket, of 1000 edges or of the given ones."""
+    buckets = [Bucket(lhs, rhs) for lhs in range(num_partitions) for rhs in range(num_partitions)]
+    edges = [1000] * len(buckets) if costs is None else costs
+    return [WorkUnit(0, bucket, 0, int(num_edges)) for bucket, num_edges in zip(buckets, edges, strict=True)]
+
+
+def log_normal_edges(num_units: int, seed: int) -> np.ndarray:
+    return np.maximum(1, 1000 * np.exp(np.random.default_rng(seed).normal(0, 0.5, num_units))).astype(int)
+
+
+def queues_of(plan: DispatchPlan, num_workers: int, counter: LocalCounter | None = None) -> list[UnitQueue]:
+    counter = counter or LocalCounter()
+    return [UnitQueue(plan, counter, number) for number in range(num_workers)]
+
+
+def draw_by_schedule(queues: list[UnitQueue], schedule) -> list[int]:
+    """Let workers draw in any order until each has been told that nothing is left."""
+    drawn, waiting = [], list(range(len(queues)))
+    while waiting:
+        number = waiting[schedule(len(waiting))]
+        index = queues[number].draw()
+        if index is None:
+            waiting.remove(number)
+        else:
+            drawn.append(index)
+    return drawn
+
+
+# Every unit once
+
+
+class CallByCall:
+    """A counter whose callers, threads, are let through one call at a time, in an order that a test chooses."""
+
+    def __init__(self, choose, num_workers: int) -> None:
+        self.choose, self.values = choose, {}
+        self.waiting: set[int] = set()
+        self.running = num_workers
+        self.turn: int | None = None
+        self.condition = threading.Condition()
+
+    def of_worker(self, number: int):
+        outer = self
+
+        class Mine:
+            def add(self, counter: str, amount: int, /) -> int:
+                return outer.call(number, counter, amount)
+
+        return Mine()
+
+    def call(self, number: int, counter: str, amount: int) -> int:
+        with self.condition:
+            self.waiting.add(number)
+            self.let_one_through()
+            self.condition.wait_for(lambda: self.turn == number)
+            self.turn = None
+            self.waiting.remove(number)
+            self.values[counter] = self.values.get(counter, 0) + amount
+            return self.values[counter]
+
+    def ended(self) -> None:
+        with self.condition:
+            self.running -= 1
+            self.let_one_through()
+
+    def let_one_through(self) -> None:
+        if self.turn is None and self.waiting and len(self.waiting) == self.running:
+            self.turn = sorted(self.waiting)[self.choose(len(self.waiting))]
+            self.condition.notify_all()
+
+
+@given(
+    num_workers=st.integers(1, 7),
+    num_partitions=st.integers(0, 4),
+    windows=st.integers(1, 3),
+    kept=st.sets(st.integers(0, 47)),
+    load_cost=st.sampled_from([0.0, 1e9]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_every_unit_that_is_left_is_handed_out_once_whatever_the_order_of_the_calls(
+    num_workers, num_partitions, windows, kept, load_cost, seed
+):
+    random = np.random.default_rng(seed)
+    units = [
+        unit._replace(start=window, stop=window + int(random.integers(1, 100)))
+        for unit in grid(num_partitions)
+        for window in range(windows)
+    ]
+    units = [unit for number, unit in enumerate(units) if number not in kept]  # the others were done before
+    plan = make_dispatch_plan(units, one_type, num_workers, load_cost=load_cost)
+    counter = CallByCall(lambda count: int(random.integers(count)), num_workers)
+    drawn: list[WorkUnit] = []
+
+    def work(number: int) -> None:
+        drawn.extend(UnitQueue(plan, counter.of_worker(number), number))
+        counter.ended()
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(num_workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+
+    assert sorted(units) == sorted(drawn)
+
+
+@given(st.integers(1, 7), st.integers(1, 40), st.data())
+def test_every_unit_is_handed_out_once_where_stripes_are_many_and_short(num_workers, num_stripes, data):
+    """A plan of more stripes than workers, as another rule of cutting might make it."""
+    lengths = data.draw(st.lists(st.integers(1, 4), min_size=num_stripes, max_size=num_stripes))
+    stops = np.cumsum([0, *lengths]).tolist()
+    plan = DispatchPlan(
+        units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(stops[-1])),
+        num_large=0,
+        num_small=0,
+        stripes=tuple(Stripe(start, stop) for start, stop in pairwise(stops)),
+        needs=(frozenset({0}),) * stops[-1],
+        cost_before=np.arange(stops[-1] + 1.0),
+    )
+
+    drawn = draw_by_schedule(
+        queues_of(plan, num_workers), lambda count: data.draw(st.integers(0, count - 1)) if count > 1 else 0
+    )
+
+    assert list(range(stops[-1])) == sorted(drawn)
+
+
+def test_threads_of_a_process_draw_every_unit_once():
+    plan = make_dispatch_plan(grid(12, log_normal_edges(144, seed=0)), one_type, 4)
+    drawn: list[list[WorkUnit]] = [[] for _ in range(4)]
+    queues = queues_of(plan, 4)
+    threads = [
+        threading.Thread(target=lambda of=of, queue=queue: of.extend(queue))
+        for of, queue in zip(drawn, queues, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(plan.units) == sorted(unit for of_worker in drawn for unit in of_worker)
+
+
+def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
+    unit = WorkUnit(0, Bucket(0, 1), 0, 5)
+
+    assert [[], []] == [list(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)]
+    assert [[unit], [], []] == [list(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)]
+    assert [unit] == list(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0))
+
+
+def test_more_workers_than_units_begin_with_one_each():
+    plan = make_dispatch_plan(grid(2), one_type, 9)
+
+    first = [queue.draw() for queue in queues_of(plan, 9)]
+
+    assert {0, 1, 2, 3, None} == set(first)
+    assert 5 == first.count(None)
+
+
+def test_units_without_edges_are_handed_out_too():
+    units = [WorkUnit(0, Bucket(0, rhs), 0, 0) for rhs in range(5)]
+    plan = make_dispatch_plan(units, one_type, 2)
+
+    assert sorted(units) == sorted(plan.units[index] for index in draw_by_schedule(queues_of(plan, 2), lambda _: 0))
+
+
+def test_another_prefix_begins_anew():
+    plan, counter = make_dispatch_plan(grid(2), one_type, 1), LocalCounter()
+
+    rounds = [list(UnitQueue(plan, counter, 0, prefix=f"round/{number}")) for number in range(2)]
+
+    assert rounds[0] == rounds[1] == list(plan.units)
+
+
+# Order
+
+
+@pytest.mark.parametrize("num_workers", [1, 3, 16, 200])
+@pytest.mark.parametrize("load_cost", [0.0, 1000.0])
+def test_the_plan_holds_every_unit_once_and_does_not_depend_on_their_order(num_workers, load_cost):
+    units = grid(8, log_normal_edges(64, seed=1))
+
+    plan = make_dispatch_plan(units, one_type, num_workers, load_cost=load_cost)
+    of_shuffled = make_dispatch_plan(units[::-1], one_type, num_workers, load_cost=load_cost)
+
+    assert sorted(units) == sorted(plan.units)
+    assert plan.units == of_shuffled.units
+    assert plan.stripes == of_shuffled.stripes
+    bounds = [plan.num_large, *(stripe.stop for stripe in plan.stripes)]
+    assert bounds[:-1] == [stripe.start for stripe in plan.stripes]
+    assert plan.first_small == bounds[-1]
+    assert [one_type(unit.bucket) for unit in plan.units] == list(plan.needs)
+
+
+def test_large_units_come_first_and_small_ones_last_by_falling_cost():
+    units = grid(64, log_normal_edges(4096, seed=2))
+
+    plan = make_dispatch_plan(units, one_type, 256)
+
+    edges = [unit.num_edges for unit in plan.units]
+    large, small = edges[: plan.num_large], edges[plan.first_small :]
+    assert large == sorted(large, reverse=True)
+    assert small == sorted(small, reverse=True)
+    assert large
+    assert small
+    assert max(edges) == large[0]
+    assert min(edges) == small[-1]
+    assert max(edges[plan.num_large : plan.first_small]) <= large[-1]
+
+
+def test_windows_of_a_bucket_stay_in_order_where_one_worker_does_them():
+    units = [WorkUnit(0, Bucket(0, rhs), 10 * window, 10 * window + 10) for rhs in range(2) for window in range(3)]
+
+    assert units == list(make_dispatch_plan(units, one_type, 1).units)
+
+
+# Loads
+
+
+@pytest.mark.parametrize("num_partitions", [16, 64])
+@pytest.mark.parametrize("room", [2, 4, 8])
+def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room):
+    """P² / (2 (c - 1)) holds for P much larger than c; the exact bound for 16 partitions and room for 8 is 22."""
+    plan = make_dispatch_plan(grid(num_partitions), one_type, 1, room=room)
+
+    loads = num_loads_of(plan.needs, room)
+
+    usual = num_partitions**2 / (2 * (room - 1))
+    fewest = min_loads(num_partitions * (num_partitions - 1) // 2, room, two_sided=False)
+    assert loads <= (25 if (num_partitions, room) == (16, 8) else 1.1 * usual)
+    assert fewest <= loads
+
+
+@pytest.mark.parametrize(("room", "limit"), [(2, 1.01), (4, 1.1), (8, 1.2)])
+def test_one_worker_loads_few_partitions_of_two_types(room, limit):
+    plan = make_dispatch_plan(grid(64), two_types, 1, room=room)
+
+    assert num_loads_of(plan.needs, room) <= limit * 64**2 / (room - 1)
+
+
+@pytest.mark.parametrize("num_workers", [2, 4, 16])
+def test_stripes_cost_few_loads_more_than_one_worker_needs(num_workers):
+    plan = make_dispatch_plan(grid(32, log_normal_edges(1024, seed=3)), one_type, num_workers)
+
+    loads = sum(num_loads_of(plan.needs[stripe.start : stripe.stop], 2) for stripe in plan.stripes)
+
+    assert num_workers == len(plan.stripes)
+    assert loads <= 1.02 * 32**2 / 2 + 4 * num_workers
+
+
+def test_a_band_keeps_its_partitions_while_the_others_pass():
+    walk = best_walk([unit.bucket for unit in grid(6)], one_type, room=4)
+
+    first = walk[0]
+    assert [{0}, {0, 1}, {0, 1, 2}] == [set().union(*step) for step in first[:3]]
+    assert [{0, 1, 2, 3}, {0, 1, 2, 4}, {0, 1, 2, 5}] == [set().union(*step) for step in first[3:]]
+    assert 5 in walk[1][0][0]  # the last to pass begins the next band
+
+
+def test_what_is_needed_again_last_is_dropped():
+    uses = Uses.of([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
+    held = {1, 2, 9}
+
+    make_room(held, frozenset({3}), 3, uses, 2)
+    assert {1, 2} == held
+    make_room(held, frozenset({3}), 2, uses, 2)
+    assert {1} == held
+
+
+# Calls of the store
+
+
+@pytest.mark.parametrize("num_workers", [1, 16, 256])
+def test_a_unit_costs_at_most_two_calls_of_the_store(num_workers):
+    plan, counter = make_dispatch_plan(grid(64, log_normal_edges(4096, seed=4)), one_type, num_workers), LocalCounter()
+
+    drawn = draw_by_schedule(queues_of(plan, num_workers, counter), lambda _: 0)
+
+    assert 4096 == len(drawn)
+    assert counter.num_calls <= 2 * 4096
+    assert {1} == set(Multiset(drawn).values())
+
+
+# What comes
+
+
+def test_a_worker_knows_the_rest_of_its_stripe():
+    plan = make_dispatch_plan(grid(2), one_type, 1)
+    queue = UnitQueue(plan, LocalCounter(), 0)
+
+    assert range(0) == queue.upcoming()
+    queue.draw()
+    assert range(1, 4) == queue.upcoming()
+    assert [1, 2, 3] == [queue.draw() for _ in range(3)]
+    assert range(0) == queue.upcoming()
+
+
+def test_a_worker_without_work_joins_the_stripe_that_has_something_left():
+    plan = make_dispatch_plan(grid(8), one_type, 2)
+    fast, slow = queues_of(plan, 2)
+
+    fast_first, slow_first = fast.draw(), slow.draw()
+    drawn = list(iter(fast.draw, None))
+
+    assert [fast_first, slow_first] == [stripe.start for stripe in plan.stripes]
+    assert 62 == len(drawn)
+    assert slow.draw() is None

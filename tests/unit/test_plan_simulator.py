@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.notation import Bucket, WorkUnit
+from pbgeval.plan.bounds import lower_bounds, min_loads
+from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
+from pbgeval.plan.simulator import Machines, Simulation, simulate
+
+LOAD_SECONDS = 0.05  # of one partition, where a bucket takes about a second
+
+
+def one_type(bucket: Bucket) -> frozenset:
+    return frozenset(bucket)
+
+
+def one_byte(partition) -> float:
+    return 1.0
+
+
+@cache
+def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise: float = 0.1) -> Simulation:
+    """Buckets of log-normal size (sigma .5); the cost is taken to be the number of edges, the time differs from it."""
+    random = np.random.default_rng(seed)
+    seconds = np.exp(random.normal(0, 0.5, num_partitions**2) - 0.125)
+    units = [
+        WorkUnit(0, Bucket(*divmod(number, num_partitions)), 0, max(1, int(1e6 * of)))
+        for number, of in enumerate(seconds)
+    ]
+    factors = np.exp(random.normal(0, noise, len(units))).tolist()
+    work = {unit: unit.num_edges / 1e6 * factor for unit, factor in zip(units, factors, strict=True)}
+    plan = make_dispatch_plan(units, one_type, num_workers, room=room, load_cost=1e6 * LOAD_SECONDS)
+    return simulate(plan, Machines((1.0,) * num_workers, room, 1 / LOAD_SECONDS), work, one_byte)
+
+
+def plan_of(needs: list[set[int]], stripes: list[tuple[int, int]]) -> DispatchPlan:
+    return DispatchPlan(
+        units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(len(needs))),
+        num_large=0,
+        num_small=0,
+        stripes=tuple(Stripe(*stripe) for stripe in stripes),
+        needs=tuple(frozenset(needed) for needed in needs),
+        cost_before=np.arange(len(needs) + 1.0),
+    )
+
+
+# By hand
+
+
+def test_two_workers_and_four_units_by_hand():
+    """Each partition takes 1 s to load.
+
+    Worker 0 loads 0 and 1 until 2 s, works until 5, has loaded 2 meanwhile, works until 6.
+    Worker 1 loads 2 and 3 until 2 s, works until 3, has nothing to load, works until 7.
+    """
+    plan = plan_of([{0, 1}, {0, 2}, {2, 3}, {3}], [(0, 2), (2, 4)])
+    work = dict(zip(plan.units, [3.0, 1.0, 1.0, 4.0], strict=True))
+
+    result = simulate(plan, Machines((1.0, 1.0), 2, 1.0), work, one_byte)
+
+    assert 7.0 == result.seconds
+    assert 5 == result.num_loads
+    assert 5.0 == result.bytes_read
+    assert (4 / 7, 5 / 7) == result.busy_shares
+
+
+def test_a_worker_that_has_ended_takes_the_last_unit_of_another():
+    """Worker 1 ends at 1 and takes the unit that worker 0 would begin at 5; it loads 0 for it."""
+    plan = plan_of([{0}, {0}, {1}], [(0, 2), (2, 3)])
+    work = dict(zip(plan.units, [5.0, 2.0, 1.0], strict=True))
+
+    result = simulate(plan, Machines((1.0, 1.0), 1, 1e9), work, one_byte)
+
+    assert 5.0 == pytest.approx(result.seconds)
+    assert 3 == result.num_loads
+
+
+def test_a_partition_that_takes_longer_than_the_unit_before_it_is_waited_for():
+    """Loads at 0 to 2 and 2 to 4; the first unit works from 2 to 3, the second from 4 to 5."""
+    plan = plan_of([{0}, {1}], [(0, 2)])
+    work = dict.fromkeys(plan.units, 1.0)
+
+    result = simulate(plan, Machines((1.0,), 1, 0.5), work, one_byte)
+
+    assert 5.0 == result.seconds
+    assert 2 == result.num_loads
+
+
+def test_a_shared_file_system_serves_one_read_after_the_other():
+    """Each worker loads one partition: alone in 1 s, through the shared system the second comes at 4 s."""
+    plan = plan_of([{0}, {1}], [(0, 1), (1, 2)])
+    work = dict.fromkeys(plan.units, 1.0)
+
+    result = simulate(plan, Machines((1.0, 1.0), 1, 1.0, shared_bytes_per_second=0.5), work, one_byte)
+
+    assert 5.0 == result.seconds
+    assert 4.0 == result.bounds.reading_seconds
+
+
+def test_a_faster_worker_does_more():
+    plan = plan_of([{0}] * 4, [(0, 2), (2, 4)])
+    work = dict.fromkeys(plan.units, 3.0)
+
+    result = simulate(plan, Machines((3.0, 1.0), 1, 1e9), work, one_byte)
+
+    assert 3.0 == pytest.approx(result.seconds)
+    assert (1.0, 1.0) == pytest.approx(result.busy_shares)
+    assert 3.0 == result.bounds.seconds
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))
+def test_units_of_one_stripe_go_to_whoever_is_free_first(times, num_workers):
+    """A slow computation of the same, without events: each unit in turn to the worker that is free first."""
+    plan = plan_of([{0}] * len(times), [(0, len(times))])
+    free = [0] * num_workers
+    for time in times:
+        free[free.index(min(free))] += time
+
+    result = simulate(
+        plan, Machines((1.0,) * num_workers, 1, 1e12), dict(zip(plan.units, map(float, times), strict=True)), one_byte
+    )
+
+    assert max(free) == pytest.approx(result.seconds)
+    assert sum(times) == pytest.approx(sum(result.busy_shares) * result.seconds)
+
+
+# Bounds
+
+
+def brute_force_loads(pairs: list[frozenset], num_partitions: int, room: int) -> int:
+    """The fewest loads that cover all pairs, by search over all sets that could be held."""
+    states = {(frozenset(), frozenset(pairs))}
+    loads = 0
+    while all(left for _, left in states):
+        loads += 1
+        following = set()
+        for held, left in states:
+            for partition in set(range(num_partitions)) - held:
+                kept_sets = [held] if len(held) < room else map(frozenset, combinations(held, room - 1))
+                for kept in kept_sets:
+                    now = kept | {partition}
+                    following.add((now, frozenset(pair for pair in left if not pair <= now)))
+        states = following
+    return loads
+
+
+@pytest.mark.parametrize(("num_partitions", "room"), [(3, 2), (4, 2), (4, 3), (5, 3), (5, 4)])
+def test_no_order_of_loads_beats_the_bound(num_partitions, room):
+    pairs = [frozenset(pair) for pair in combinations(range(num_partitions), 2)]
+
+    fewest = brute_force_loads(pairs, num_partitions, room)
+
+    bound = min_loads(len(pairs), room, two_sided=False)
+    assert bound <= fewest <= bound + 1
+
+
+def test_the_bound_on_loads_by_hand():
+    assert [0, 2, 3, 4] == [min_loads(pairs, 2, two_sided=False) for pairs in range(4)]
+    assert [0, 2, 3, 3, 4] == [min_loads(pairs, 3, two_sided=False) for pairs in range(5)]
+    assert [0, 2, 3, 4, 4, 5] == [min_loads(pairs, 4, two_sided=True) for pairs in (0, 1, 2, 3, 4, 5)]
+
+
+def test_pairs_of_two_types_are_told_from_those_of_one():
+    sides = [frozenset({("l", lhs), ("r", rhs)}) for lhs in range(4) for rhs in range(4)]
+    one = [frozenset({lhs, rhs}) for lhs in range(4) for rhs in range(4)]
+
+    assert 4 == lower_bounds([1.0] * 16, one, [1.0], 4, 1.0).num_loads
+    assert 4 + 12 // 3 == lower_bounds([1.0] * 16, sides, [1.0], 4, 1.0).num_loads
+
+
+# Grids
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 16, 256, 1024])
+@pytest.mark.parametrize("room", [2, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_64_partitions_end_within_5_percent_of_the_bound(room, num_workers, seed):
+    result = simulated(64, room, num_workers, seed)
+
+    assert 1 - 1e-9 <= result.ratio <= 1.05
+    assert result.num_loads >= result.bounds.num_loads
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [1, 2, 16, 256, 1024])
+@pytest.mark.parametrize("room", [2, 8])
+@pytest.mark.parametrize(("num_partitions", "seed"), [(128, 0), (128, 1), (128, 2), (256, 0), (256, 1)])
+def test_more_partitions_end_within_5_percent_of_the_bound(num_partitions, room, num_workers, seed):
+    assert simulated(num_partitions, room, num_workers, seed).ratio <= 1.05
+
+
+@pytest.mark.parametrize("num_workers", [2, 256, 1024])
+def test_costs_that_are_known_exactly_end_within_5_percent_of_the_bound(num_workers):
+    assert simulated(64, 2, num_workers, seed=0, noise=0.0).ratio <= 1.05
+
+
+def test_slow_workers_are_helped():
+    """Half of the workers have a third of the speed, which the plan does not know; alone they would take twice as long.
+
+    Who helps loads the same partitions as the worker that is helped, and waits for the first of them.
+    """
+    units = [WorkUnit(0, Bucket(*divmod(number, 64)), 0, 1000) for number in range(64**2)]
+    plan = make_dispatch_plan(units, one_type, 32)
+    work = {unit: 1.0 for unit in units}
+
+    result = simulate(plan, Machines((3.0,) * 16 + (1.0,) * 16, 2, 20.0), work, one_byte)
+
+    assert result.ratio <= 1.08
+    assert min(result.busy_shares) > 0.9
+
+
+def test_the_same_plan_and_times_give_the_same_result():
+    again = simulated.__wrapped__(64, 8, 16, 0)
+
+    assert again == simulated(64, 8, 16, 0)
