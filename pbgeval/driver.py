@@ -23,6 +23,7 @@ from pbgeval.distributed.environment import advice_on_restarts
 from pbgeval.distributed.launch import is_lost_connection, is_worker_of_a_group, start_local_workers
 from pbgeval.distributed.ownership import Ownership, describe_process
 from pbgeval.distributed.resources import host_name, num_cores
+from pbgeval.distributed.signals import ended_by_signals
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 from pbgeval.inputs.opening import open_inputs
@@ -93,9 +94,10 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
     num_workers = options.workers or _default_workers(work)
     try:
         if num_workers == 1:
-            outcome = do_work(work, Team())
+            with ended_by_signals():
+                outcome = do_work(work, Team())
         else:
-            outcome = start_local_workers(work_as_local_worker, (work,), num_workers)[0]
+            outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
         return _conclude(outcome, output)
     except EvalError as error:
         raise _end_of(error, output, work) from None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pbgeval.distributed.environment import place_in_group
+from pbgeval.distributed.signals import SIGNALS_TO_END
 from pbgeval.errors import IncompleteError, LaunchError
 
 FAULTS_FILE_PREFIX = "pbgeval-workers-"
@@ -32,16 +33,7 @@ _LOGGERS_OF_ELASTIC = (
 )
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_BE_ENDED = 60.0  # for a worker that lost its peer: the launcher, however busy, ends it long before
-# What elastic hands on to workers: its own, and those by which schedulers warn.
-_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGXCPU,
-)
+_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *SIGNALS_TO_END)
 MOST_RESTARTS = 3
 
 
@@ -54,10 +46,12 @@ def is_worker_of_a_group() -> bool:
     return place_in_group(os.environ) is not None
 
 
-def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
+def start_local_workers(
+    function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int, say: Callable[[str], None]
+) -> dict[int, Any]:
     """Run `function(*arguments)` in `num_workers` new processes on this host that form a group.
 
-    Where one is killed, all start again, a few times: the function goes on from what the disk holds.
+    Where one is killed, all start again, a few times: the function goes on from what the disk holds. `say` is told.
 
     Returns:
         What each worker returned, by its rank.
@@ -72,6 +66,21 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     # A worker whose store has gone with another worker would print a hundred lines; the launcher says it in one.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    for restart in range(MOST_RESTARTS + 1):
+        try:
+            return _run_once(function, arguments, num_workers)
+        except _LostWorkerError as error:
+            if restart == MOST_RESTARTS:
+                raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
+            say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
+    raise AssertionError("the last attempt returns or raises")
+
+
+class _LostWorkerError(Exception):
+    """A worker has gone by no fault of the function's."""
+
+
+def _run_once(function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -85,8 +94,9 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0",
             local_addr="127.0.0.1",
-            max_restarts=MOST_RESTARTS,
+            max_restarts=0,
             monitor_interval=_SECONDS_BETWEEN_LOOKS,
+            signals_to_handle=",".join(number.name for number in _SIGNALS),
             start_method="spawn",
             logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
         )
@@ -99,9 +109,6 @@ def start_local_workers(function: Callable[..., Any], arguments: tuple[Any, ...]
             if error.sigval == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise IncompleteError(f"the launcher: expected to finish, but was ended by {error.sigval.name}") from None
-        tracebacks = _tracebacks(Path(folder))
-        if tracebacks:
-            raise RuntimeError(tracebacks[0])
     return results
 
 
@@ -110,7 +117,6 @@ def _elastic_contained() -> Iterator[None]:
     """Silence elastic's log, and put back the signal handlers that it leaves behind."""
     levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS_OF_ELASTIC)}
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(number.name for number in _SIGNALS)
     for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
@@ -135,8 +141,6 @@ class _Traced:
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
         # What Ctrl-C sends to all, and the system to us when the launcher dies: end at once, without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if _tracebacks(Path(self._folder)):
-            return None  # a worker raised, for which all were started again: once more would not help
         try:
             return self._function(*arguments)
         except Exception as error:
@@ -171,15 +175,13 @@ def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - ela
         return KeyboardInterrupt()
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        return IncompleteError(
-            f"worker {rank}: expected to finish, but was ended by {name}, after {MOST_RESTARTS} restarts "
-            "(SIGKILL usually means too little memory: try fewer --workers)"
-        )
+        memory = " (which usually means too little memory)" if name == "SIGKILL" else ""
+        return _LostWorkerError(f"worker {rank}: expected to finish, but was ended by {name}{memory}")
     tracebacks = _tracebacks(folder)
     if tracebacks:
         return RuntimeError(tracebacks[0])
     if (folder / LOST).exists():
-        return IncompleteError(f"worker {rank}: expected the others to go on, but lost the connection to one of them")
+        return _LostWorkerError(f"worker {rank}: expected the others to go on, but lost the connection to one of them")
     return LaunchError(
         f"worker {rank}: expected to start, but ended with status {failure.exitcode} before its work began; a script "
         'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'

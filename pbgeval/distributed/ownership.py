@@ -13,12 +13,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 
-from pbgeval import files
 from pbgeval.errors import OutputError
 from pbgeval.files import create_exclusively, remove_files, write_atomically
 
@@ -68,20 +68,27 @@ class Ownership:
         Raises:
             OutputError: somebody else works here, or the directory cannot be written.
         """
-        while not create_exclusively(self.folder / OWNER, json.dumps(self.me)):
+        while not self._create():
             owner = _read(self.folder / OWNER)
-            if owner is None:  # it has gone meanwhile, or was damaged: it is made in one piece
-                (self.folder / OWNER).unlink(missing_ok=True)
-                continue
-            if self._is_alive(owner):
+            if owner is not None and self._is_alive(owner):
                 raise OutputError(
                     f"{self.folder}: expected no other run here, found one that is alive (process {owner['process']} "
                     f"on {owner['host']}); wait for its end, or choose another --output"
                 )
             self._depose(owner)
-        self._beat()
+        try:
+            self._beat()
+        except OutputError:
+            self.release()
+            raise
         self._thread = threading.Thread(target=self._keep_beating, name="heartbeat", daemon=True)
         self._thread.start()
+
+    def _create(self) -> bool:
+        try:
+            return create_exclusively(self.folder / OWNER, json.dumps(self.me))
+        except OutputError as error:
+            raise OutputError(f"{error}; choose another --output") from error
 
     def release(self) -> None:
         """Leave the directory to others."""
@@ -108,17 +115,24 @@ class Ownership:
                 return True
         return False
 
-    def _depose(self, owner: dict[str, Any]) -> None:
-        """Take the file of an owner that is dead out of the way, and only that one's."""
-        aside = self.folder / f".{OWNER}.{self.me['nonce']}"
-        try:
-            files.system.rename(self.folder / OWNER, aside)
-        except FileNotFoundError:  # another newcomer was faster
+    def _depose(self, dead: dict[str, Any] | None) -> None:
+        """Remove the file of an owner that is dead, or a damaged one; of many newcomers one does.
+
+        Whoever makes the marker of the dead one may remove its file. A newcomer that is late finds another owner there.
+        """
+        marker = self.folder / f".{OWNER}.{dead['nonce'] if dead is not None else 'damaged'}"
+        if not create_exclusively(marker, self.me["nonce"]):
+            time.sleep(0.05)
+            with suppress(OSError):  # the other one is done
+                if time.time() - marker.stat().st_mtime > HEARTBEAT_SECONDS:
+                    marker.unlink()  # it has died in between
             return
-        found = _read(aside)
-        if found is not None and found.get("nonce") != owner["nonce"]:
-            create_exclusively(self.folder / OWNER, json.dumps(found))  # the other newcomer's: put it back
-        aside.unlink(missing_ok=True)
+        try:
+            found = _read(self.folder / OWNER)
+            if (found or {}).get("nonce") == (dead or {}).get("nonce"):
+                remove_files(self.folder, [OWNER])
+        finally:
+            marker.unlink(missing_ok=True)
 
     def _heartbeat(self) -> str | None:
         try:

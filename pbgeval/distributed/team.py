@@ -38,6 +38,7 @@ class Team:
     size: int = 1
     local_rank: int = 0  # among the workers of this host
     local_size: int = 1  # workers of this host that share this one's cores
+    nonce: str = "alone"  # of this group: no other, before or beside it, has the same
     _store: Any = field(default=None, repr=False)
     _counters: dict[str, int] = field(factory=dict, init=False, repr=False)  # of one worker alone
 
@@ -58,12 +59,13 @@ class Team:
         rank, size = (-1, -1) if store is None else (place.rank_in_team, place.size)
         dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
         # A store may outlive a group that is started anew, so each has a part of its own.
-        nonce = [uuid.uuid4().hex]
+        nonce = [uuid.uuid4().hex[:12]]
         dist.broadcast_object_list(nonce, src=0)
         team = cls(
             rank_in_team=place.rank_in_team,
             size=place.size,
             local_rank=place.local_rank,
+            nonce=nonce[0],
             store=dist.distributed_c10d.PrefixStore(f"pbgeval/{nonce[0]}", dist.distributed_c10d._get_default_store()),
         )
         team.local_size = team._num_sharing_cores()

@@ -98,6 +98,9 @@ class OutputDirectory:
         except OutputError as error:
             self.release()
             raise OutputError(f"{error}; choose another --output") from error
+        except OSError:  # something of ours is not as we make it: left alone
+            self.owner.release()
+            raise
         return None
 
     def _look(self, digest: str, *, overwrite: bool) -> Report | None:

@@ -29,13 +29,13 @@ def do_rounds(bench: Bench, record: Record) -> Found:
     """Evaluate; every worker takes part, and comes to the same end."""
     sampling = plan_sampling(bench)
     files = open_per_edge_files(bench)
-    round_number, go_on, found = 0, True, None
+    round_number, go_on, found, scratch_path = 0, True, None, bench.scratch.path
     while go_on:
         round_number += 1
         bench = evolve(bench, journal=RunJournal(bench.journal.journal, f"round-{round_number}/"))
         if sampling is not None:
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
-            scratch = evolve(bench.scratch, path=bench.work.scratch_path / f"round-{round_number}")
+            scratch = evolve(bench.scratch, path=scratch_path / f"round-{round_number}")
             bench = evolve(bench, evaluated=_rows_of_round(bench, sampling, round_number), scratch=scratch)
         by_chunk = sampling is not None and sampling.by_chunk
         found = _do_round(bench, record, files, round_number, by_chunk=by_chunk)

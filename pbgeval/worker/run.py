@@ -15,13 +15,14 @@ from pbgeval.distributed.journal import Journal, writer_name
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError
-from pbgeval.files import ScratchFolder
+from pbgeval.files import ScratchFolder, remove_folders
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRECISIONS, read_relations
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.estimates import Drawn
+from pbgeval.report.output import SCRATCH
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.self_check import KernelReport, check_kernels
@@ -45,6 +46,8 @@ def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
     try:
         bench, kernels, num_threads = in_step(team, lambda: _set_up(work, team))
+        # What a group that has been ended left behind must not be read as this one's.
+        in_step(team, lambda: remove_folders(work.output, [SCRATCH]) if team.rank_in_team == 0 else None)
         record = Record.empty(work.protocol)
         work.observer.started(work.inputs.num_edges, team.rank_in_team)
         found = do_rounds(bench, record)
@@ -75,7 +78,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
         journal=RunJournal(Journal(work.journal_path, work.journal_digest, writer_name(host_name())), part=""),
-        scratch=ScratchFolder(work.scratch_path, team.rank_in_team),
+        scratch=ScratchFolder(work.scratch_path / team.nonce, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
     )
     return bench, kernels, num_threads

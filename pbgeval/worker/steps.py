@@ -30,7 +30,7 @@ def in_step(team: Team, action: Callable[[], T]) -> T:
     try:
         result = action()
     except EvalError as error:
-        faults, passes = error.faults, isinstance(error, _PASSING)
+        faults, passes = error.faults, _may_pass(error)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
@@ -43,6 +43,14 @@ def in_step(team: Team, action: Callable[[], T]) -> T:
     if all_faults:
         raise (IncompleteError if all(passing for _, passing in of_workers) else EvalError)(*all_faults)
     return result  # type: ignore[return-value]  # no fault: the action returned
+
+
+def _may_pass(error: EvalError) -> bool:
+    """Whether nothing is wrong with the run, so that it can go on later: a full disk, a file that has gone for now."""
+    cause = error.__cause__
+    # HDF5 reports damaged data as an error of the system too, but without its number.
+    is_of_system = isinstance(cause, OSError) and cause.errno is not None
+    return isinstance(error, IncompleteError | OutputError) or (isinstance(error, StorageError) and is_of_system)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import has_root_and_apt
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
-OUR_FILES = {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv"}
+OUR_FILES = {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"}
 
 
 @pytest.fixture
@@ -93,15 +93,24 @@ def test_that_of_another_run_is_replaced_if_asked(case: TinyCase) -> None:
     assert numbers_of(case.root / "fresh") == numbers_of(case.root / "output")
 
 
-def test_an_unfinished_one_is_refused(case: TinyCase) -> None:
+@pytest.mark.parametrize("arguments", [(), ("--overwrite",)])
+def test_an_unfinished_one_goes_on(case: TinyCase, arguments: tuple[str, ...]) -> None:
+    assert 0 == run(case)
+    path = case.root / "output" / "metrics.json"
+    numbers = numbers_of(path.parent)
+    path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
+
+    assert 0 == run(case, *arguments)
+    assert metrics_of(path.parent)["complete"]
+    assert numbers == numbers_of(path.parent)
+
+
+def test_an_unfinished_one_of_another_run_is_refused(case: TinyCase) -> None:
     assert 0 == run(case)
     path = case.root / "output" / "metrics.json"
     path.write_text(json.dumps(metrics_of(path.parent) | {"complete": False}))
 
-    fault = refused(case)
-    assert "output: expected a finished run, found an unfinished one, which cannot be resumed yet" in fault
-    assert 0 == run(case, "--overwrite")
-    assert metrics_of(case.root / "output")["complete"]
+    assert refused(case, "-p", "seed=5").startswith("output: expected this run (digest ")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +199,9 @@ def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path
     with as_nobody():
         fault = refused(case)
 
-    assert fault.startswith("output/metrics.json: expected to write this file, got: Permission denied; choose another")
+    where = "output/owner.json: expected to write this file" if exists else "output: expected a directory"
+    assert fault.startswith(where)
+    assert fault.endswith("got: Permission denied; choose another --output")
 
 
 def test_a_fault_leaves_an_empty_directory_as_it_was(case: TinyCase) -> None:

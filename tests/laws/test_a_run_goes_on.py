@@ -1,0 +1,140 @@
+"""A run that fails at any write, or for want of memory, goes on to the same bytes, or refuses in a line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval import files
+from pbgeval.files import System
+from pbgeval.worker import buckets, run_journal, sweep
+from tests.tiny_checkpoint import TinyCase, numbers_of, run_command
+
+CANDIDATES = ["sampled", "partition", "all"]
+
+
+class FailingSystem(System):
+    """Fails the k-th open, write, fsync or rename, as a full disk or a broken one does."""
+
+    def __init__(self, k: int) -> None:
+        self.left = k
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def open(self, path: Path, flags: int) -> int:
+        self._step()
+        return super().open(path, flags)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        self._step()
+        return super().write(descriptor, data)
+
+    def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
+        self._step()
+        return super().write_at(descriptor, data, offset)
+
+    def sync(self, descriptor: int) -> None:
+        self._step()
+        super().sync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._step()
+        super().rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._step()
+        super().link(source, target)
+
+
+@pytest.fixture(autouse=True)
+def _entries_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write an entry after each unit."""
+    monkeypatch.setattr(run_journal, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(run_journal, "SECONDS_PER_SECOND", 0.0)
+    monkeypatch.setattr(run_journal, "LEAST_SECONDS_AT_END", 0.0)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    return TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
+
+
+def evaluate(case: TinyCase, output: Path, candidates: str) -> Any:
+    train = ["-p", f"train_paths={case.root / 'edges'}"] if candidates == "all" else []
+    known = ["-p", f"candidates={candidates}", "-p", "save_ranks=True", *train]
+    return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
+
+
+@pytest.fixture(scope="module", params=CANDIDATES)
+def undisturbed(
+    request: pytest.FixtureRequest, case: TinyCase, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, str], int]:
+    """The numbers of a run, and how many steps of the system it takes to write them."""
+    output = tmp_path_factory.mktemp("undisturbed") / "output"
+    counting = FailingSystem(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "system", counting)
+        patch.setattr(run_journal, "LEAST_SECONDS", 0.0)
+        patch.setattr(run_journal, "SECONDS_PER_SECOND", 0.0)
+        assert 0 == evaluate(case, output, request.param).status
+    return request.param, numbers_of(output), -counting.left
+
+
+def check(case: TinyCase, undisturbed: tuple[str, dict[str, str], int], tmp_path: Path, every: int) -> None:
+    candidates, numbers, num_steps = undisturbed
+    assert num_steps > 60
+    for k in range(1, num_steps + 1, every):
+        output = tmp_path / "output"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "system", FailingSystem(k))
+            first = evaluate(case, output, candidates)
+        assert first.status in (0, 1, 75), (k, first)
+        assert first.status == 0 or "No space left on device" in first.err, (k, first)
+        second = evaluate(case, output, candidates)
+        assert (0, "") == (second.status, second.err), (k, second)
+        assert numbers == numbers_of(output), k
+        assert not (output / "journal").exists(), k
+        assert not (output / "owner.json").exists(), k
+        shutil.rmtree(output)
+
+
+def test_it_goes_on_after_some_write_has_failed(case, undisturbed, tmp_path):
+    check(case, undisturbed, tmp_path, every=undisturbed[2] // 8)
+
+
+@pytest.mark.slow
+def test_it_goes_on_after_every_fifth_write_has_failed(case, undisturbed, tmp_path):
+    check(case, undisturbed, tmp_path, every=5)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_it_goes_on_after_memory_was_short(
+    k: int, case: TinyCase, undisturbed: tuple[str, dict[str, str], int], tmp_path: Path
+) -> None:
+    candidates, numbers, _ = undisturbed
+    module, name = (sweep, "rank") if candidates == "all" else (buckets, "bucket_pass")
+    whole, calls = getattr(module, name), []
+
+    def short(*arguments: Any, **further: Any) -> Any:
+        calls.append(name)
+        if len(calls) == k:
+            raise MemoryError
+        return whole(*arguments, **further)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, short)
+        first = evaluate(case, tmp_path / "output", candidates)
+    assert 75 == first.status
+    assert "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError" in first.err
+    assert "the same command goes on from there" in first.err
+    second = evaluate(case, tmp_path / "output", candidates)
+    assert (0, "") == (second.status, second.err)
+    assert numbers == numbers_of(tmp_path / "output")

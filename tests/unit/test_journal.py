@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.distributed.journal import DamagedEntryError, ForeignEntryError, Journal
+
+LIMITS = [0, -1, 127, 128, -128, -129, 2**15, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]
+ARRAYS = st.lists(st.lists(st.sampled_from(LIMITS), max_size=5), max_size=4)
+
+
+def journal(folder: Path, digest: str = "run", writer: str = "me") -> Journal:
+    return Journal(folder / "journal", digest, writer)
+
+
+@given(arrays=ARRAYS)
+def test_what_is_written_is_read(tmp_path_factory, arrays):
+    ours = journal(tmp_path_factory.mktemp("run"))
+    entry = ours.write(["a", "b ü"], [np.array(values, np.int64) for values in arrays])
+
+    found = ours.read(entry)
+    assert ("a", "b ü") == found.units
+    assert arrays == [array.tolist() for array in found.arrays]
+    assert {np.dtype(np.int64)} >= {array.dtype for array in found.arrays}
+
+
+def test_marks_are_integers_too(tmp_path):
+    ours = journal(tmp_path)
+
+    assert [1, 0] == ours.read(ours.write(["a"], [np.array([True, False])])).arrays[0].tolist()
+
+
+def test_writers_do_not_meet(tmp_path):
+    ours, theirs = journal(tmp_path), journal(tmp_path, writer="other")
+    written = [ours.write(["a"], []), theirs.write(["b"], []), ours.write(["c"], [])]
+
+    assert sorted(written) == ours.entries() == theirs.entries()
+    assert [("b",)] == [theirs.read(entry).units for entry in ours.entries() if entry.startswith("other")]
+    ours.remove(written[0])
+    assert sorted(written[1:]) == ours.entries()
+
+
+def test_every_flipped_byte_and_every_truncation_is_seen(tmp_path):
+    ours = journal(tmp_path)
+    entry = ours.write(["a"], [np.arange(5)])
+    path = ours.folder / entry
+    whole = path.read_bytes()
+
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at])
+        with pytest.raises(DamagedEntryError):
+            ours.read(entry)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(DamagedEntryError):
+            ours.read(entry)
+    path.write_bytes(whole + b"x")
+    with pytest.raises(DamagedEntryError):
+        ours.read(entry)
+
+
+def test_units_of_another_run_are_refused(tmp_path):
+    entry = journal(tmp_path).write(["a"], [])
+
+    with pytest.raises(ForeignEntryError, match="of digest run"):
+        journal(tmp_path, digest="other").read(entry)
+
+
+def test_the_log_has_a_line_per_event(tmp_path):
+    ours = journal(tmp_path)
+    ours.log("start", unit="a")
+    ours.log("finish", unit="a", edges=3)
+
+    (path,) = ours.folder.glob("log-*.jsonl")
+    first, second = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert ("start", "a", "me") == (first["event"], first["unit"], first["writer"])
+    assert 3 == second["edges"]
+    assert first["time"] <= second["time"]
+    assert [] == ours.entries()

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.distributed import ownership
+from pbgeval.distributed.ownership import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
+from pbgeval.errors import OutputError
+
+
+def me(**facts: Any) -> dict[str, Any]:
+    return describe_process("here", {}) | facts
+
+
+def claim(folder: Path, **facts: Any) -> Ownership:
+    return Ownership(folder, me(**facts), [].append)
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.1)
+
+
+def left_by(folder: Path, **facts: Any) -> None:
+    """An owner's file as a process leaves it that was killed."""
+    (folder / OWNER).write_text(json.dumps(me(**facts)))
+
+
+def dead_process() -> dict[str, Any]:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return {"process": done.pid, "started": "1"}
+
+
+def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
+    first, second = claim(tmp_path), claim(tmp_path)
+    first.acquire()
+
+    with pytest.raises(OutputError, match=f"found one that is alive \\(process {os.getpid()} on here\\)"):
+        second.acquire()
+    first.release()
+    assert [] == list(tmp_path.iterdir())
+    second.acquire()
+    second.release()
+
+
+@pytest.mark.parametrize("facts", [dead_process(), {"boot": "earlier"}, {"started": "1"}])
+def test_a_dead_owner_of_this_host_is_taken_over_at_once(tmp_path, facts):
+    left_by(tmp_path, **facts)
+    ours = claim(tmp_path)
+    ours.acquire()
+
+    assert ours.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    ours.release()
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("facts", [{"host": "there"}, {"namespace": "another container"}])
+def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats(tmp_path, facts):
+    left_by(tmp_path, **facts)
+    (tmp_path / HEARTBEAT).write_text("last")
+    said: list[str] = []
+    ours = Ownership(tmp_path, me(), said.append)
+    ours.acquire()
+
+    assert 1 == len(said)
+    assert "watching for 0.3 s" in said[0]
+    ours.release()
+
+
+def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
+    theirs = claim(tmp_path, host="there")
+    theirs.acquire()
+
+    with pytest.raises(OutputError, match="on there"):
+        claim(tmp_path).acquire()
+    theirs.release()
+
+
+def test_the_same_job_takes_over_from_itself_on_another_host(tmp_path):
+    left_by(tmp_path, host="there", job="SLURM_JOB_ID=7")
+    (tmp_path / HEARTBEAT).write_text("last")
+    said: list[str] = []
+    ours = Ownership(tmp_path, me(job="SLURM_JOB_ID=7"), said.append)
+    ours.acquire()
+
+    assert [] == said
+    ours.release()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"host": "here"}'])
+def test_a_damaged_file_stops_nobody(tmp_path, content):
+    (tmp_path / OWNER).write_text(content)
+    ours = claim(tmp_path)
+    ours.acquire()
+    ours.release()
+
+
+def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
+    left_by(tmp_path, **dead_process())
+    claims = [claim(tmp_path) for _ in range(8)]
+    owners, barrier = [], threading.Barrier(len(claims))
+
+    def start(one: Ownership) -> None:
+        barrier.wait()
+        try:
+            one.acquire()
+        except OutputError:
+            return
+        owners.append(one)
+
+    threads = [threading.Thread(target=start, args=(one,)) for one in claims]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 == len(owners)
+    assert owners[0].me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    owners[0].release()
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"TORCHELASTIC_RUN_ID": "none"}, None),
+        ({"TORCHELASTIC_RUN_ID": "x"}, "TORCHELASTIC_RUN_ID=x"),
+        ({"SLURM_JOB_ID": "5", "TORCHELASTIC_RUN_ID": "x"}, "SLURM_JOB_ID=5"),
+    ],
+)
+def test_a_job_is_known_by_its_scheduler(environment, expected):
+    assert expected == scheduler_job(environment)
