@@ -32,6 +32,7 @@ from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.key_frequencies import KeyFrequencies
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
+from pbgeval.worker.so_far import SoFar
 from pbgeval.worker.work import Bench
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
@@ -73,7 +74,8 @@ def do_units(bench: Bench, record: Record, tools: BucketTools, round_number: int
         units, bench.inputs.partitions_needed, team.size, load_cost=EDGES_PER_ROW_LOADED * _mean_rows(bench)
     )
     progress = BucketProgress(units, team, prefix)
-    results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol))
+    so_far = SoFar(bench) if bench.evaluated.sample is None else None
+    results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol), so_far)
     bench.journal.take(record.add_packed)
     for unit in UnitQueue(plan, team, team.rank_in_team, prefix):
         begun = time.perf_counter()
@@ -96,6 +98,7 @@ class _Results:
     total: Record
     files: PerEdgeFiles
     pending: Record
+    so_far: SoFar | None  # None: of a sample, whose figures need all of it
 
     def write(self, *, at_end: bool = False) -> None:
         """Write what is pending to the journal, and add it to the total."""
@@ -104,6 +107,8 @@ class _Results:
         self.bench.journal.write(arrays, at_end=at_end)
         self.total.add_packed(arrays)
         self.pending = Record.empty(self.bench.work.protocol)
+        if self.so_far is not None and not at_end:
+            self.so_far.write_if_due()
 
 
 def unit_name(unit: WorkUnit) -> str:

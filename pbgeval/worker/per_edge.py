@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 from attrs import field, frozen
 
+from pbgeval.errors import StorageError
 from pbgeval.inputs.relation_names import relation_labels
 from pbgeval.notation import Bucket
 from pbgeval.ranking import QueryCounts
 from pbgeval.stats.groups import GroupKey
+from pbgeval.storage.edges import BucketFile
 from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.ranks import RanksFile, create_ranks_file, open_ranks_file
 from pbgeval.storage.topk import TopK, TopKFile, Vocabulary, create_topk_file, open_topk_file, write_topk_table
@@ -91,21 +93,41 @@ class PerEdgeFiles:
 
 
 def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
-    """Make the files that the config asks for, and open them on every worker; every worker takes part."""
+    """Make the files that the config asks for, and open them on every worker; every worker takes part.
+
+    Where the journal holds units, files of ranks hold their rows already, and are kept. Should one be missing, all are
+    computed again: which rows it had cannot be told from the sums in the entries.
+    """
     config, folder, digest = bench.inputs.config, bench.work.output, bench.work.digest
     sides, k = bench.settings.sides, config.save_topk
     buckets = [(path_index, file) for path_index, files in enumerate(bench.inputs.buckets) for file in files.values()]
 
     def create() -> None:
-        for path_index, file in buckets if bench.team.rank_in_team == 0 else ():
-            if config.save_ranks:
+        entries = [] if bench.work.protocol.sweeps else bench.journal.journal.entries()  # sweeps write at their end
+        is_whole = True
+        for path_index, file in buckets:
+            if config.save_ranks and not (entries and _is_kept(folder, path_index, file, digest)):
                 create_ranks_file(folder, path_index, file.bucket, file.num_edges, sides, digest)
+                is_whole = False
             if k is not None:
                 create_topk_file(folder, path_index, file.bucket, file.num_edges, sides, k, digest)
+        if entries and not is_whole:
+            bench.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
+            for entry in entries:
+                bench.journal.journal.remove(entry)
 
-    in_step(bench.team, create)
+    in_step(bench.team, lambda: create() if bench.team.rank_in_team == 0 else None)
     places = [(path_index, file.bucket) for path_index, file in buckets]
     return PerEdgeFiles(
         {place: open_ranks_file(folder, *place) for place in places} if config.save_ranks else {},
         {place: open_topk_file(folder, *place) for place in places} if k is not None else {},
     )
+
+
+def _is_kept(folder: Path, path_index: int, edges: BucketFile, digest: str) -> bool:
+    """Whether the file of a bucket's ranks is there, and of this run."""
+    try:
+        found = open_ranks_file(folder, path_index, edges.bucket)
+    except StorageError:
+        return False
+    return found.digest == digest and found.num_edges == edges.num_edges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 from pbgeval import files
 from pbgeval.files import System
-from pbgeval.worker import buckets, run_journal, sweep
-from tests.tiny_checkpoint import TinyCase, numbers_of, run_command
+from pbgeval.notation import Bucket
+from pbgeval.storage.ranks import read_ranks
+from pbgeval.worker import buckets, run_journal, so_far, sweep
+from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]
 
@@ -73,10 +76,20 @@ def evaluate(case: TinyCase, output: Path, candidates: str) -> Any:
     return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
 
 
+def results_of(output: Path) -> dict[str, Any]:
+    """The numbers, and the counts of each query."""
+    results: dict[str, Any] = dict(numbers_of(output))
+    for path in sorted((output / "ranks" / "0").iterdir()):
+        lhs, rhs = map(int, path.stem.split("_")[1:])
+        for side, columns in read_ranks(output, 0, Bucket(lhs, rhs)).columns.items():
+            results |= {f"{path.stem} {side.label} {name}": values.tolist() for name, values in columns.items()}
+    return results
+
+
 @pytest.fixture(scope="module", params=CANDIDATES)
 def undisturbed(
     request: pytest.FixtureRequest, case: TinyCase, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, dict[str, str], int]:
+) -> tuple[str, dict[str, Any], int]:
     """The numbers of a run, and how many steps of the system it takes to write them."""
     output = tmp_path_factory.mktemp("undisturbed") / "output"
     counting = FailingSystem(0)
@@ -85,10 +98,10 @@ def undisturbed(
         patch.setattr(run_journal, "LEAST_SECONDS", 0.0)
         patch.setattr(run_journal, "SECONDS_PER_SECOND", 0.0)
         assert 0 == evaluate(case, output, request.param).status
-    return request.param, numbers_of(output), -counting.left
+    return request.param, results_of(output), -counting.left
 
 
-def check(case: TinyCase, undisturbed: tuple[str, dict[str, str], int], tmp_path: Path, every: int) -> None:
+def check(case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path: Path, every: int) -> None:
     candidates, numbers, num_steps = undisturbed
     assert num_steps > 60
     for k in range(1, num_steps + 1, every):
@@ -100,7 +113,7 @@ def check(case: TinyCase, undisturbed: tuple[str, dict[str, str], int], tmp_path
         assert first.status == 0 or "No space left on device" in first.err, (k, first)
         second = evaluate(case, output, candidates)
         assert (0, "") == (second.status, second.err), (k, second)
-        assert numbers == numbers_of(output), k
+        assert numbers == results_of(output), k
         assert not (output / "journal").exists(), k
         assert not (output / "owner.json").exists(), k
         shutil.rmtree(output)
@@ -117,7 +130,7 @@ def test_it_goes_on_after_every_fifth_write_has_failed(case, undisturbed, tmp_pa
 
 @pytest.mark.parametrize("k", [1, 3])
 def test_it_goes_on_after_memory_was_short(
-    k: int, case: TinyCase, undisturbed: tuple[str, dict[str, str], int], tmp_path: Path
+    k: int, case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path: Path
 ) -> None:
     candidates, numbers, _ = undisturbed
     module, name = (sweep, "rank") if candidates == "all" else (buckets, "bucket_pass")
@@ -137,4 +150,53 @@ def test_it_goes_on_after_memory_was_short(
     assert "the same command goes on from there" in first.err
     second = evaluate(case, tmp_path / "output", candidates)
     assert (0, "") == (second.status, second.err)
-    assert numbers == numbers_of(tmp_path / "output")
+    assert numbers == results_of(tmp_path / "output")
+
+
+def stop_at_the_third_unit(case: TinyCase, output: Path) -> None:
+    calls: list[int] = []
+
+    def short(*arguments: Any, **further: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise MemoryError
+        return bucket_pass(*arguments, **further)
+
+    bucket_pass = buckets.bucket_pass
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "bucket_pass", short)
+        assert 75 == evaluate(case, output, "partition").status
+
+
+def test_a_file_of_ranks_that_is_missing_is_made_again(case: TinyCase, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    assert 0 == evaluate(case, tmp_path / "whole", "partition").status
+    stop_at_the_third_unit(case, output)
+    (output / "ranks" / "0" / "ranks_1_1.h5").unlink()
+    assert 0 == evaluate(case, output, "partition").status
+    assert results_of(tmp_path / "whole") == results_of(output)
+
+
+def test_an_unfinished_run_has_the_metrics_of_what_is_done(
+    case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(so_far, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(so_far, "SECONDS_PER_SECOND", 0.0)
+    output = tmp_path / "output"
+    stop_at_the_third_unit(case, output)
+
+    document = metrics_of(output)
+    reciprocal_ranks: list[float] = []
+    for path in (output / "ranks" / "0").iterdir():
+        lhs, rhs = map(int, path.stem.split("_")[1:])
+        for columns in read_ranks(output, 0, Bucket(lhs, rhs)).columns.values():
+            ranked = columns["num_candidates"] > 0
+            ranks = 1 + columns["better"][ranked] + columns["tied"][ranked] / 2
+            reciprocal_ranks += (1 / ranks).tolist()
+    assert (False, {"units": 4, "units_done": 2}) == (document["complete"], document["run"])
+    assert len(reciprocal_ranks) == document["num_queries"] == 2 * document["num_edges"] > 0
+    assert math.fsum(reciprocal_ranks) / len(reciprocal_ranks) == pytest.approx(
+        document["metrics"]["both.realistic.mean_reciprocal_rank"], rel=1e-12
+    )
+    assert 0 == evaluate(case, output, "partition").status
+    assert metrics_of(output)["complete"]
