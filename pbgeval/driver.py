@@ -155,9 +155,8 @@ def _work_in_group(work: Work, team: Team) -> Outcome:
     except Exception as error:
         if not is_lost_connection(error):
             raise
-        raise IncompleteError(
-            f"worker {team.rank_in_team}: expected the others to go on, but lost the connection to one of them"
-        ) from error
+        found = str(error).partition("\n")[0]
+        raise IncompleteError(f"worker {team.rank_in_team}: expected the others to go on, got: {found}") from error
 
 
 def _report_for(team: Team, outcome: Outcome) -> Report:

@@ -20,6 +20,7 @@ from typing import Any
 
 from pbgeval.distributed.environment import place_in_group
 from pbgeval.distributed.signals import SIGNALS_TO_END
+from pbgeval.distributed.watch import StalledWorkerError
 from pbgeval.errors import IncompleteError, LaunchError
 
 FAULTS_FILE_PREFIX = "pbgeval-workers-"
@@ -146,7 +147,9 @@ class _Traced:
         except Exception as error:
             import traceback
 
-            if is_lost_connection(error):
+            if isinstance(error, StalledWorkerError):
+                (Path(self._folder) / LOST).write_text(str(error), encoding="utf-8")
+            elif is_lost_connection(error):
                 # Another worker has ended. The launcher must see that one first: it explains the end of both.
                 (Path(self._folder) / LOST).touch()
                 time.sleep(_SECONDS_TO_BE_ENDED)
@@ -163,10 +166,12 @@ def _tracebacks(folder: Path) -> list[str]:
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Whether a collective (gloo raises plain RuntimeErrors) or the store failed because a peer has gone."""
+    """Whether a peer has gone or stalled: a collective (gloo raises plain RuntimeErrors), the store, a watch say so."""
     from torch.distributed import DistError
 
-    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+    return isinstance(error, DistError | StalledWorkerError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
 
 
 def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - elastic's class is imported late
@@ -181,7 +186,9 @@ def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - ela
     if tracebacks:
         return RuntimeError(tracebacks[0])
     if (folder / LOST).exists():
-        return _LostWorkerError(f"worker {rank}: expected the others to go on, but lost the connection to one of them")
+        stalled = (folder / LOST).read_text(encoding="utf-8")
+        lost = f"worker {rank}: expected the others to go on, but lost the connection to one of them"
+        return _LostWorkerError(stalled or lost)
     return LaunchError(
         f"worker {rank}: expected to start, but ended with status {failure.exitcode} before its work began; a script "
         'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'

@@ -19,6 +19,7 @@ from torch import Tensor
 from pbgeval.distributed.environment import TORCHRUN, place_in_group
 from pbgeval.distributed.meeting import address_of, open_store, stay_on_loopback
 from pbgeval.distributed.resources import cores, host_name
+from pbgeval.distributed.watch import Watch
 from pbgeval.errors import LaunchError
 
 T = TypeVar("T")
@@ -122,6 +123,10 @@ class Team:
         if self.size > 1:
             dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[no-any-return]
+
+    def watch(self, name: str) -> Watch:
+        """Return this worker's part in a stretch of work; every worker calls it, with a name of its own each time."""
+        return Watch(self, f"watch/{name}", self.rank_in_team, self.size)
 
     def add(self, counter: str, amount: int) -> int:
         """Add to a counter that all workers share and return its new value; needs no other worker to take part."""

@@ -13,6 +13,7 @@ import torch
 from attrs import define, frozen
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.distributed.watch import Watch
 from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.rank import rank_metrics
@@ -50,7 +51,9 @@ class BucketTools:
     by_chunk: bool  # the units of a sample are chunks
 
 
-def do_units(bench: Bench, record: Record, tools: BucketTools, round_number: int, done: Collection[str]) -> int:
+def do_units(
+    bench: Bench, record: Record, tools: BucketTools, round_number: int, done: Collection[str], watch: Watch
+) -> int:
     """Evaluate units as this worker draws them, until none is left; return how many partitions it loaded.
 
     Args:
@@ -59,6 +62,7 @@ def do_units(bench: Bench, record: Record, tools: BucketTools, round_number: int
         tools: shared by its units.
         round_number: from 1; each round has counters of its own.
         done: names of the units whose results the journal holds.
+        watch: is told of each unit.
     """
     team = bench.team
     partitions = PartitionHolder(bench.inputs, bench.global_embeddings, bench.device)
@@ -83,6 +87,7 @@ def do_units(bench: Bench, record: Record, tools: BucketTools, round_number: int
         headline = _do_unit(bench, results.pending, tools, partitions, unit)
         if bench.journal.finish(unit_name(unit)):
             results.write()
+        watch.tick()
         bench.work.observer.unit_finished(_unit_report(bench, progress, unit, headline, time.perf_counter() - begun))
         if team.add("faults", 0):
             break  # another worker has met a fault: there will be no result

@@ -63,7 +63,8 @@ def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, round_number: i
         by_chunk=by_chunk,
     )
     done = set(bench.journal.look(bench.team, bench.work.observer, share_names))
-    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools, round_number, done))
+    watch = bench.team.watch(f"round/{round_number}")
+    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools, round_number, done, watch), watch)
     return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
 
 

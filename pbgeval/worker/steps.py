@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pbgeval.distributed.team import Team
+from pbgeval.distributed.watch import Watch
 from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
 
 T = TypeVar("T")
@@ -15,12 +16,18 @@ _MORE_MEMORY = "expected enough memory (set max_memory, or use fewer --workers)"
 _PASSING = (IncompleteError, OutputError, StorageError)
 
 
-def in_step(team: Team, action: Callable[[], T]) -> T:
+def in_step(team: Team, action: Callable[[], T], watch: Watch | None = None) -> T:
     """Do something on every worker, and go on only if no worker has met a fault of the user's.
 
     Every worker takes part; afterwards each knows that all have finished, so it is a barrier too.
 
+    Args:
+        team: of all workers.
+        action: what this worker does.
+        watch: to which the action reports its progress, so that those who have finished notice a worker that stalls.
+
     Raises:
+        StalledWorkerError: a worker has made no progress for too long.
         IncompleteError: the faults of all workers, on every worker, where all of them may pass.
         EvalError: likewise, where some are faults of the input.
     """
@@ -38,6 +45,8 @@ def in_step(team: Team, action: Callable[[], T]) -> T:
         faults = (f"worker {team.rank_in_team}: {_MORE_MEMORY}, got: {found}",)
     if faults:
         team.add("faults", 1)
+    if watch is not None:
+        watch.wait_for_all()
     of_workers = team.gather_objects((faults, passes))
     all_faults = dict.fromkeys(fault for of_worker, _ in of_workers for fault in of_worker)
     if all_faults:

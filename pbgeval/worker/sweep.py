@@ -216,7 +216,7 @@ def _rank(
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
-    results = SweepResults(contestants)
+    results, watch = SweepResults(contestants), bench.team.watch(bench.journal.part)
     counter = BlockCounter()
     threads = BlockThreads.of_device(bench.device, plan.block_threads)
 
@@ -251,13 +251,14 @@ def _rank(
                         score_cells(one.state, table, first_number, vectors.dtype, cells, known, one.collector)
             if bench.journal.finish(range_name(part)):
                 write()
+            watch.tick()
             done += part.num_rows
             bench.work.observer.candidates_done(done, total)
 
         write(at_end=True)
         results.finish()
 
-    in_step(bench.team, work)
+    in_step(bench.team, work, watch)
 
 
 def _with_known(

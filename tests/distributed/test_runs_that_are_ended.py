@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pbgeval.distributed.journal import Journal
+from pbgeval.distributed.watch import STALL_VARIABLE
 from tests.tiny_checkpoint import COMMAND, TinyCase, numbers_of, start_command
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
@@ -94,7 +95,7 @@ def all_end(processes: list[int], seconds: float) -> bool:
 
 def the_end(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     """Wait; return status, and the lines on stderr that are not progress."""
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=150)
     return process.returncode, [line for line in err.splitlines() if " bucket (" not in line]
 
 
@@ -142,6 +143,19 @@ def test_a_run_heals_when_a_worker_is_killed(
     assert (0, 1) == (status, len(lines))
     assert f"warning: worker {victim}: expected to finish, but was ended by SIGKILL" in lines[0]
     assert all_end(workers, 5)
+    assert undisturbed == numbers_of(tmp_path / "output")
+
+
+def test_a_run_heals_when_a_worker_stalls(
+    start: Start, undisturbed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STALL_VARIABLE, "2")
+    launcher = start(2)
+    os.kill(workers_of(launcher.pid)[1], signal.SIGSTOP)
+
+    status, lines = the_end(launcher)
+    assert (0, 1) == (status, len(lines))
+    assert "warning: worker 1: expected progress, found none for" in lines[0]
     assert undisturbed == numbers_of(tmp_path / "output")
 
 
@@ -205,7 +219,9 @@ def test_two_runs_do_not_share_a_directory(
     start: Start, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     first = start(1)
+    first.send_signal(signal.SIGSTOP)  # it lives, and does not come to its end meanwhile
     second = start_command(case, "--workers", "1", "--output", str(tmp_path / "output"))
+    first.send_signal(signal.SIGCONT)
 
     assert 1 == second.status
     (line,) = second.err.splitlines()
