@@ -173,11 +173,10 @@ def test_workers_end_when_the_launcher_is_killed(
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
 def test_an_interruption_at_the_keyboard(
-    num_workers: int, start: Start, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+    start: Start, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    launcher = start(num_workers)
+    launcher = start(2)
     workers = workers_of(launcher.pid)
     os.killpg(launcher.pid, signal.SIGINT)
 
@@ -189,9 +188,7 @@ def test_an_interruption_at_the_keyboard(
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
 
-@pytest.mark.parametrize(
-    ("number", "num_workers"), [(signal.SIGTERM, 2), (signal.SIGTERM, 1), (signal.SIGUSR1, 2), (signal.SIGUSR1, 1)]
-)
+@pytest.mark.parametrize(("number", "num_workers"), [(signal.SIGTERM, 2), (signal.SIGTERM, 1), (signal.SIGUSR1, 2)])
 def test_a_launcher_that_is_ended(
     number: signal.Signals,
     num_workers: int,

@@ -124,8 +124,8 @@ def test_it_goes_on_after_some_write_has_failed(case, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-def test_it_goes_on_after_every_fifth_write_has_failed(case, undisturbed, tmp_path):
-    check(case, undisturbed, tmp_path, every=5)
+def test_it_goes_on_after_every_seventh_write_has_failed(case, undisturbed, tmp_path):
+    check(case, undisturbed, tmp_path, every=7)
 
 
 @pytest.mark.parametrize("k", [1, 3])

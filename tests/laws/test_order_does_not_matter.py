@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
+from pbgeval.distributed.watch import Watch
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit
@@ -289,6 +290,7 @@ class ThreadTeam:
     board: Board
     local_rank: int = 0
     local_size: int = 64  # so many workers on this host that each takes one thread
+    nonce: str = "threads"
 
     @property
     def size(self) -> int:
@@ -316,6 +318,9 @@ class ThreadTeam:
         with self.board.lock:
             self.board.counters[counter] = self.board.counters.get(counter, 0) + amount
             return self.board.counters[counter]
+
+    def watch(self, name: str) -> Watch:
+        return Watch(self, f"watch/{name}", self.rank_in_team, self.size)
 
 
 def result_of(config: EvalConfig, team_size: int) -> Report:
