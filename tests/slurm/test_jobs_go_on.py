@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm that are preempted or cancelled go on to the numbers of an undisturbed run."""
+"""Jobs of a real Slurm that are requeued or cancelled go on to the numbers of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def events(output: Path) -> list[str]:
     return [json.loads(line)["event"] for line in (output / "units.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_submitted_job_that_is_preempted_goes_on(
+def test_a_submitted_job_that_is_requeued_goes_on(
     slurm: Slurm, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--partition", "low"]
@@ -59,9 +59,11 @@ def test_a_submitted_job_that_is_preempted_goes_on(
     with subprocess.Popen(
         [*submit, *arguments], cwd=tmp_path, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
     ) as waiting:
+        assert waiting.stdout is not None
+        number = waiting.stdout.readline().split()[1].rstrip(":")
         wait_for_an_entry(tmp_path / "output")
-        urgent = slurm.run("sbatch", "-p", "high", "--nodes=2", "--exclusive", "--wrap=sleep 1", cwd=tmp_path)
-        assert 0 == urgent.returncode, urgent.stderr
+        requeued = slurm.run("scontrol", "requeue", number, cwd=tmp_path)
+        assert 0 == requeued.returncode, requeued.stderr
         out, err = waiting.communicate(timeout=SECONDS)
 
     assert (0, "") == (waiting.returncode, err), out
