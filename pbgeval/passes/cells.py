@@ -83,6 +83,12 @@ class ScoreCollector:
             known_QC[competes_QC].numpy(),
         )
 
+    def extend(self, other: ScoreCollector) -> None:
+        """Add what another one has collected."""
+        self._query += other._query
+        self._score += other._score
+        self._known += other._known
+
     def pack(self) -> list[np.ndarray]:
         """Return (query, bits of the score, known) of all scores added, for `add_packed`."""
         bits = [score.view(np.int32) for score in self._score]

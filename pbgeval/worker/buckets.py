@@ -109,7 +109,8 @@ class _Results:
         """Write what is pending to the journal, and add it to the total."""
         arrays = self.pending.pack()
         self.files.sync()  # an entry vouches for the rows of its units
-        self.bench.journal.write(arrays, at_end=at_end)
+        if not at_end or self.bench.journal.is_worth_it:
+            self.bench.journal.write(arrays)
         self.total.add_packed(arrays)
         self.pending = Record.empty(self.bench.work.protocol)
         if self.so_far is not None and not at_end:

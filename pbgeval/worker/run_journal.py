@@ -82,8 +82,15 @@ class RunJournal:
             merge(self.journal.read(entry).arrays)
             self.journal.log("restored", entry=entry)
 
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether units that no entry holds are worth one at the end of this worker's, when the run is nearly done."""
+        return bool(self._finished) and time.monotonic() - self._written >= LEAST_SECONDS_AT_END
+
     def begin(self, unit: str) -> None:
         """Note that a unit has begun."""
+        if not self._finished and not self._cost:
+            self._written = time.monotonic()  # what was done before the first unit is done again in any case
         self.journal.log("start", unit=self.part + unit)
 
     def finish(self, unit: str) -> bool:
@@ -92,19 +99,17 @@ class RunJournal:
         self._finished.append(self.part + unit)
         return time.monotonic() - self._written >= max(LEAST_SECONDS, SECONDS_PER_SECOND * self._cost)
 
-    def write(self, arrays: Sequence[np.ndarray], *, at_end: bool = False) -> None:
+    def write(self, arrays: Sequence[np.ndarray]) -> None:
         """Write the sum of the results of all units that are finished and in no entry.
 
         Args:
             arrays: integers (n,).
-            at_end: of this worker's units; little work is then not worth an entry, as the run is nearly done.
 
         Raises:
             OutputError: the journal cannot be written.
         """
         begun = time.monotonic()
-        is_little = at_end and begun - self._written < LEAST_SECONDS_AT_END
-        if self._finished and not is_little:
+        if self._finished:
             entry = self.journal.write(self._finished, arrays)
             self.journal.log("entry", entry=entry, units=len(self._finished))
         self._finished = []

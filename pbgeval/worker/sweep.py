@@ -220,9 +220,9 @@ def _rank(
     counter = BlockCounter()
     threads = BlockThreads.of_device(bench.device, plan.block_threads)
 
-    def write(*, at_end: bool = False) -> None:
+    def write() -> None:
         arrays = results.pack()
-        bench.journal.write(arrays, at_end=at_end)
+        bench.journal.write(arrays)
         results.add_packed(arrays)
         results.clear()
 
@@ -255,7 +255,8 @@ def _rank(
             done += part.num_rows
             bench.work.observer.candidates_done(done, total)
 
-        write(at_end=True)
+        if bench.journal.is_worth_it:
+            write()
         results.finish()
 
     in_step(bench.team, work, watch)

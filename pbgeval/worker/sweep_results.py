@@ -60,11 +60,14 @@ class SweepResults:
                 one.top = TopCandidates(one.top.num_keys, one.top.k)
 
     def finish(self) -> None:
-        """Give the contestants the total."""
+        """Give the contestants the total, what was counted since `clear` included."""
         for one, counts, collector, top in zip(
             self.contestants, self._counts, self._collectors, self._tops, strict=True
         ):
-            one.state.counts_6Q, one.collector, one.top = counts, collector, top
+            one.state.counts_6Q += counts
+            one.collector.extend(collector)
+            if top is not None and one.top is not None:
+                one.top.merge_packed(top.packed())
 
 
 def range_name(part: CandidateRange) -> str:
