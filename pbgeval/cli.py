@@ -173,11 +173,12 @@ def _wait_for(job: SubmittedJob) -> None:
 
     Raises:
         LaunchError: the job met a fault.
-        typer.Exit: it is incomplete.
+        IncompleteError: it met one that may pass.
+        typer.Exit: it was ended from outside.
     """
     end = job.wait()
     if end.faults:
-        raise LaunchError(*end.faults)
+        raise (IncompleteError if end.can_go_on else LaunchError)(*end.faults)
     if not end.is_complete:
         print(f"job {job.job_id}: ended before it was complete; submit it again to go on", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)

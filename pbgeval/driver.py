@@ -141,7 +141,7 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     if claimed.faults or claimed.report is not None:
         team.leave()
         return _report_for(team, claimed)
-    outcome = _work_in_group(work, team)
+    outcome = _work_in_group(work, team, output)
     if team.rank_in_team == 0:
         outcome = _try_to_conclude(outcome, output, work)
     outcome = team.broadcast_object(outcome)
@@ -149,10 +149,12 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     return _report_for(team, outcome)
 
 
-def _work_in_group(work: Work, team: Team) -> Outcome:
+def _work_in_group(work: Work, team: Team, output: OutputDirectory) -> Outcome:
     try:
         return do_work(work, team)
-    except Exception as error:
+    except BaseException as error:  # a lost worker, a bug of ours, an interruption: what is done must not be lost
+        if team.rank_in_team == 0:
+            output.suspend()  # others may still be writing their results
         if not is_lost_connection(error):
             raise
         found = str(error).partition("\n")[0]

@@ -233,6 +233,25 @@ def start_command(
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def flags(overrides: Sequence[str]) -> list[str]:
+    """Return settings (`key=value`) as arguments."""
+    return [argument for override in overrides for argument in ("-p", override)]
+
+
+def evaluated(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
+    """Run the command in this process, with some settings changed; return what metrics.json holds."""
+    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *flags(overrides))
+    assert (0, "") == (done.status, done.err)
+    return metrics_of(case.root / output)
+
+
+def undisturbed_numbers(case: TinyCase, output: Path) -> dict[str, str]:
+    """Return the numbers of a run of two workers that nothing disturbs."""
+    done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
+    assert (0, "") == (done.status, done.err)
+    return numbers_of(output)
+
+
 def metrics_of(output: Path) -> dict[str, Any]:
     """Return what metrics.json holds."""
     document: dict[str, Any] = json.loads((output / "metrics.json").read_text(encoding="utf-8"))

@@ -165,13 +165,12 @@ def _tracebacks(folder: Path) -> list[str]:
     return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("worker-*.txt"))]
 
 
-def is_lost_connection(error: Exception) -> bool:
+def is_lost_connection(error: BaseException) -> bool:
     """Whether a peer has gone or stalled: a collective (gloo raises plain RuntimeErrors), the store, a watch say so."""
     from torch.distributed import DistError
 
-    return isinstance(error, DistError | StalledWorkerError) or (
-        isinstance(error, RuntimeError) and "gloo" in str(error)
-    )
+    is_of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
+    return is_of_gloo or isinstance(error, DistError | StalledWorkerError)
 
 
 def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - elastic's class is imported late

@@ -59,6 +59,7 @@ class Ownership:
     folder: Path
     me: dict[str, Any]
     say: Callable[[str], None]  # is told that an owner on another host must be watched for a while
+    _place: Path = field(init=False, repr=False)  # of the folder, wherever the process works while we beat
     _stop: threading.Event = field(factory=threading.Event, init=False, repr=False)
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
 
@@ -68,6 +69,7 @@ class Ownership:
         Raises:
             OutputError: somebody else works here, or the directory cannot be written.
         """
+        self._place = self.folder.absolute()
         while not self._create():
             owner = _read(self.folder / OWNER)
             if owner is not None and self._is_alive(owner):
@@ -141,10 +143,12 @@ class Ownership:
             return None
 
     def _beat(self) -> None:
-        write_atomically(self.folder / HEARTBEAT, f"{self.me['nonce']} {time.time()}")
+        write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}")
 
     def _keep_beating(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
+            if not self._place.is_dir():  # somebody has removed it: it must not come back
+                continue
             try:
                 self._beat()
             except OutputError:  # a full disk, say: the work itself will say so

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from pbgeval.errors import EvalError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 if TYPE_CHECKING:
     import submitit
@@ -62,13 +62,13 @@ class SubmittedRun:
         """Be one worker.
 
         Raises:
-            LaunchError: the run is incomplete, so that no scheduler takes the job for done.
+            EvalError: a fault of the user's, or an end before the end: no scheduler must take the job for done.
         """
         if self.num_threads is not None:
             os.environ.setdefault("OMP_NUM_THREADS", str(self.num_threads))
         status = self.run()
         if status != 0:
-            raise LaunchError(f"the run: expected to complete, ended with status {status}; submit it again to go on")
+            raise IncompleteError(f"the run: expected to complete, ended with {status}; submit it again to go on")
 
     def checkpoint(self) -> object:
         """Return what submitit runs after a requeue."""
@@ -81,6 +81,7 @@ class JobEnd:
 
     is_complete: bool
     faults: tuple[str, ...] = ()  # the user's; empty where the job was ended from outside
+    can_go_on: bool = True  # when submitted again
 
 
 @frozen
@@ -104,7 +105,7 @@ class SubmittedJob:
             time.sleep(1.0)
         errors = [result for outcome, result in results.values() if outcome == "error"]
         if errors:
-            return JobEnd(False, _faults_in(errors[0]))
+            return _end_by(errors[0])
         return JobEnd(0 in results)
 
     def _results(self) -> dict[int, tuple[str, Any]]:
@@ -207,10 +208,12 @@ def _is_in_queue(job: submitit.Job[None]) -> bool:
     return bool(done.stdout.strip())
 
 
-def _faults_in(traceback: str) -> tuple[str, ...]:
-    """Return the lines of a fault of the user's from a task's traceback; of another error its last line."""
-    found = re.search(rf"^{re.escape(EvalError.__module__)}\.\w+: (.*)\Z", traceback, re.MULTILINE | re.DOTALL)
-    return tuple(found[1].strip().splitlines()) if found else (_last_line(traceback),)
+def _end_by(traceback: str) -> JobEnd:
+    """Return how a job ended from a task's traceback: by a fault of the user's, or by an error, of which one line."""
+    found = re.search(rf"^{re.escape(EvalError.__module__)}\.(\w+): (.*)\Z", traceback, re.MULTILINE | re.DOTALL)
+    if found is None:
+        return JobEnd(False, (_last_line(traceback),), can_go_on=False)
+    return JobEnd(False, tuple(found[2].strip().splitlines()), can_go_on=found[1] == IncompleteError.__name__)
 
 
 def _last_line(text: str) -> str:

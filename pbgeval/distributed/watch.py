@@ -15,7 +15,7 @@ _MOST_SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_BETWEEN_CHECKS = 1.0
 
 
-class StalledWorkerError(Exception):
+class StalledWorkerError(RuntimeError):
     """A worker has made no progress for too long."""
 
 

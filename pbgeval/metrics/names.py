@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Collection, Iterable
 
@@ -63,6 +64,7 @@ class NameParts:
         )
 
 
+@functools.lru_cache(maxsize=4096)  # every row of every table asks for the same names
 def split(name: str) -> NameParts:
     """Take a name apart: key or synonym, in any case, with or without side and rank type; `hits.10` is hits at 10."""
     parts = name.strip().lower().split(".")

@@ -46,6 +46,27 @@ def files_of(report: Report) -> list[str]:
     return [name for name in wanted if (report.path / name).exists()]
 
 
+def write_incomplete(folder: Path, provenance: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write metrics.json of a run that is not complete.
+
+    Args:
+        folder: the output directory.
+        provenance: of the run, without its digest.
+        facts: what is known so far.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    document = {
+        **facts,
+        "schema_version": SCHEMA_VERSION,
+        "complete": False,
+        "provenance": {**provenance, "digest": digest_of(provenance)},
+    }
+    text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
+    write_atomically(folder / METRICS, f"{text}\n")
+
+
 class Owner(Protocol):
     """A claim to the directory, against all other processes."""
 
@@ -98,7 +119,7 @@ class OutputDirectory:
         except OutputError as error:
             self.release()
             raise OutputError(f"{error}; choose another --output") from error
-        except OSError:  # something of ours is not as we make it: left alone
+        except BaseException:  # something of ours is not as we make it (left alone), or an interruption
             self.owner.release()
             raise
         return None
@@ -131,12 +152,7 @@ class OutputDirectory:
         remove_files(self.path, [name for name in OUR_FILES if not (is_resumed and name == METRICS)])
         remove_folders(self.path, [SCRATCH] if is_resumed else [SCRATCH, JOURNAL, *PER_EDGE])
         if not is_resumed:
-            provenance = {**provenance, "digest": digest_of(provenance)}
-            self.write_incomplete({"schema_version": SCHEMA_VERSION, "complete": False, "provenance": provenance})
-
-    def write_incomplete(self, document: Mapping[str, Any]) -> None:
-        """Write metrics.json of a run that is not complete."""
-        write_atomically(self.path / METRICS, json.dumps(document, sort_keys=True, indent=2) + "\n")
+            write_incomplete(self.path, provenance, {})
 
     def _found(self, overwrite: bool) -> Report | None:
         try:

@@ -6,7 +6,6 @@ metrics before it, only how far the run is.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -14,10 +13,8 @@ from attrs import define, field
 
 from pbgeval.distributed.journal import DamagedEntryError
 from pbgeval.errors import OutputError
-from pbgeval.files import write_atomically
 from pbgeval.metrics.summary import AucSample, summarise
-from pbgeval.report.output import METRICS, digest_of
-from pbgeval.report.report import SCHEMA_VERSION
+from pbgeval.report.output import write_incomplete
 from pbgeval.worker.record import Record
 from pbgeval.worker.run_journal import share_names
 from pbgeval.worker.work import Bench
@@ -55,8 +52,8 @@ class SoFar:
         """
         begun = time.monotonic()
         self._read()
-        document = json.dumps(self._document(), sort_keys=True, indent=2, allow_nan=False)
-        write_atomically(self.bench.work.output / METRICS, f"{document}\n")
+        work = self.bench.work
+        write_incomplete(work.output, work.provenance, self._facts())
         self._written = time.monotonic()
         self._cost = self._written - begun
 
@@ -75,7 +72,7 @@ class SoFar:
                 self._done += entry.units
                 self._record.add_packed(entry.arrays)
 
-    def _document(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         work, record = self.bench.work, self._record
         groups = record.raw if record.filtered is None else record.filtered
         auc = work.protocol.auc
@@ -88,14 +85,11 @@ class SoFar:
             with_loss=work.inputs.config.compute_loss,
         )
         return {
-            "schema_version": SCHEMA_VERSION,
-            "complete": False,
             "filter": "raw" if record.filtered is None else "filtered",
             "headline": work.inputs.config.headline,
             "num_edges": summary.num_edges,
             "num_queries": summary.num_queries,
             "metrics": summary.metrics,
             "intervals": summary.intervals,
-            "provenance": {**work.provenance, "digest": digest_of(work.provenance)},
             "run": {"units_done": len(self._done), "units": len(work.protocol.units)},
         }

@@ -11,9 +11,7 @@ from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
 
 T = TypeVar("T")
 
-# A full disk, a file that has gone, too little memory: nothing is wrong with the run, so it can go on later.
 _MORE_MEMORY = "expected enough memory (set max_memory, or use fewer --workers)"
-_PASSING = (IncompleteError, OutputError, StorageError)
 
 
 def in_step(team: Team, action: Callable[[], T], watch: Watch | None = None) -> T:

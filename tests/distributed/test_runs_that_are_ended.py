@@ -15,7 +15,7 @@ import pytest
 
 from pbgeval.distributed.journal import Journal
 from pbgeval.distributed.watch import STALL_VARIABLE
-from tests.tiny_checkpoint import COMMAND, TinyCase, numbers_of, start_command
+from tests.tiny_checkpoint import COMMAND, TinyCase, numbers_of, start_command, undisturbed_numbers
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
 
@@ -124,10 +124,7 @@ def units_of(entry: bytes) -> list[str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    output = tmp_path_factory.mktemp("undisturbed") / "output"
-    done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
-    assert (0, "") == (done.status, done.err)
-    return numbers_of(output)
+    return undisturbed_numbers(case, tmp_path_factory.mktemp("undisturbed") / "output")
 
 
 @pytest.mark.parametrize("victim", [0, 1])

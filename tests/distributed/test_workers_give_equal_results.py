@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.group import run_group
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command
+from tests.tiny_checkpoint import COMMAND, TinyCase, flags, metrics_of, numbers_of, start_command
 
 SETTINGS = {
     "sampled": ["candidates=sampled"],
@@ -19,10 +19,6 @@ SETTINGS = {
     "per relation": [],  # one relation of the tiny case has all_negs
 }
 WORKERS_AND_THREADS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]
-
-
-def flags(overrides: list[str]) -> list[str]:
-    return [argument for override in overrides for argument in ("-p", override)]
 
 
 def evaluate(case: TinyCase, overrides: list[str], output: Path, *, workers: int, threads: int) -> dict[str, str]:

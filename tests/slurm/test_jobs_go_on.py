@@ -11,7 +11,7 @@ from subprocess import PIPE
 import pytest
 
 from tests.clusters import Slurm
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command
+from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command, undisturbed_numbers
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -34,10 +34,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
 
 @pytest.fixture(scope="module")
 def undisturbed(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    output = tmp_path_factory.mktemp("undisturbed") / "output"
-    done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
-    assert (0, "") == (done.status, done.err)
-    return numbers_of(output)
+    return undisturbed_numbers(case, tmp_path_factory.mktemp("undisturbed") / "output")
 
 
 def wait_for_an_entry(output: Path) -> None:

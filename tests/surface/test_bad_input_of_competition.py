@@ -13,7 +13,7 @@ import pytest
 from pbgeval.notation import Bucket
 from tests import pbg_files
 from tests.surface.test_bad_input import refused, refused_once
-from tests.tiny_checkpoint import TinyCase
+from tests.tiny_checkpoint import TinyCase, flags
 
 ALL = ("-p", "candidates=all")
 
@@ -152,7 +152,7 @@ def test_a_missing_file_of_candidates(case: TinyCase) -> None:
 def test_settings_that_exclude_each_other(case: TinyCase, overrides: tuple[str, ...]) -> None:
     write_candidates(case)
 
-    refused(case, *(argument for override in overrides for argument in ("-p", override)))
+    refused(case, *flags(overrides))
 
 
 def test_too_little_memory_says_how_much_is_needed(case: TinyCase) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.report.report import Report
-from tests.tiny_checkpoint import TinyCase, metrics_of, run_command
+from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]
 
@@ -20,13 +19,6 @@ def case(tmp_path: Path) -> TinyCase:
     return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
 
 
-def evaluate(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
-    arguments = [argument for override in overrides for argument in ("-p", override)]
-    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *arguments)
-    assert (0, "") == (done.status, done.err)
-    return metrics_of(case.root / output)
-
-
 def header(path: Path) -> list[str]:
     with path.open(newline="", encoding="utf-8") as file:
         return next(csv.reader(file))
@@ -34,8 +26,8 @@ def header(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_single_metrics_are_those_of_the_whole_report(case: TinyCase, candidates: str) -> None:
-    whole = evaluate(case, f"candidates={candidates}", "save_ranks=True")
-    some = evaluate(case, f"candidates={candidates}", "metrics=mrr,head.worst.hits@3,query_auc", output="some")
+    whole = evaluated(case, f"candidates={candidates}", "save_ranks=True")
+    some = evaluated(case, f"candidates={candidates}", "metrics=mrr,head.worst.hits@3,query_auc", output="some")
 
     keys = [f"{side}.{rank}.mean_reciprocal_rank" for side in ("head", "tail", "both") for rank in
             ("optimistic", "realistic", "pessimistic", "expected")]  # fmt: skip
@@ -57,8 +49,8 @@ def test_single_metrics_are_those_of_the_whole_report(case: TinyCase, candidates
 
 @pytest.mark.parametrize("candidates", CANDIDATES)
 def test_a_classifiers_metrics_are_added_and_change_nothing(case: TinyCase, candidates: str) -> None:
-    usual = evaluate(case, f"candidates={candidates}")
-    more = evaluate(case, f"candidates={candidates}", "metrics=rank,auc,classification", output="more")
+    usual = evaluated(case, f"candidates={candidates}")
+    more = evaluated(case, f"candidates={candidates}", "metrics=rank,auc,classification", output="more")
 
     added = {key: value for key, value in more["metrics"].items() if key not in usual["metrics"]}
     assert {f"{side}.{name}" for side in ("head", "tail", "both") for name in CLASSIFICATION} == set(added)
@@ -73,8 +65,8 @@ def test_a_classifiers_metrics_are_added_and_change_nothing(case: TinyCase, cand
 
 
 def test_the_preset_of_ogb_has_its_figures_alone(case: TinyCase) -> None:
-    usual = evaluate(case, "candidates=all")["metrics"]
-    ogb = evaluate(case, "candidates=all", "preset=ogb", output="ogb")
+    usual = evaluated(case, "candidates=all")["metrics"]
+    ogb = evaluated(case, "candidates=all", "preset=ogb", output="ogb")
 
     assert {"both.realistic.hits_at_10", "both.realistic.mean_reciprocal_rank", "both.pooled_hits_at_50",
             "tail.realistic.mean_reciprocal_rank_at_10"} <= set(ogb["metrics"])  # fmt: skip
@@ -88,7 +80,7 @@ def test_the_preset_of_ogb_has_its_figures_alone(case: TinyCase) -> None:
 
 
 def test_a_digest_knows_what_was_chosen_but_not_how_it_was_written(case: TinyCase) -> None:
-    first = evaluate(case, "metrics=mrr,auc")
+    first = evaluated(case, "metrics=mrr,auc")
     done = run_command(case, "--workers", "1", "--output", "output", "-p", "metrics=auc,mean_reciprocal_rank")
     assert 0 == done.status
     assert "finished before" in done.err
@@ -108,7 +100,7 @@ def test_the_table_shows_what_there_is(case: TinyCase) -> None:
 
 
 def test_what_was_chosen_is_what_a_recomputation_has(case: TinyCase) -> None:
-    document = evaluate(case, "metrics=mrr,auc", "save_ranks=True")
+    document = evaluated(case, "metrics=mrr,auc", "save_ranks=True")
     report = Report.read(case.root / "output")
 
     again = report.recompute().document["metrics"]
@@ -135,8 +127,7 @@ def test_what_was_chosen_is_what_a_recomputation_has(case: TinyCase) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_reported_is_refused_in_a_line(case: TinyCase, overrides: tuple[str, ...], message: str) -> None:
-    arguments = [argument for override in overrides for argument in ("-p", override)]
-    done = run_command(case, "--workers", "1", "--output", "output", *arguments)
+    done = run_command(case, "--workers", "1", "--output", "output", *flags(overrides))
 
     assert 1 == done.status
     (line,) = done.err.splitlines()

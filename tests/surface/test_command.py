@@ -24,6 +24,7 @@ from tests import pbg_files
 from tests.tiny_checkpoint import (
     COMMAND,
     TinyCase,
+    flags,
     metrics_of,
     numbers_of,
     run_command,
@@ -384,7 +385,7 @@ def test_the_config_of_a_checkpoint_is_enough(
     config = folder / "checkpoint" / "config.json"
     output = tmp_path / "output"
     overrides = [f"edge_paths={folder / 'edges_test'}", f"entity_path={folder / 'entity'}"]
-    arguments = [argument for override in overrides for argument in ("-p", override)]
+    arguments = flags(overrides)
 
     done = run_command(config, *arguments, "--workers", "1", "--output", str(output), "--quiet", cwd=tmp_path)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pbgeval.report.report import Report
 from tests import pbg_files
 from tests.surface.test_bad_input import refused_once
-from tests.tiny_checkpoint import TinyCase, metrics_of, run_command
+from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
 
 UNIFORM = ("candidates=sampled", "num_batch_negs=0", "num_uniform_negs=15")
 ASKED = (*UNIFORM, "metrics=rank,auc,estimates")
@@ -24,23 +23,13 @@ def case(tmp_path: Path) -> TinyCase:
     return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=40)
 
 
-def flags(overrides: tuple[str, ...]) -> list[str]:
-    return [argument for override in overrides for argument in ("-p", override)]
-
-
-def evaluate(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
-    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *flags(overrides))
-    assert (0, "") == (done.status, done.err)
-    return metrics_of(case.root / output)
-
-
 def keys(*sides: str) -> set[str]:
     ranked = [f"{rank_type}.{metric}" for rank_type in RANK_TYPES for metric in METRICS]
     return {f"{side}.{name}" for side in sides for name in [*ranked, "query_auc"]}
 
 
 def test_the_section_has_the_documented_keys_and_values_inside_their_intervals(case: TinyCase) -> None:
-    section = evaluate(case, *ASKED)["estimates"]
+    section = evaluated(case, *ASKED)["estimates"]
 
     assert {"candidates", "metrics", "intervals", "num_queries_without_draws"} == set(section)
     assert ("partition", 0) == (section["candidates"], section["num_queries_without_draws"])
@@ -54,21 +43,21 @@ def test_the_section_has_the_documented_keys_and_values_inside_their_intervals(c
 
 def test_a_filtered_run_estimates_filtered_and_raw_figures(case: TinyCase) -> None:
     shutil.copytree(case.root / "edges", case.root / "known")
-    document = evaluate(case, *ASKED, "filter_paths=known", "disable_lhs_negs=True")
+    document = evaluated(case, *ASKED, "filter_paths=known", "disable_lhs_negs=True")
 
     section = document["estimates"]
     assert keys("tail", "both") == set(section["metrics"]) == set(section["raw"]["metrics"])
     assert {"metrics", "intervals", "num_queries_without_draws"} == set(section["raw"])
     key = "tail.pessimistic.mean_rank"
     assert section["metrics"][key] < section["raw"]["metrics"][key]
-    exact = evaluate(case, "candidates=partition", "filter_paths=known", "disable_lhs_negs=True", output="exact")
+    exact = evaluated(case, "candidates=partition", "filter_paths=known", "disable_lhs_negs=True", output="exact")
     for figures, of in ((section, exact["metrics"]), (section["raw"], exact["raw_metrics"])):
         for name, interval in figures["intervals"].items():  # wider than the 95 % one
             assert abs(figures["metrics"][name] - of[name]) < 4 * interval["standard_error"], name
 
 
 def test_it_changes_nothing_else(case: TinyCase) -> None:
-    usual, asked = evaluate(case, *UNIFORM), evaluate(case, *ASKED, output="asked")
+    usual, asked = evaluated(case, *UNIFORM), evaluated(case, *ASKED, output="asked")
 
     assert usual["estimates"] is None
     assert {"estimates", "provenance", "run"} == {key for key in usual if usual[key] != asked[key]}
@@ -86,7 +75,7 @@ def test_it_may_stand_alone(case: TinyCase) -> None:
 
 
 def test_a_recomputation_does_not_have_it(case: TinyCase) -> None:
-    document = evaluate(case, *ASKED, "save_ranks=True")
+    document = evaluated(case, *ASKED, "save_ranks=True")
     again = Report.read(case.root / "output").recompute().document
 
     assert again["estimates"] is None
@@ -110,8 +99,8 @@ def test_a_side_with_a_query_without_draws_has_no_estimates(case: TinyCase) -> N
 
 def test_partitions_of_one_entity_are_exact_and_as_if_all_had_competed(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case", partition_sizes=(1, 1), num_tags=1)
-    section = evaluate(case, *ASKED)["estimates"]
-    exact = evaluate(case, "candidates=partition", output="exact")["metrics"]
+    section = evaluated(case, *ASKED)["estimates"]
+    exact = evaluated(case, "candidates=partition", output="exact")["metrics"]
 
     assert {key: exact[key] for key in section["metrics"]} == section["metrics"]
     errors = {key: interval and interval["standard_error"] for key, interval in section["intervals"].items()}
@@ -123,7 +112,7 @@ def test_without_edges_nothing_is_estimated(case: TinyCase) -> None:
         for rhs in range(2):
             pbg_files.write_edges(case.root / "edges", (lhs, rhs), [], [], [])
 
-    section = evaluate(case, *ASKED)["estimates"]
+    section = evaluated(case, *ASKED)["estimates"]
     assert {None} == {*section["metrics"].values(), *section["intervals"].values()}
     assert 0 == section["num_queries_without_draws"]
 

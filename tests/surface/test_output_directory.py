@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval import driver
+from pbgeval.distributed.team import Team
 from tests.conftest import has_root_and_apt
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
@@ -40,6 +42,21 @@ def test_a_run_leaves_its_files_and_nothing_else(case: TinyCase) -> None:
     assert 0 == run(case)
 
     assert {f"output/{name}" for name in OUR_FILES} == set(snapshot(case.root)) - before
+
+
+def test_a_bug_in_a_group_leaves_it_to_the_next_run(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    monkeypatch.setattr(driver, "is_worker_of_a_group", lambda: True)
+    monkeypatch.setattr(Team, "join", Team)
+    with monkeypatch.context() as patches:
+        patches.setattr(driver, "do_work", fail)
+        with pytest.raises(RuntimeError, match=r"^a bug of ours$"):
+            run_command(case, "--quiet", "--output", "output")
+
+    assert {"metrics.json"} == {path.name for path in (case.root / "output").iterdir()}
+    assert 0 == run_command(case, "--quiet", "--output", "output").status
 
 
 def test_by_default_it_is_named_after_config_and_digest(case: TinyCase) -> None:

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import h5py
 import pytest
@@ -19,7 +18,7 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.report.output import digest_of
 from tests import pbg_files
-from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command
+from tests.tiny_checkpoint import TinyCase, evaluated, metrics_of, numbers_of, run_command
 
 KEYS = {
     "schema_version": int,
@@ -60,13 +59,6 @@ def case(tmp_path: Path) -> TinyCase:
     return TinyCase.write(tmp_path / "case", partition_sizes=(9, 8), edges_per_bucket=11)
 
 
-def evaluate(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
-    arguments = [argument for override in overrides for argument in ("-p", override)]
-    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *arguments)
-    assert (0, "") == (done.status, done.err)
-    return metrics_of(case.root / output)
-
-
 def metric_keys(sides: tuple[str, ...], cutoffs: tuple[int, ...], *, loss: bool = False) -> set[str]:
     linear = ["count", "mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in cutoffs)]
     linear += ["adjusted_arithmetic_mean_rank", "adjusted_mean_rank_index", "adjusted_inverse_harmonic_mean_rank"]
@@ -99,7 +91,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_keys_are_those_documented_and_their_types_are_right(case: TinyCase) -> None:
-    document = evaluate(case)
+    document = evaluated(case)
 
     assert set(KEYS) == set(document)
     assert {} == {key: value for key, value in document.items() if type(value) is not KEYS[key]}
@@ -117,7 +109,7 @@ def test_the_keys_are_those_documented_and_their_types_are_right(case: TinyCase)
 
 
 def test_counts_are_ints_and_other_metrics_floats(case: TinyCase) -> None:
-    metrics = evaluate(case, "compute_loss=True")["metrics"]
+    metrics = evaluated(case, "compute_loss=True")["metrics"]
 
     assert {key for key in metrics if key.endswith(".count")} == {
         key for key, value in metrics.items() if type(value) is int
@@ -138,7 +130,7 @@ def test_counts_are_ints_and_other_metrics_floats(case: TinyCase) -> None:
 def test_settings_choose_the_metrics(
     case: TinyCase, overrides: tuple[str, ...], sides: tuple[str, ...], cutoffs: tuple[int, ...], loss: bool
 ) -> None:
-    document = evaluate(case, *overrides)
+    document = evaluated(case, *overrides)
 
     assert metric_keys(sides, cutoffs, loss=loss) == set(document["metrics"])
     assert document["num_edges"] * (len(sides) - 1) == document["num_queries"]
@@ -146,12 +138,12 @@ def test_settings_choose_the_metrics(
 
 
 def test_under_pbg_semantics_the_headline_is_pessimistic(case: TinyCase) -> None:
-    assert "pessimistic" == evaluate(case, "pbg_semantics=True")["headline"]
-    assert "optimistic" == evaluate(case, "rank_type=best", output="other")["headline"]
+    assert "pessimistic" == evaluated(case, "pbg_semantics=True")["headline"]
+    assert "optimistic" == evaluated(case, "rank_type=best", output="other")["headline"]
 
 
 def test_the_text_has_sorted_keys_and_no_nan_and_reads_back_to_itself(case: TinyCase) -> None:
-    evaluate(case)
+    evaluated(case)
     text = (case.root / "output" / "metrics.json").read_text(encoding="utf-8")
 
     assert json.dumps(json.loads(text), sort_keys=True, indent=2, allow_nan=False) + "\n" == text
@@ -159,7 +151,7 @@ def test_the_text_has_sorted_keys_and_no_nan_and_reads_back_to_itself(case: Tiny
 
 
 def test_no_absolute_path_stands_in_the_result(case: TinyCase) -> None:
-    document = evaluate(case, f"edge_paths={case.root / 'edges'}")
+    document = evaluated(case, f"edge_paths={case.root / 'edges'}")
     tables = "".join(path.read_text(encoding="utf-8") for path in (case.root / "output").glob("*.csv"))
 
     assert [] == [leaf for leaf in leaves(document) if isinstance(leaf, str) and leaf.startswith("/")]
@@ -171,7 +163,7 @@ def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -
     shutil.copytree(case.root / "edges", case.root / "more")
     (case.root / "more" / "edges_1_1.h5").unlink()
 
-    document = evaluate(case, "edge_paths=edges,more", "compute_loss=True")
+    document = evaluated(case, "edge_paths=edges,more", "compute_loss=True")
     rows = rows_of(case.root / "output" / "buckets.csv")
 
     of_buckets = [*product(("edges", "more"), "01", "01")]
@@ -188,7 +180,7 @@ def test_the_buckets_have_a_row_per_path_and_bucket_and_add_up(case: TinyCase) -
 
 
 def test_the_histogram_counts_every_query_of_each_rank_type(case: TinyCase) -> None:
-    document = evaluate(case)
+    document = evaluated(case)
     rows = rows_of(case.root / "output" / "rank_histogram.csv")
 
     assert ["side", "rank_type", "lower_edge", "upper_edge", "count"] == list(rows[0])
@@ -210,15 +202,15 @@ def digest(case: TinyCase, *overrides: str) -> str:
 
 
 def test_the_digest_is_that_of_the_result(case: TinyCase) -> None:
-    assert digest(case, "seed=5") == evaluate(case, "seed=5")["provenance"]["digest"]
+    assert digest(case, "seed=5") == evaluated(case, "seed=5")["provenance"]["digest"]
 
 
 def test_a_copy_of_the_data_elsewhere_gives_the_same_numbers_and_digest(case: TinyCase, tmp_path: Path) -> None:
     copy = TinyCase(tmp_path / "a copy", case.settings)
     shutil.copytree(case.root, copy.root)
 
-    evaluate(case)
-    evaluate(copy)
+    evaluated(case)
+    evaluated(copy)
 
     assert numbers_of(case.root / "output") == numbers_of(copy.root / "output")
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,34 @@ def test_the_same_job_takes_over_from_itself_on_another_host(tmp_path):
 
     assert [] == said
     ours.release()
+
+
+def test_the_heartbeat_stays_in_its_folder_when_the_working_directory_changes(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    ours = claim(Path("output"))
+    ours.acquire()
+    monkeypatch.chdir(tmp_path / "b")
+    before = (tmp_path / "a" / "output" / HEARTBEAT).read_text()
+    until = time.monotonic() + 10
+    while (tmp_path / "a" / "output" / HEARTBEAT).read_text() == before:
+        assert time.monotonic() < until, "the heartbeat has stopped"
+        time.sleep(0.02)
+    monkeypatch.chdir(tmp_path / "a")
+    ours.release()
+
+    assert [] == [*(tmp_path / "a" / "output").iterdir(), *(tmp_path / "b").iterdir()]
+
+
+def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
+    ours = claim(tmp_path / "output")
+    ours.acquire()
+    (tmp_path / "output").rename(tmp_path / "elsewhere")
+    time.sleep(0.5)  # some heartbeats
+    ours.release()
+
+    assert not (tmp_path / "output").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"host": "here"}'])

@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from pbgeval.distributed import submit
-from pbgeval.distributed.submit import JobShape, SubmittedRun, _faults_in, flags_of, minutes_of, submit_run
-from pbgeval.errors import LaunchError, OutputError
+from pbgeval.distributed.submit import JobEnd, JobShape, SubmittedRun, _end_by, flags_of, minutes_of, submit_run
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from tests.tiny_checkpoint import TinyCase, run_main
 
 
@@ -46,7 +46,7 @@ def test_what_is_no_flag_of_sbatch_is_refused(pair: str) -> None:
 
 
 def test_a_run_that_is_incomplete_never_ends_as_done() -> None:
-    with pytest.raises(LaunchError, match=r"^the run: expected to complete, ended with status 75; submit it again"):
+    with pytest.raises(IncompleteError, match=r"^the run: expected to complete, ended with 75; submit it again"):
         SubmittedRun(lambda: 75)()
 
 
@@ -62,14 +62,16 @@ def test_a_requeued_job_runs_the_same() -> None:
 
 
 def test_a_fault_of_the_users_is_found_in_a_tasks_traceback() -> None:
-    def traceback_of(error: Exception) -> str:
+    def traceback_of(error: EvalError | ValueError) -> str:
         try:
             raise error
-        except Exception:
+        except (EvalError, ValueError):
             return traceback.format_exc()
 
-    assert ("a: expected b", "c: expected d") == _faults_in(traceback_of(OutputError("a: expected b", "c: expected d")))
-    assert ("ValueError: a bug of ours",) == _faults_in(traceback_of(ValueError("a bug of ours")))
+    fault, bug = OutputError("a: expected b", "c: expected d"), ValueError("a bug of ours")
+    assert JobEnd(False, ("a: expected b", "c: expected d"), can_go_on=False) == _end_by(traceback_of(fault))
+    assert JobEnd(False, ("ValueError: a bug of ours",), can_go_on=False) == _end_by(traceback_of(bug))
+    assert JobEnd(False, ("a: ended",), can_go_on=True) == _end_by(traceback_of(IncompleteError("a: ended")))
 
 
 def test_a_local_job_has_one_host(tmp_path: Path) -> None:
