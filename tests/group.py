@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import socket
 from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from pbgeval.config import load_config
@@ -26,6 +27,18 @@ def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers
     Raises:
         AssertionError: a worker did not come to a good end.
     """
+    processes = start_group(case, overrides, output, workers=workers, threads=threads)
+    for process in processes:
+        process.join(SECONDS)
+        if process.is_alive():
+            process.kill()
+    assert [0] * workers == [process.exitcode for process in processes]
+
+
+def start_group(
+    case: TinyCase, overrides: Sequence[str], output: Path, *, workers: int, threads: int
+) -> list[BaseProcess]:
+    """Start the workers of a group; return their processes, in order of rank."""
     port = _free_port()
     processes = [
         _CONTEXT.Process(target=_work, args=(case.config, list(overrides), output, rank, workers, threads, port))
@@ -33,11 +46,7 @@ def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers
     ]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join(SECONDS)
-        if process.is_alive():
-            process.kill()
-    assert [0] * workers == [process.exitcode for process in processes]
+    return processes
 
 
 def _work(config: Path, overrides: list[str], output: Path, rank: int, workers: int, threads: int, port: int) -> None:

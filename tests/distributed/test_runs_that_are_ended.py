@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from attrs import frozen
 
 from pbgeval.distributed.journal import Journal
 from pbgeval.distributed.watch import STALL_VARIABLE
-from tests.tiny_checkpoint import COMMAND, TinyCase, numbers_of, start_command, undisturbed_numbers
+from tests.group import run_group, start_group
+from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command, undisturbed_numbers
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
 
@@ -105,16 +108,34 @@ def events(output: Path) -> list[dict[str, Any]]:
 
 def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], output: Path) -> None:
     """Run the same command again; nothing that the journal held is computed again, and nothing is missing."""
-    journal = Journal(output / "journal", "", "test")
-    kept = {unit for path in journal.entries() for unit in units_of((output / "journal" / path).read_bytes())}
+    left = Left.of(output)
     done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
     assert (0, "") == (done.status, done.err)
     assert undisturbed == numbers_of(output)
-    lines = events(output)
-    last = max(line["time"] for line in lines if line["event"] == "restored") if kept else 0.0
-    begun = [line["unit"] for line in lines if line["event"] == "start" and line["time"] > last]
-    assert kept.isdisjoint(begun)
-    assert 9 == len({line["unit"] for line in lines if line["event"] == "finish"})
+    left.was_not_repeated(output)
+
+
+@frozen
+class Left:
+    """What a run that was ended has left."""
+
+    units: set[str]  # whose results the journal holds
+    logs: set[str]  # of its writers
+
+    @classmethod
+    def of(cls, output: Path) -> Left:
+        journal = Journal(output / "journal", "", "test")
+        units = {unit for name in journal.entries() for unit in units_of((journal.folder / name).read_bytes())}
+        return cls(units, {path.name for path in journal.folder.glob("log-*")})
+
+    def was_not_repeated(self, output: Path) -> None:
+        """Assert by the log of units that the run that came last computed all that was not kept, and nothing else."""
+        lines = events(output)
+        later = [line for line in lines if f"log-{line['writer']}.jsonl" not in self.logs]
+        begun = [line["unit"] for line in later if line["event"] == "start"]
+        assert self.units.isdisjoint(begun)
+        assert 9 == len(self.units) + len(begun) == len(self.units.union(begun))
+        assert bool(self.units) == any(line["event"] == "restored" for line in later)
 
 
 def units_of(entry: bytes) -> list[str]:
@@ -207,6 +228,35 @@ def test_a_launcher_that_is_ended(
     assert 2 == len(lines)
     assert all_end(workers, 5)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
+
+
+@pytest.fixture(scope="module")
+def seconds(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> float:
+    """How long a group of two takes."""
+    begun = time.monotonic()
+    run_group(case, [], tmp_path_factory.mktemp("timed") / "output", workers=2, threads=1)
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_worker_is_killed_at_a_random_moment(
+    seed: int, case: TinyCase, undisturbed: dict[str, str], seconds: float, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(seed)
+    output = tmp_path / "output"
+    workers = start_group(case, [], output, workers=2, threads=1)
+    time.sleep(random.uniform(0.05, 0.95) * seconds)
+    workers[random.integers(2)].kill()
+    for worker in workers:  # as whoever started the group does, once one has gone
+        worker.kill()
+        worker.join()
+
+    left = Left.of(output)
+    is_complete = (output / "metrics.json").exists() and metrics_of(output)["complete"]
+    run_group(case, [], output, workers=int(random.integers(1, 4)), threads=1)
+    assert undisturbed == numbers_of(output)
+    if not is_complete:
+        left.was_not_repeated(output)
 
 
 def test_two_runs_do_not_share_a_directory(

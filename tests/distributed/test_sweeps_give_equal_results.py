@@ -12,7 +12,7 @@ from pbgeval.storage.ranks import read_ranks
 from tests.distributed.test_workers_give_equal_results import evaluate
 from tests.tiny_checkpoint import TinyCase
 
-WORKERS_AND_THREADS = [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]
+WORKERS_AND_THREADS = [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
 SETTINGS = {
     "all": ["candidates=all"],
     "observed": ["candidates=all", "type_constraint=observed"],

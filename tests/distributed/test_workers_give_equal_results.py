@@ -18,7 +18,7 @@ SETTINGS = {
     "pbg_semantics": ["pbg_semantics=True", "workers=2"],
     "per relation": [],  # one relation of the tiny case has all_negs
 }
-WORKERS_AND_THREADS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]
+WORKERS_AND_THREADS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
 
 
 def evaluate(case: TinyCase, overrides: list[str], output: Path, *, workers: int, threads: int) -> dict[str, str]:
