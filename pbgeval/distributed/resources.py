@@ -61,6 +61,16 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def available_bytes() -> int:
+    """Return the memory of this host that is free, or may be freed at once; 0 where the system does not tell."""
+    described = Path("/proc/meminfo")
+    if described.exists():
+        for line in described.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def resident_bytes() -> int:
     """Return the resident size of this process now; its peak where the system does not tell."""
     status = Path("/proc/self/statm")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from attrs import frozen
 
 from pbgeval.errors import ConfigError
@@ -15,6 +17,7 @@ BYTES_OF_COUNTS = 48 * 2  # six of a query: of all candidates, and of those that
 BYTES_PER_QUERY = BYTES_OF_COUNTS + 32 + 24  # edge, key, true entity, score; what the end of a run makes of a block
 BYTES_PER_EDGE = 4 * 8 * 2  # row, lhs, rel, rhs, and a copy while they are sorted
 PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
+BYTES_OF_UNITS = 300 << 20  # what units of sampled candidates take beside their partitions
 SHARE_OF_BLOCKS = 8  # of what is free, blocks of further threads take at most this part
 SLACK = 1.1
 
@@ -28,6 +31,31 @@ class MemoryPlan:
     pairs_bytes: int  # known answers that are buffered before they are spilled
     queries_in_memory: bool  # else prepared queries are spilled
     block_threads: int = 1 << 10  # at most so many blocks of scores at once
+
+
+class PartitionRoom(NamedTuple):
+    """For how many partitions a worker has memory."""
+
+    partitions: int
+    one_more: bool  # to read ahead into
+
+
+def plan_room(
+    limit: int | None, resident: int, available: int, partition_bytes: int, fewest: int, most: int
+) -> PartitionRoom:
+    """Choose how many partitions a worker keeps.
+
+    Args:
+        limit: bytes of the worker; None: half of what is available.
+        resident: bytes that this process holds before it begins.
+        available: bytes of the host that are free for this worker.
+        partition_bytes: of the largest partition.
+        fewest: partitions that some bucket needs.
+        most: partitions that there are.
+    """
+    free = available // 2 if limit is None else int(limit / SLACK) - resident - BYTES_OF_UNITS
+    places = free // max(partition_bytes, 1)
+    return PartitionRoom(max(fewest, min(places - 1, most)), one_more=places > fewest)
 
 
 def plan_memory(

@@ -7,7 +7,6 @@ partition at a time; a file system that all share serves reads in the order in w
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 
@@ -17,7 +16,8 @@ from pbgeval.notation import WorkUnit
 from pbgeval.plan.bounds import Bounds, lower_bounds
 from pbgeval.plan.counters import LocalCounter
 from pbgeval.plan.dispatch import DispatchPlan
-from pbgeval.plan.holding import Partition, Uses, make_room
+from pbgeval.plan.holding import Partition
+from pbgeval.plan.read_ahead import Holding, StripeUses
 from pbgeval.plan.unit_queue import UnitQueue
 
 
@@ -65,10 +65,9 @@ def simulate(
     work_of = [work[unit] for unit in plan.units]
     reader = _Reader(machines, bytes_of)
     counter = LocalCounter()
-    stripes = _Stripes(plan)
-    workers = [
-        _Worker(UnitQueue(plan, counter, number), machines, stripes, reader) for number in range(len(machines.speeds))
-    ]
+    stripes = StripeUses(plan)
+    queues = [UnitQueue(plan, counter, number) for number in range(len(machines.speeds))]
+    workers = [_Worker(queue, machines, Holding(queue, stripes, machines.room), reader) for queue in queues]
     # (when, worker, unit that it has and can begin; -1: it draws one)
     events = [(0.0, number, -1) for number in range(len(workers))]
     heapify(events)
@@ -81,7 +80,7 @@ def simulate(
             if drawn is not None:
                 heappush(events, (worker.load(drawn, now), number, drawn))
             continue
-        worker.read_ahead(index, now)
+        worker.read_ahead(now)
         seconds = work_of[index] / machines.speeds[number]
         worker.busy_seconds += seconds
         end = max(end, now + seconds)
@@ -125,71 +124,30 @@ class _Reader:
 
 
 @define(eq=False)
-class _Stripes:
-    """Where in each stripe its partitions are needed."""
-
-    plan: DispatchPlan
-    _stops: list[int] = field(init=False)
-    _uses: dict[int, Uses] = field(factory=dict, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._stops = [stripe.stop for stripe in self.plan.stripes]
-
-    def place_of(self, index: int) -> tuple[Uses, int]:
-        """Return the uses of the stripe of a unit, and its place there; one that is in no stripe stands alone."""
-        if index < self.plan.num_large or index >= self.plan.first_small:
-            return Uses(), 0
-        number = bisect_right(self._stops, index)
-        start, stop = self.plan.stripes[number]
-        if number not in self._uses:
-            self._uses[number] = Uses.of(self.plan.needs[start:stop])
-        return self._uses[number], index - start
-
-
-@define(eq=False)
 class _Worker:
     """One simulated worker: what it holds and reads."""
 
     queue: UnitQueue
     machines: Machines
-    stripes: _Stripes
+    holding: Holding
     reader: _Reader
     busy_seconds: float = field(default=0.0, init=False)
-    _held: set[Partition] = field(factory=set, init=False)  # without the one read ahead
-    _ahead: Partition | None = field(default=None, init=False)
-    _ahead_ready: float = field(default=0.0, init=False)  # when it is in memory
+    _ahead_ready: float = field(default=0.0, init=False)  # when what is read ahead is in memory
     _free: float = field(default=0.0, init=False)  # when the last read ends
-    _complete_until: int = field(default=0, init=False)  # units of the stripe that need nothing more than is held
 
     def load(self, index: int, now: float) -> float:
         """Load what a unit needs and is not in memory; return when all is there."""
-        needed = self.queue.plan.needs[index]
-        ready = now
-        if needed <= self._held:
-            return ready
-        uses, place = self.stripes.place_of(index)
-        if self._ahead is not None and (self._ahead in needed or uses.next_use(self._ahead, place) == float("inf")):
-            make_room(self._held, needed | {self._ahead}, self.machines.room, uses, place)
-            self._held.add(self._ahead)
-            ready = max(ready, self._ahead_ready) if self._ahead in needed else ready
-            self._ahead = None
-        make_room(self._held, needed, self.machines.room, uses, place)
-        for partition in sorted(needed - self._held, key=repr):
-            self._held.add(partition)
+        waiting = self.holding.ahead
+        missing = self.holding.enter(index)
+        taken_over = waiting is not None and self.holding.ahead is None and waiting in self.queue.plan.needs[index]
+        ready = max(now, self._ahead_ready) if taken_over else now
+        for partition in missing:
             self._free = self.reader.read(partition, now, self._free)
             ready = max(ready, self._free)
-        self._complete_until = 0
         return ready
 
-    def read_ahead(self, index: int, now: float) -> None:
+    def read_ahead(self, now: float) -> None:
         """Begin to read the next partition that this worker's stripe will need."""
-        upcoming = self.queue.upcoming()
-        if self._ahead is not None or not upcoming:
-            return
-        for later in range(max(upcoming.start, self._complete_until), upcoming.stop):
-            missing = self.queue.plan.needs[later] - self._held
-            if missing:
-                self._ahead = min(missing, key=repr)
-                self._free = self._ahead_ready = self.reader.read(self._ahead, now, self._free)
-                return
-        self._complete_until = upcoming.stop
+        partition = self.holding.read_ahead()
+        if partition is not None:
+            self._free = self._ahead_ready = self.reader.read(partition, now, self._free)

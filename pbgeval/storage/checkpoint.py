@@ -62,6 +62,11 @@ class EmbeddingFile:
     dimension: int
     is_mapped: bool  # `load` maps the file; else it reads a copy
 
+    @property
+    def num_bytes(self) -> int:
+        """What `load` returns takes so much memory."""
+        return self.num_rows * self.dimension * torch.float32.itemsize
+
     def load(self) -> Tensor:
         """Return the embeddings, float32 (num_rows, dimension); not checked for NaN.
 

@@ -13,14 +13,17 @@ import torch
 from attrs import define, frozen
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.distributed.resources import available_bytes, resident_bytes
 from pbgeval.distributed.watch import Watch
+from pbgeval.inputs.memory import PartitionRoom, plan_room
 from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.rank import rank_metrics
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.passes.bucket_pass import bucket_pass
-from pbgeval.passes.settings import Competition, EdgeOrigin
+from pbgeval.passes.settings import Competition, EdgeOrigin, Tables
 from pbgeval.plan.dispatch import make_dispatch_plan
+from pbgeval.plan.read_ahead import Holding, StripeUses
 from pbgeval.plan.unit_queue import UnitQueue
 from pbgeval.progress import UnitReport
 from pbgeval.ranking import RankType
@@ -34,6 +37,7 @@ from pbgeval.worker.key_frequencies import KeyFrequencies
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.so_far import SoFar
+from pbgeval.worker.time_use import COMPUTING, JOURNAL, LOADING, QUEUE, READING
 from pbgeval.worker.work import Bench
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
@@ -65,7 +69,6 @@ def do_units(
         watch: is told of each unit.
     """
     team = bench.team
-    partitions = PartitionHolder(bench.inputs, bench.global_embeddings, bench.device)
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
     units = [
         unit
@@ -74,25 +77,60 @@ def do_units(
         and unit_name(unit) not in done
     ]
     prefix = f"round/{round_number}"
+    room = _room(bench)
     plan = make_dispatch_plan(
-        units, bench.inputs.partitions_needed, team.size, load_cost=EDGES_PER_ROW_LOADED * _mean_rows(bench)
+        units,
+        bench.inputs.partitions_needed,
+        team.size,
+        room=room.partitions,
+        load_cost=EDGES_PER_ROW_LOADED * _mean_rows(bench),
     )
     progress = BucketProgress(units, team, prefix)
     so_far = SoFar(bench) if bench.evaluated.sample is None else None
     results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol), so_far)
     bench.journal.take(record.add_packed)
-    for unit in UnitQueue(plan, team, team.rank_in_team, prefix):
-        begun = time.perf_counter()
-        bench.journal.begin(unit_name(unit))
-        headline = _do_unit(bench, results.pending, tools, partitions, unit)
-        if bench.journal.finish(unit_name(unit)):
-            results.write()
-        watch.tick()
-        bench.work.observer.unit_finished(_unit_report(bench, progress, unit, headline, time.perf_counter() - begun))
-        if team.add("faults", 0):
-            break  # another worker has met a fault: there will be no result
-    results.write(at_end=True)
+    queue = UnitQueue(plan, team, team.rank_in_team, prefix)
+    holding = Holding(queue, StripeUses(plan), room.partitions)
+    with PartitionHolder(bench.inputs, bench.global_embeddings, bench.device, holding, room.one_more) as partitions:
+        while (index := _draw(bench, queue)) is not None:
+            unit, begun = plan.units[index], time.perf_counter()
+            with bench.time_use.spent_on(JOURNAL):
+                bench.journal.begin(unit_name(unit))
+            with bench.time_use.spent_on(COMPUTING):
+                headline = _do_unit(bench, results.pending, tools, partitions, index, unit)
+            with bench.time_use.spent_on(JOURNAL):
+                if bench.journal.finish(unit_name(unit)):
+                    results.write()
+            with bench.time_use.spent_on(QUEUE):
+                watch.tick()
+                report = _unit_report(bench, progress, unit, headline, time.perf_counter() - begun)
+                bench.work.observer.unit_finished(report)
+                if team.add("faults", 0):
+                    break  # another worker has met a fault: there will be no result
+    with bench.time_use.spent_on(JOURNAL):
+        results.write(at_end=True)
     return partitions.num_loads
+
+
+def _draw(bench: Bench, queue: UnitQueue) -> int | None:
+    with bench.time_use.spent_on(QUEUE):
+        return queue.draw()
+
+
+def _room(bench: Bench) -> PartitionRoom:
+    """Return for how many partitions every worker has memory: all must make the same plan."""
+    sizes = [source.num_bytes for source in bench.inputs.embeddings.values()]
+    buckets = {unit.bucket for unit in bench.work.protocol.units}
+    room = plan_room(
+        bench.inputs.config.max_memory_bytes,
+        resident_bytes(),
+        available_bytes() // bench.team.local_size,
+        max(sizes, default=1),
+        max((len(bench.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
+        len(sizes),
+    )
+    rooms: list[PartitionRoom] = bench.team.gather_objects(room)
+    return min(rooms)
 
 
 @define(eq=False)
@@ -128,16 +166,17 @@ def _mean_rows(bench: Bench) -> float:
 
 
 def _do_unit(
-    bench: Bench, record: Record, tools: BucketTools, partitions: PartitionHolder, unit: WorkUnit
+    bench: Bench, record: Record, tools: BucketTools, partitions: PartitionHolder, index: int, unit: WorkUnit
 ) -> RankStats:
     """Evaluate one unit; return the sums of the headline's figures over its sides."""
     file = bench.inputs.bucket_file(unit)
     origin = EdgeOrigin(str(file.path), unit.path_index, unit.bucket)
-    edges = file.read(unit.start, unit.stop)
+    with bench.time_use.spent_on(READING):
+        edges = file.read(unit.start, unit.stop)
     numbered = None if bench.inputs.featurized else bench.numberer.numbered(file, edges)
     competition = _competition(bench, tools, unit, numbered)
     # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
-    results = bucket_pass(edges, origin, partitions.of_bucket(unit.bucket), bench.settings, competition)
+    results = bucket_pass(edges, origin, _tables(bench, partitions, index, unit), bench.settings, competition)
     sums = []
     for side, result in results.items():
         key = GroupKey(unit.path_index, unit.bucket, side)
@@ -149,6 +188,13 @@ def _do_unit(
             codes_Q = bench.numberer.key_codes(side, KnownBlock(*numbered.columns(rows_Q)))
             record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
+
+
+def _tables(bench: Bench, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
+    with bench.time_use.spent_on(LOADING):
+        tables = partitions.enter(index, unit.bucket)
+        partitions.read_ahead()
+    return tables
 
 
 def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: KnownBlock | None) -> Competition:

@@ -9,8 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pbgeval.distributed.journal import Journal, writer_name
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
@@ -31,6 +29,7 @@ from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
 from pbgeval.worker.run_journal import RunJournal
 from pbgeval.worker.steps import in_step
+from pbgeval.worker.time_use import TimeUse
 from pbgeval.worker.work import Bench, Found, Outcome, Work
 
 
@@ -56,7 +55,7 @@ def do_work(work: Work, team: Team) -> Outcome:
         return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
     finally:
         work.observer.finished()
-    facts = _facts(kernels, num_threads, found.num_loads, bench.device)
+    facts = _facts(kernels, num_threads, found.num_loads, bench)
     facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
     if team.rank_in_team != 0:
         return Outcome()
@@ -80,6 +79,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         journal=RunJournal(Journal(work.journal_path, work.journal_digest, writer_name(host_name())), part=""),
         scratch=ScratchFolder(work.scratch_path / team.nonce, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
+        time_use=TimeUse(),
     )
     return bench, kernels, num_threads
 
@@ -89,15 +89,16 @@ def _drawn(record: Record, protocol: Protocol) -> Drawn:
     return Drawn(record.draws.sums(protocol.sides, filtered=False), filtered)
 
 
-def _facts(kernels: KernelReport, num_threads: int, num_loads: int, device: torch.device) -> dict[str, Any]:
+def _facts(kernels: KernelReport, num_threads: int, num_loads: int, bench: Bench) -> dict[str, Any]:
     """Return what the report says about one worker."""
     return {
         "host": host_name(),
-        "device": str(device),
+        "device": str(bench.device),
         "threads": num_threads,
         "kernels": kernels.fingerprint,
         "self_check_passed": kernels.passed,
         "partition_loads": num_loads,
+        "seconds": bench.time_use.seconds,
     }
 
 

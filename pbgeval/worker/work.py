@@ -22,6 +22,7 @@ from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.report.report import Report
 from pbgeval.version import __version__
 from pbgeval.worker.run_journal import RunJournal
+from pbgeval.worker.time_use import TimeUse
 
 
 @frozen(eq=False)
@@ -80,6 +81,7 @@ class Bench:
     journal: RunJournal  # of the round in hand
     scratch: ScratchFolder  # shared by all workers of the run
     evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
+    time_use: TimeUse
 
     @property
     def inputs(self) -> Inputs:

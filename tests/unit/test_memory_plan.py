@@ -14,10 +14,12 @@ from pbgeval.inputs.memory import (
     FEWEST_ROWS_PER_RANGE,
     MOST_KNOWN_ROWS,
     MOST_ROWS_PER_RANGE,
+    PartitionRoom,
     plan_memory,
+    plan_room,
 )
 
-MB = 10**6
+MB, GB = 10**6, 10**9
 sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_from([8, 400, 4096, 80_000]))
 
 
@@ -66,3 +68,19 @@ def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are
         assert low.rows_per_range <= high.rows_per_range
         assert low.known_rows <= high.known_rows
         assert low.pairs_bytes <= high.pairs_bytes
+
+
+@pytest.mark.parametrize(
+    ("limit", "available", "expected"),
+    [
+        (None, 0, PartitionRoom(2, one_more=False)),  # the system does not tell
+        (None, 4 * GB, PartitionRoom(3, one_more=True)),  # half of it: four places, one of them to read ahead
+        (None, 1000 * GB, PartitionRoom(16, one_more=True)),
+        (2 * GB, 1000 * GB, PartitionRoom(2, one_more=True)),  # 1.8 less 300 MB and what is resident: three places
+        (1 * GB, 1000 * GB, PartitionRoom(2, one_more=False)),
+    ],
+)
+def test_partitions_in_memory(limit: int | None, available: int, expected: PartitionRoom) -> None:
+    room = plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16)
+
+    assert expected == (room.partitions, room.one_more)

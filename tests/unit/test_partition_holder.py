@@ -1,0 +1,88 @@
+"""Partitions of units as a worker loads, keeps and reads them ahead."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from pbgeval.config import load_config
+from pbgeval.errors import DataError
+from pbgeval.inputs.opening import open_inputs
+from pbgeval.inputs.partitions import PartitionHolder
+from pbgeval.notation import Bucket, Side, WorkUnit
+from pbgeval.plan.bounds import min_loads
+from pbgeval.plan.counters import LocalCounter
+from pbgeval.plan.dispatch import make_dispatch_plan
+from pbgeval.plan.read_ahead import Holding, StripeUses
+from pbgeval.plan.simulator import Machines, simulate
+from pbgeval.plan.unit_queue import UnitQueue
+from tests.tiny_checkpoint import TinyCase
+
+NUM_PARTITIONS = 5
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> TinyCase:
+    return TinyCase.write(tmp_path, dynamic=True, partition_sizes=(4,) * NUM_PARTITIONS, edges_per_bucket=3)
+
+
+def holder_of(case: TinyCase, room: int, *, reads_ahead: bool = True) -> PartitionHolder:
+    """One worker's, over one unit per bucket."""
+    inputs = open_inputs(load_config(case.config, []))
+    units = [WorkUnit(0, Bucket(lhs, rhs), 0, 3) for lhs in range(NUM_PARTITIONS) for rhs in range(NUM_PARTITIONS)]
+    plan = make_dispatch_plan(units, inputs.partitions_needed, 1, room=room)
+    holding = Holding(UnitQueue(plan, LocalCounter(), 0), StripeUses(plan), room)
+    return PartitionHolder(inputs, {}, torch.device("cpu"), holding, reads_ahead)
+
+
+@pytest.mark.parametrize("room", [2, 3, 4, NUM_PARTITIONS])
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: int, reads_ahead: bool) -> None:
+    queue = (holder := holder_of(case, room, reads_ahead=reads_ahead)).holding.queue
+    entered = []
+    with holder:
+        while (index := queue.draw()) is not None:
+            bucket = queue.plan.units[index].bucket
+            tables = holder.enter(index, bucket)
+            holder.read_ahead()
+            for side in Side:
+                expected = holder.inputs.embeddings["user", side.pick(*bucket)].load()
+                assert torch.equal(expected, tables["user", side].embeddings_ND)
+            assert len(holder.holding.held) <= room
+            entered.append(bucket)
+
+    assert NUM_PARTITIONS**2 == len(set(entered)) == len(entered)
+    assert holder.num_loads <= 1.1 * min_loads(NUM_PARTITIONS * (NUM_PARTITIONS - 1) // 2, room, two_sided=False) + 1
+
+
+@pytest.mark.parametrize("room", [2, 3, 4])
+def test_a_real_worker_loads_as_often_as_a_simulated_one(case: TinyCase, room: int) -> None:
+    holder = holder_of(case, room)
+    plan = holder.holding.queue.plan
+    with holder:
+        while (index := holder.holding.queue.draw()) is not None:
+            holder.enter(index, plan.units[index].bucket)
+            holder.read_ahead()
+    simulated = simulate(plan, Machines((1.0,), room, 1.0), dict.fromkeys(plan.units, 1.0), lambda _: 1.0)
+
+    assert simulated.num_loads == holder.num_loads
+
+
+def test_a_fault_found_by_reading_ahead_is_raised_when_the_partition_is_needed(case: TinyCase) -> None:
+    case.spoil_embeddings("user", 3, row=2, value=math.nan)
+    queue = (holder := holder_of(case, 2)).holding.queue
+    entered: list[Bucket] = []
+
+    def enter_all() -> None:
+        while (index := queue.draw()) is not None:
+            holder.enter(index, queue.plan.units[index].bucket)
+            entered.append(queue.plan.units[index].bucket)
+            holder.read_ahead()
+
+    with holder, pytest.raises(DataError, match=r"^entity type 'user', partition 3: expected finite numbers, got NaN"):
+        enter_all()
+    assert entered
+    assert not any(3 in bucket for bucket in entered)

@@ -1,0 +1,33 @@
+"""What a worker spends its time on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbgeval.worker import time_use
+from pbgeval.worker.time_use import TimeUse
+
+
+def test_what_is_inside_something_else_counts_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 1.0, 3.0, 3.5, 4.5, 10.0, 20.0, 21.25])
+    monkeypatch.setattr(time_use.time, "perf_counter", lambda: next(now))
+    spent = TimeUse()
+
+    with spent.spent_on("computing"):
+        with spent.spent_on("loading"):
+            pass
+        with spent.spent_on("loading"):
+            pass
+    with spent.spent_on("queue"):
+        pass
+
+    assert {"computing": 7.0, "loading": 3.0, "queue": 1.25} == spent.seconds
+
+
+def test_time_counts_when_something_is_raised() -> None:
+    spent = TimeUse()
+
+    with pytest.raises(ValueError, match="ours"), spent.spent_on("computing"):
+        raise ValueError("ours")
+
+    assert ["computing"] == list(spent.seconds)
