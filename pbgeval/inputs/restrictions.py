@@ -17,6 +17,7 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.config import EvalConfig
+from pbgeval.distinct import distinct
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.relation_names import read_relation_vocabulary
 from pbgeval.notation import EntityNumbering, Side
@@ -132,7 +133,7 @@ class _Entities:
         if faults:
             raise ConfigError(*faults)
         numbers |= {name: places[name][0] for name in wanted}
-        return {key: np.unique(np.array([numbers[name] for name in names], np.int64)) for key, names in lists.items()}
+        return {key: distinct(np.array([numbers[name] for name in names], np.int64)) for key, names in lists.items()}
 
     def _address(self, name: str) -> tuple[str, int, int] | None:
         match = _ADDRESS.fullmatch(name)

@@ -6,10 +6,10 @@ arrays, sorted and without repetition, so they are equal whatever the order in w
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from attrs import define, field, frozen
+
+from pbgeval.distinct import sort_distinct
 
 LARGEST_INT64 = (1 << 63) - 1
 FEWEST_NEW_CODES = 1 << 20  # what `DistinctCodes` gathers at least before it sorts again
@@ -30,22 +30,6 @@ def key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int) -> np.
     codes_E: np.ndarray = rel_E * np.int64(num_entities)
     codes_E += entity_E
     return codes_E
-
-
-def sort_distinct(values: np.ndarray, kind: Literal["stable"] | None = None) -> np.ndarray:
-    """Sort an array in place and return its distinct values in increasing order.
-
-    Args:
-        values: int64.
-        kind: "stable" where the array is a few sorted runs: those are merged, in a third of the time.
-    """
-    values.sort(kind=kind)
-    if not len(values):
-        return values
-    is_first = np.empty(len(values), bool)
-    is_first[0] = True
-    np.not_equal(values[1:], values[:-1], out=is_first[1:])
-    return values if is_first.all() else values[is_first]
 
 
 @define(eq=False)

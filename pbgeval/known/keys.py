@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from attrs import field, frozen
 
+from pbgeval.distinct import distinct
 from pbgeval.known.codes import check_codes_fit, key_codes
 from pbgeval.known.key_table import KeyTable
 from pbgeval.notation import Side
@@ -69,7 +70,7 @@ class QueryKeys:
         _check_ranges(rel_E, known_E, num_entities)
         if len(rel_E):
             check_codes_fit(int(rel_E.max()) + 1, num_entities)
-        return cls(hidden, num_entities, np.unique(key_codes(rel_E, known_E, num_entities)))
+        return cls(hidden, num_entities, distinct(key_codes(rel_E, known_E, num_entities)))
 
     @property
     def num_keys(self) -> int:

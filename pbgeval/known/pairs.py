@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from attrs import define, field, frozen
 
+from pbgeval.distinct import sort_distinct
 from pbgeval.files import ScratchFolder
-from pbgeval.known.codes import sort_distinct
 from pbgeval.notation import EntityNumbering, Side
 
 KEY_BITS = 31

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from attrs import frozen
 
+from pbgeval.distinct import distinct
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.sampled_estimates import UniformSample, standard_error_of_sum
 from pbgeval.ranking import RankType
@@ -204,7 +205,7 @@ def _prior(num_drawn: int, num_candidates: int) -> tuple[np.ndarray, np.ndarray]
     exact = min(num_candidates, _EXACT_RANKS)
     bins_per_octave = max(_LEAST_BINS_PER_OCTAVE, math.ceil(4 * math.sqrt(num_drawn)))  # finer than s can tell
     num_bins = math.ceil(math.log2(num_candidates / exact) * bins_per_octave)
-    ends = np.unique(np.rint(np.geomspace(exact, num_candidates, num_bins + 1))).astype(np.int64)
+    ends = distinct(np.rint(np.geomspace(exact, num_candidates, num_bins + 1))).astype(np.int64)
     middles = (ends[:-1] + 1 + ends[1:]) // 2
     ranks_R = np.concatenate([np.arange(1, exact + 1), middles]).astype(np.float64)
     return ranks_R, np.concatenate([np.ones(exact), np.diff(ends)]) / num_candidates

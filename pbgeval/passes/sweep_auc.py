@@ -10,6 +10,7 @@ from attrs import frozen
 
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.candidates.draws import DrawStream
+from pbgeval.distinct import distinct
 from pbgeval.notation import Side
 from pbgeval.passes.auc_sampling import AucSampling
 from pbgeval.passes.cells import CellSample
@@ -83,7 +84,7 @@ class _CandidatesOfRelations:
         if not self._sets.by_relation:
             yield -1, np.arange(len(rel_Q))
             return
-        for relation in np.unique(rel_Q).tolist():
+        for relation in distinct(rel_Q).tolist():
             yield relation, np.flatnonzero(rel_Q == relation)
 
     def size(self, relation: int) -> int:

@@ -20,6 +20,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.distinct import distinct
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges
@@ -115,7 +116,7 @@ class SweepState:
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:
     """Return the sorted numbers of the entities that edges touch, by type."""
-    touched = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     ranges = {entity_type: edges.numbering.range_of_type(entity_type) for entity_type in types}
     return {
         entity_type: touched[np.searchsorted(touched, low) : np.searchsorted(touched, high)]

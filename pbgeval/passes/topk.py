@@ -11,6 +11,8 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
+from pbgeval.distinct import distinct
+
 
 @define
 class TopCandidates:
@@ -59,7 +61,7 @@ class TopCandidates:
 
     def merge(self, key: np.ndarray, score: np.ndarray, number: np.ndarray, known: np.ndarray) -> None:
         """Let further candidates compete, given one by one."""
-        keys = np.unique(key)
+        keys = distinct(key)
         listed = self.number_Kk[keys] >= 0
         key = np.concatenate([np.repeat(keys, listed.sum(1)), key])
         score = np.concatenate([self.score_Kk[keys][listed], score])

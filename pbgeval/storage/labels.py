@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field, frozen
 
+from pbgeval.distinct import distinct
 from pbgeval.errors import StorageError
 from pbgeval.storage.entities import read_entity_names
 
@@ -63,7 +64,7 @@ class EntityLabels:
             StorageError: a file of names cannot be read, is no list of names, or has not one per entity.
         """
         labels = [""] * len(rows)
-        for partition in np.unique(partitions).tolist():
+        for partition in distinct(partitions).tolist():
             names = self._names(entity_type, partition)
             for position in np.flatnonzero(partitions == partition).tolist():
                 row = int(rows[position])

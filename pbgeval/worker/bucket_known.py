@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import define, field, frozen
 
+from pbgeval.distinct import distinct
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.known.keys import KnownBlock, QueryKeys
 from pbgeval.known.pairs import KEY_BITS
@@ -55,9 +56,9 @@ class KnownOfBuckets:
         for files in inputs.buckets:
             for block in self._blocks([files[bucket]] if bucket in files else []):
                 for side, parts in codes.items():
-                    parts.append(np.unique(block.rel_n * numbering.num_entities + block.entity(side.other)))
+                    parts.append(distinct(block.rel_n * numbering.num_entities + block.entity(side.other)))
         keys = {
-            side: QueryKeys(side, numbering.num_entities, np.unique(np.concatenate(parts)))
+            side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
             for side, parts in codes.items()
         }
         store = join_blocks(self.bench, keys, self._blocks(self._files_that_meet(bucket)))

@@ -9,6 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.distinct import distinct
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.relation_names import relation_groups, relation_labels
 from pbgeval.known.keys import KnownBlock
@@ -50,7 +51,7 @@ class QueryDimensions:
         type_Q = self.entity_types[side][schema_Q]
         frequency_Q = training.entity_frequency(side, edges.entity(side))
         class_Q = np.zeros(edges.num_edges, np.int64)
-        for entity_type in np.unique(type_Q).tolist():
+        for entity_type in distinct(type_Q).tolist():
             of_type = type_Q == entity_type
             classes = training.entity_classes(side, self.type_names[entity_type])
             class_Q[of_type] = classes.of(frequency_Q[of_type])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from attrs import define, field, frozen
 
+from pbgeval.distinct import distinct
 from pbgeval.inputs.edges import numbered_blocks, shares_of_files
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.semi_join import SemiJoin
@@ -89,13 +90,13 @@ def diagnose_edges(bench: Bench) -> EdgeDiagnostics | None:
     if bench.evaluated.sample is not None or work.inputs.featurized or not few:
         return None
     edges = in_step(bench.team, lambda: read_query_edges(bench))
-    distinct = _Distinct.of_edges(edges)
-    entities = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    leaked, is_seen = _in_training(bench, distinct, entities)
+    of_edges = _Distinct.of_edges(edges)
+    entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    leaked, is_seen = _in_training(bench, of_edges, entities)
     return EdgeDiagnostics(
         num_edges=edges.num_edges,
-        num_repeated=edges.num_edges - len(distinct.codes_U),
-        num_in_training=None if leaked is None else int(distinct.copies_U[leaked].sum()),
+        num_repeated=edges.num_edges - len(of_edges.codes_U),
+        num_in_training=None if leaked is None else int(of_edges.copies_U[leaked].sum()),
         num_entities=len(entities),
         num_entities_unseen=None if is_seen is None else int((~is_seen).sum()),
     )

@@ -9,6 +9,7 @@ from attrs import define, field
 
 from pbgeval.candidates.constraints import is_among
 from pbgeval.candidates.draws import DrawStream
+from pbgeval.distinct import distinct
 from pbgeval.inputs.protocol import CandidateRange
 from pbgeval.passes.cells import CellSample
 from pbgeval.passes.query_edges import ContestQueries, EdgeSegment, QueryEdges
@@ -31,7 +32,7 @@ class GivenCells:
     def add(self, query: np.ndarray, number: np.ndarray) -> None:
         """Add cells, in memory up to a budget and then in the scratch folder."""
         slot = self.bench.numberer.numbering.slot_of(number)
-        for of_slot in np.unique(slot).tolist():
+        for of_slot in distinct(slot).tolist():
             part = np.stack([query[slot == of_slot], number[slot == of_slot]])
             self._of_slot.setdefault(of_slot, []).append(part)
             self._num_bytes += part.nbytes
@@ -126,7 +127,7 @@ def _lists(
     offset_P = np.array([numbering.offset(entity_type, partition) for partition in partitions])
     sizes = [[bench.inputs.embeddings[entity_type, partition].num_rows for partition in partitions]]
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
-    for window in np.unique(windows).tolist():
+    for window in distinct(windows).tolist():
         of_window = edge[windows == window]
         given = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
         yield of_window, offset_P[given.partitions_EK] + given.ids_EK

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.distinct import distinct
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, shares_of_files
 from pbgeval.known.keys import KnownBlock, QueryKeys
 from pbgeval.known.observed import ObservedEntities
@@ -80,7 +81,7 @@ def _merged(bench: Bench, seen: ObservedEntities, side: Side) -> np.ndarray:
         bench.scratch.append(name, seen.codes(side))
 
     in_step(bench.team, share)
-    return np.unique(bench.scratch.read(name, np.int64))
+    return distinct(bench.scratch.read(name, np.int64))
 
 
 def join_blocks(bench: Bench, hidden_keys: Mapping[Side, QueryKeys], blocks: Iterable[KnownBlock]) -> PairStore:

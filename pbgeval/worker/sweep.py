@@ -19,6 +19,7 @@ import torch
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting import compiled
 from pbgeval.counting.general import BlockCounter
+from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
@@ -60,7 +61,7 @@ from pbgeval.worker.work import Bench, Found
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
     edges = in_step(bench.team, lambda: read_query_edges(bench))
-    sets = candidate_sets(bench, np.unique(edges.rel_E))
+    sets = candidate_sets(bench, distinct(edges.rel_E))
     plan = in_step(bench.team, lambda: _plan(bench, edges))
     vectors = EntityVectors(
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
@@ -81,7 +82,7 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     ]
     _prepare(bench, edges, contestants, entities, vectors)
     _rank(bench, edges, contestants, sets, vectors, pairs, plan, ranges)
-    touched = np.unique(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(bench, touched)
     finish(bench, record, edges, contestants, sets, dimensions, files)
     return Found(len(ranges), in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
@@ -103,7 +104,7 @@ def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Si
     codes = [
         queries.rel_K * num_entities + queries.known_K for queries in of_contests if queries.contest.hidden is side
     ]
-    return QueryKeys(side, num_entities, np.unique(np.concatenate([np.empty(0, np.int64), *codes])))
+    return QueryKeys(side, num_entities, distinct(np.concatenate([np.empty(0, np.int64), *codes])))
 
 
 def _contestants(
