@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pbgeval.candidates import compiled_copies
 from pbgeval.candidates.ranges import concatenated_ranges
 
 
 def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tuple[Tensor, Tensor]:
-    """Return (query, candidate) of every copy of a query's true entity in its chunk's list, ordered by query.
+    """Return (query, candidate) of every copy of a query's true entity in its chunk's list, in that order.
 
     Queries are numbered through all chunks (b * Q + q), candidates within their list.
 
@@ -24,6 +25,9 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
         num_batch: Q when the list begins with the true entities themselves (query q's own entry, candidate q,
             is then not reported), 0 when it does not hold them.
     """
+    if compiled_copies.serves(candidate_BC.numel()):
+        found = compiled_copies.find_copies(true_BQ.contiguous().numpy(), candidate_BC.contiguous().numpy(), num_batch)
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
     num_queries = true_BQ.shape[1]
     entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
     chunk, identity, entry = _repeated_entries(entries_BM)

@@ -1,40 +1,26 @@
 """Blocks of scores on a CPU -> counts, by compiled loops: each score is read once, from cache.
 
-The fast path of `general` and `known`, for whoever has numba; a property test holds the two to the same integers.
-Compiling takes seconds once per machine (numba keeps the result beside this file or in the user's cache folder) and
-importing numba half a second per process, so a process begins with the general path and small blocks.
+The fast path of `general` and `known`; a property test holds the two to the same integers. Loading numba takes half a
+second, so a process begins with the general path and small blocks.
 """
 
 from __future__ import annotations
-
-import functools
-import importlib.util
-import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.ranking import RankCounts
 
 CELLS_WORTH_COMPILING = 1 << 18  # of the first block for which numba is imported
-_COMPILING = threading.Lock()
-
-
-@functools.cache
-def is_installed() -> bool:
-    """Tell whether numba can be imported."""
-    return importlib.util.find_spec("numba") is not None
 
 
 def serves(scores_KC: Tensor, num_queries: int) -> bool:
     """Tell whether the compiled loops take a block: on a CPU, columns next to each other, and worth it."""
     if scores_KC.device.type != "cpu" or (scores_KC.stride(1) != 1 and scores_KC.shape[1] > 1):
         return False
-    is_loaded = _compiled_loops.cache_info().currsize > 0
-    return (is_loaded or num_queries * scores_KC.shape[1] >= CELLS_WORTH_COMPILING) and is_installed()
+    return (_COMPARE.is_loaded or num_queries * scores_KC.shape[1] >= CELLS_WORTH_COMPILING) and is_installed()
 
 
 def load(dtype: torch.dtype = torch.float32) -> None:
@@ -56,11 +42,10 @@ def count_rows(scores_KC: Tensor, row_Q: Tensor, true_Q: Tensor) -> tuple[Tensor
     Returns:
         (better_Q, tied_Q), int64.
     """
-    compare, _ = _kernels()
     num_queries, num_columns = row_Q.numel(), scores_KC.shape[1]
     counts_2Q = np.zeros((2, num_queries), np.int64)
     true_of_queries = true_Q.contiguous().numpy()
-    compare(_flat(scores_KC), scores_KC.stride(0), num_columns, row_Q.numpy(), true_of_queries, counts_2Q)
+    _COMPARE(_flat(scores_KC), scores_KC.stride(0), num_columns, row_Q.numpy(), true_of_queries, counts_2Q)
     better_Q, tied_Q = torch.from_numpy(counts_2Q)
     return better_Q, tied_Q
 
@@ -69,11 +54,10 @@ def count_known_rows(
     scores_KC: Tensor, true_Q: Tensor, row_Q: Tensor, own_column_Q: Tensor, known: tuple[Tensor, Tensor]
 ) -> RankCounts:
     """Do what `known.count_known` does, for a block that `serves` takes."""
-    _, compare_known = _kernels()
     row_P, column_P = (index.contiguous().numpy() for index in known)
     start_R = np.searchsorted(row_P, np.arange(scores_KC.shape[0] + 1))
     counts_3Q = np.zeros((3, row_Q.numel()), np.int64)
-    compare_known(
+    _COMPARE_KNOWN(
         _flat(scores_KC),
         scores_KC.stride(0),
         row_Q.numpy(),
@@ -93,28 +77,6 @@ def _flat(scores_KC: Tensor) -> np.ndarray:
     length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
     flat: np.ndarray = scores_KC.as_strided((length,), (1,)).numpy()
     return flat
-
-
-def _kernels() -> tuple[Any, Any]:
-    """Return the compiled loops; they release Python's lock."""
-    with _COMPILING:
-        return _compiled_loops()
-
-
-@functools.cache
-def _compiled_loops() -> tuple[Any, Any]:
-    return _compiled(_compare), _compiled(_compare_known)
-
-
-def _compiled(loop: Callable[..., None]) -> Any:  # noqa: ANN401 - numba has no types
-    import numba
-
-    # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are.
-    options: dict[str, Any] = {"nogil": True, "boundscheck": False, "fastmath": {"reassoc"}}
-    try:
-        return numba.njit(cache=True, **options)(loop)
-    except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
-        return numba.njit(**options)(loop)
 
 
 def _compare(flat, stride, num_columns, row_Q, true_Q, counts_2Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -159,3 +121,7 @@ def _compare_known(flat, stride, row_Q, true_Q, own_Q, start_R, column_P, score_
             counts_3Q[0, query] -= 1 if score_P[low] > true else 0
             counts_3Q[1, query] -= 1 if score_P[low] == true else 0
             counts_3Q[2, query] -= 1
+
+
+_COMPARE = CompiledLoop(_compare, may_reorder=True)
+_COMPARE_KNOWN = CompiledLoop(_compare_known, may_reorder=True)

@@ -210,18 +210,19 @@ def _tally(
     barred = _barred_cells(group, block, hidden, candidates, part, copies)
     raw = counter.count(part.scores_QC, part.true_Q, barred.everywhere, holds_true=block.num_batch > 0)
     counts = QueryCounts(raw, count_cells(part.scores_QC, part.true_Q, barred.known))
-    kept_Q = torch.from_numpy(_inside(group, hidden, part.rows_Q))
-    num_kept = int(kept_Q.sum())
+    kept_Q = _inside(group, hidden, part.rows_Q)
+    num_kept = num_queries if kept_Q is None else int(kept_Q.sum())
     topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
     tally.add_outside(num_queries - num_kept)
     tally.add_queries(
-        part.rows_Q[kept_Q],
-        counts.of(kept_Q.to(raw.better_Q.device)),
+        part.rows_Q if kept_Q is None else part.rows_Q[kept_Q],
+        counts if kept_Q is None else counts.of(kept_Q.to(raw.better_Q.device)),
         num_short_lists=num_kept if topped_up else 0,
-        num_excluded=int(kept_Q[copies[0]].sum()),
+        num_excluded=copies[0].numel() if kept_Q is None else int(kept_Q[copies[0]].sum()),
     )
     if candidates.drawn_from is not None:
-        tally.add_drawn_from(candidates.drawn_from.of(slice(part.start, part.start + num_queries)).of(kept_Q))
+        drawn_from = candidates.drawn_from.of(slice(part.start, part.start + num_queries))
+        tally.add_drawn_from(drawn_from if kept_Q is None else drawn_from.of(kept_Q))
     if settings.loss is not None:
         fold = LossFold(settings.loss.name, settings.loss.margin, group.relation.scorer.comparator, part.true_Q)
         fold.fold(part.scores_QC, _join(_with_own(block, barred.everywhere, num_queries), barred.known))
@@ -229,15 +230,16 @@ def _tally(
         if not settings.pbg_semantics:
             lengths_Q = counts.filtered.competing_Q
         losses_Q = fold.finish(lengths_Q, group.weights(part.rows_Q))
-        tally.add_losses(losses_Q[kept_Q.to(losses_Q.device)])
+        tally.add_losses(losses_Q if kept_Q is None else losses_Q[kept_Q.to(losses_Q.device)])
     _pool(group, block, candidates, part, barred, kept_Q, tally)
 
 
-def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> np.ndarray:
-    """Tell of each query whether its true entity may compete, bool (Q,)."""
+def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> Tensor | None:
+    """Tell of each query whether its true entity may compete, bool (Q,); None: all may."""
     if group.competition.sets is None:
-        return np.ones(rows_Q.numel(), bool)
-    return group.may_compete(hidden, group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy())
+        return None
+    may_compete = group.may_compete(hidden, group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy())
+    return torch.from_numpy(may_compete)
 
 
 def _barred_cells(
@@ -281,26 +283,28 @@ def _pool(
     candidates: _List,
     part: _Scored,
     barred: _Barred,
-    kept_Q: Tensor,
+    kept_Q: Tensor | None,
     tally: SideTally,
 ) -> None:
     """Hand the pooled AUC the scores that it compares."""
     device = part.scores_QC.device
     filtered = group.competition.filtered
-    constrained = group.competition.sets is not None
+    num_queries = part.rows_Q.numel()
     if candidates.auc_cells is None or candidates.auc_true_Q is None:
-        competes_QC = kept_Q.unsqueeze(1).repeat(1, part.scores_QC.shape[1])
-        competes_QC[_with_own(block, barred.everywhere, kept_Q.numel())] = False
+        all_Q = torch.ones(num_queries, dtype=torch.bool) if kept_Q is None else kept_Q
+        competes_QC = all_Q.unsqueeze(1).repeat(1, part.scores_QC.shape[1])
+        competes_QC[_with_own(block, barred.everywhere, num_queries)] = False
         known = _mask(part, barred.known)[competes_QC] if filtered else None
-        tally.add_true_scores(part.true_Q[kept_Q.to(device)])
+        tally.add_true_scores(part.true_Q[all_Q.to(device)])
         tally.add_scores(part.scores_QC[competes_QC.to(device)], known)
         return
-    query, candidate = candidates.auc_cells.of_queries(part.start, part.start + kept_Q.numel())
-    if constrained:
+    query, candidate = candidates.auc_cells.of_queries(part.start, part.start + num_queries)
+    true_kept_Q = candidates.auc_true_Q[part.start : part.start + num_queries]
+    if kept_Q is not None:
         competes = kept_Q[query] & ~_mask(part, barred.everywhere)[query, candidate]
         query, candidate = query[competes], candidate[competes]
+        true_kept_Q = true_kept_Q & kept_Q
     known = _mask(part, barred.known)[query, candidate] if filtered else None
-    true_kept_Q = candidates.auc_true_Q[part.start : part.start + kept_Q.numel()] & kept_Q
     tally.add_true_scores(part.true_Q[true_kept_Q.to(device)])
     tally.add_scores(part.scores_QC[query.to(device), candidate.to(device)], known)
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from pbgeval.scoring import compiled_operators
 from pbgeval.scoring.product import transform
 
 Parameters = Mapping[str, Tensor]
@@ -130,6 +131,8 @@ class ComplexDiagonal(Operator):
         return {"real": (dimension // 2,), "imag": (dimension // 2,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        if rel_E is not None and compiled_operators.serves(x_ED, rel_E):
+            return compiled_operators.complex_rows(x_ED, rel_E, parameters["real"], parameters["imag"])
         half = x_ED.shape[-1] // 2
         real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
         x_real_EH, x_imag_EH = x_ED[..., :half], x_ED[..., half:]

@@ -23,6 +23,7 @@ from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
+from pbgeval.jit import is_installed
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import Side
@@ -94,7 +95,7 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     num_queries = edges.num_edges * len(bench.settings.sides)
     itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
-    if limit is not None and bench.device.type == "cpu" and compiled.is_installed():
+    if limit is not None and bench.device.type == "cpu" and is_installed():
         compiled.load(bench.relations[0].dtype)  # so that what it takes is among what this process holds
     return plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
 

@@ -25,7 +25,7 @@ LIBRARIES = {
     "cli": {"typer", "rich"},
     "report": {"rich", "numpy", "attrs"},
     "config": {"cattrs", "attrs"},
-    "counting": NUMERICS | {"numba"},
+    "jit": {"numba", "attrs"},
     "storage": NUMERICS | {"h5py"},
     "distributed": NUMERICS | {"submitit"},
 }
