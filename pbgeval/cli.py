@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import INCOMPLETE_STATUS, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MOST_FAULTS = 20  # lines on stderr
 FAULT_STATUS = 1
-INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

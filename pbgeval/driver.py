@@ -20,7 +20,8 @@ from attrs.converters import optional
 
 from pbgeval.config import EvalConfig, check_config
 from pbgeval.distributed.environment import advice_on_restarts
-from pbgeval.distributed.launch import is_lost_connection, is_worker_of_a_group, start_local_workers
+from pbgeval.distributed.launch import is_worker_of_a_group, start_local_workers
+from pbgeval.distributed.lifeline import signs_of_life
 from pbgeval.distributed.ownership import Ownership, describe_process
 from pbgeval.distributed.resources import host_name, num_cores
 from pbgeval.distributed.signals import ended_by_signals
@@ -132,6 +133,15 @@ def _default_workers(work: Work) -> int:
 def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
     """Be one worker of a group that somebody else started; worker 0 owns the output directory."""
     team = Team.join()
+    try:
+        with signs_of_life(team):
+            return _take_part(work, options, output, team)
+    except BaseException:  # a lost worker, a bug of ours, an interruption: what is done must not be lost
+        output.suspend()  # where it is still held, which is by worker 0; others may be writing their results
+        raise
+
+
+def _take_part(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report:
     claimed = None
     if team.rank_in_team == 0:
         for message in [*things_to_know(work.inputs), *advice_on_restarts(os.environ)]:
@@ -141,24 +151,12 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory)
     if claimed.faults or claimed.report is not None:
         team.leave()
         return _report_for(team, claimed)
-    outcome = _work_in_group(work, team, output)
+    outcome = do_work(work, team)
     if team.rank_in_team == 0:
         outcome = _try_to_conclude(outcome, output, work)
     outcome = team.broadcast_object(outcome)
     team.leave()
     return _report_for(team, outcome)
-
-
-def _work_in_group(work: Work, team: Team, output: OutputDirectory) -> Outcome:
-    try:
-        return do_work(work, team)
-    except BaseException as error:  # a lost worker, a bug of ours, an interruption: what is done must not be lost
-        if team.rank_in_team == 0:
-            output.suspend()  # others may still be writing their results
-        if not is_lost_connection(error):
-            raise
-        found = str(error).partition("\n")[0]
-        raise IncompleteError(f"worker {team.rank_in_team}: expected the others to go on, got: {found}") from error
 
 
 def _report_for(team: Team, outcome: Outcome) -> Report:

@@ -6,6 +6,8 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+INCOMPLETE_STATUS = 75  # EX_TEMPFAIL: run again to go on
+
 
 class EvalError(Exception):
     """One or more faults of the user's: each line says where, what was expected, what was found."""

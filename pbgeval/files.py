@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,8 @@ class System:
 
 
 system = System()
+
+_REMOVED = ".removed"
 
 
 def write_atomically(path: Path, *parts: str | bytes | memoryview) -> None:
@@ -158,6 +161,19 @@ def remove_folders(folder: Path, names: list[str]) -> None:
     for name in names:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove a folder of scratch folders, each at once: a worker that still reads sees all of its own or nothing.
+
+    A file of many that is missing would be taken for one that was never written.
+    """
+    if not folder.is_dir():
+        return
+    for scratch in [path for path in folder.iterdir() if not path.name.endswith(_REMOVED)]:
+        with suppress(FileNotFoundError):  # somebody else was faster
+            scratch.rename(scratch.with_name(scratch.name + _REMOVED))
+    shutil.rmtree(folder)
 
 
 def remove_files(folder: Path, names: list[str]) -> None:

@@ -8,20 +8,53 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from math import isqrt
 from pathlib import Path
 
 import pytest
 from attrs import frozen
 
-from tests.tiny_checkpoint import COMMAND, TinyCase, start_command
+from tests.tiny_checkpoint import COMMAND, TinyCase, start_command, undisturbed_numbers
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 PYTHON = COMMAND.parent / "python"
 NUM_HOSTS = 2
+NUM_UNITS = 25
+
+
+def wait_until(happens: Callable[[], bool], otherwise: str, seconds: float) -> None:
+    """Wait until something happens; fail if it does not."""
+    until = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < until, otherwise
+        time.sleep(0.05)
+
+
+def wait_until_begun(output: Path) -> None:
+    """Wait until both of two workers have begun, and the journal holds something."""
+
+    def has_begun() -> bool:
+        return any((output / "journal").glob("*.unit")) and 2 == len(writers(output))
+
+    wait_until(has_begun, "no unit was finished", 120)
+
+
+def writers(output: Path) -> dict[str, int]:
+    """Return the processes that have begun a unit, by the names by which they sign in the journal."""
+    names = [path.stem.removeprefix("log-") for path in (output / "journal").glob("log-*.jsonl")]
+    return {name: int(name.rsplit("-", 2)[1]) for name in names}
+
+
+def stop(processes: Iterable[int]) -> None:
+    """Stop processes for a while, so that what a test does meanwhile does not depend on how fast they are."""
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
 
 
 @frozen
@@ -29,6 +62,7 @@ class Slurm:
     """A running cluster of two nodes with two cores each."""
 
     environment: Mapping[str, str]
+    folder: Path  # of its configuration and logs
 
     def run(self, *command: str | Path, cwd: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm's, or one that calls them."""
@@ -45,12 +79,32 @@ class Slurm:
         assert submitted.returncode == 0, submitted.stderr
         until = time.monotonic() + timeout
         while time.monotonic() < until:
-            job = self.run("scontrol", "show", "job", submitted.stdout.strip(), "--oneliner", cwd=cwd).stdout
-            words = dict(word.split("=", 1) for word in job.split() if "=" in word)
-            if words["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"):
-                return f"{words['JobState']} {words['ExitCode']}", (cwd / "log").read_text()
+            job = self.job(submitted.stdout.strip())
+            if job["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"):
+                return f"{job['JobState']} {job['ExitCode']}", (cwd / "log").read_text()
             time.sleep(0.2)
         raise TimeoutError(f"job {submitted.stdout.strip()} did not end: {(cwd / 'log').read_text()}")
+
+    def job(self, number: str) -> dict[str, str]:
+        """Return what Slurm knows of a job: JobState, Restarts, ..."""
+        shown = self.run("scontrol", "show", "job", number, "--oneliner", cwd=self.folder).stdout
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def ends_of(self, number: str) -> list[str]:
+        """Return how a job has ended, each time that it was started."""
+        lines = (self.folder / "log" / "jobcomp.txt").read_text().splitlines()
+        ends = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
+        return [end["JobState"] for end in ends if end["JobId"] == number]
+
+    @contextmanager
+    def starting_nothing(self, partition: str, cwd: Path) -> Iterator[None]:
+        """Keep jobs of a partition in the queue; those that run go on."""
+        update = ("scontrol", "update", f"PartitionName={partition}")
+        self.run(*update, "State=DOWN", cwd=cwd)
+        try:
+            yield
+        finally:
+            self.run(*update, "State=UP", cwd=cwd)
 
 
 @pytest.fixture(scope="session")
@@ -68,9 +122,9 @@ def slurm() -> Iterator[Slurm]:
             pytest.skip(f"the Slurm cluster did not start: {started.stderr}")
         configuration = started.stdout.strip()
         outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SUBMITIT_"))}
-        yield Slurm(outer | {"SLURM_CONF": configuration, "OMP_NUM_THREADS": "1", "PYTHON": str(PYTHON)})
+        yield Slurm(outer | {"SLURM_CONF": configuration, "OMP_NUM_THREADS": "1", "PYTHON": str(PYTHON)}, folder)
     finally:
-        subprocess.run([script, "down", folder], capture_output=True, check=False, timeout=100)
+        subprocess.run([script, "down", folder], capture_output=True, check=True, timeout=100)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -81,16 +135,31 @@ class Host:
     name: str
     address: str
 
-    def start(self, command: Sequence[str | Path], cwd: Path) -> subprocess.Popen[str]:
-        """Start a command on this host; gloo talks by its network."""
+    def start(
+        self, command: Sequence[str | Path], cwd: Path, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command on this host, which has its name; gloo talks by its network."""
+        named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.name]
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, *command],
+            ["ip", "netns", "exec", self.name, *named, *command],
             cwd=cwd,
-            env=os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"},
+            env=os.environ | {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"} | dict(environment or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def cut_off(self) -> None:
+        """Take its network away: connections stay open, and nothing comes through."""
+        subprocess.run(["ip", "-n", self.name, "link", "set", "eth0", "down"], check=True, timeout=60)
+
+    def end(self) -> None:
+        """Give it its network back, and end what still runs here."""
+        subprocess.run(["ip", "-n", self.name, "link", "set", "eth0", "up"], check=True, timeout=60)
+        found = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True)
+        for process in found.stdout.split():
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(int(process), signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
@@ -122,3 +191,22 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> CaseAndResult:
     done = start_command(case, "--workers", "1", "--quiet", "--output", str(folder / "alone"))
     assert (0, "", "") == (done.status, done.out, done.err)
     return CaseAndResult(case, folder / "alone")
+
+
+@pytest.fixture(scope="session")
+def long_case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    """A case of `NUM_UNITS` buckets, each of about a third of a second: time to be ended in between."""
+    return TinyCase.write(
+        tmp_path_factory.mktemp("long-case"),
+        dynamic=True,
+        partition_sizes=(8_000,) * isqrt(NUM_UNITS),
+        edges_per_bucket=8_000,
+        dimension=16,
+        candidates="partition",
+    )
+
+
+@pytest.fixture(scope="session")
+def undisturbed(long_case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The numbers of the long case."""
+    return undisturbed_numbers(long_case, tmp_path_factory.mktemp("undisturbed") / "output")

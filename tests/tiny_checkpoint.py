@@ -266,6 +266,17 @@ def numbers_of(output: Path) -> dict[str, str]:
     return {"metrics.json": json.dumps(document), **tables}
 
 
+def journaled_units(output: Path) -> set[str]:
+    """Return the units whose results the journal of an unfinished run holds."""
+    entries = [path.read_bytes() for path in (output / "journal").glob("*.unit") if not path.name.startswith(".")]
+    return {unit for entry in entries for unit in json.loads(entry.splitlines()[1])["units"]}
+
+
+def unit_log(output: Path) -> list[dict[str, Any]]:
+    """Return the lines of units.jsonl: who began and finished which unit."""
+    return [json.loads(line) for line in (output / "units.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Return content and time of every file below a folder."""
     return {

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import IncompleteError, OutputError
 from pbgeval.files import append_line, remove_files, write_atomically
 
 MAGIC = b"pbgeval journal 1 "
@@ -62,7 +62,20 @@ class Journal:
     folder: Path
     digest: str  # of everything that determines a unit's result
     writer: str
+    lease: Path | None = None  # a file; when it has gone, so have arrays that units are computed from
     _num_written: int = field(default=0, init=False)
+
+    def check_lease(self) -> None:
+        """Make sure that what this group of workers shares is still there: else its results are not to be trusted.
+
+        Raises:
+            IncompleteError: worker 0 has ended meanwhile, or another run has taken over.
+        """
+        if self.lease is not None and not self.lease.exists():
+            raise IncompleteError(
+                f"{self.lease}: expected the files that these workers share, found them removed; "
+                "worker 0 has ended, or another run has taken over"
+            )
 
     def entries(self) -> list[str]:
         """Return the names of the files that hold units, in an order that all workers agree on."""
@@ -76,8 +89,10 @@ class Journal:
             arrays: integers (n,).
 
         Raises:
+            IncompleteError: the lease has gone.
             OutputError: the file cannot be written (a full disk).
         """
+        self.check_lease()
         narrow = [_narrow(array) for array in arrays]
         payload = [array.data.cast("B") for array in narrow if array.size]
         described = [[array.dtype.str, len(array)] for array in narrow]
@@ -121,7 +136,13 @@ class Journal:
         remove_files(self.folder, [entry])
 
     def log(self, event: str, **facts: object) -> None:
-        """Append to this writer's log what happens now: start or finish of a unit, say."""
+        """Append to this writer's log what happens now: start or finish of a unit, say.
+
+        Raises:
+            IncompleteError: the lease has gone, and with it perhaps the journal: it must not come back.
+            OutputError: the log cannot be written.
+        """
+        self.check_lease()
         line = {"time": round(time.time(), 3), "event": event, "writer": self.writer, **facts}
         append_line(self.folder / f"log-{self.writer}.jsonl", json.dumps(line))
 

@@ -59,9 +59,13 @@ class Ownership:
     folder: Path
     me: dict[str, Any]
     say: Callable[[str], None]  # is told that an owner on another host must be watched for a while
-    _place: Path = field(init=False, repr=False)  # of the folder, wherever the process works while we beat
+    _place: Path = field(init=False, repr=False)  # of the folder, wherever the process works later
     _stop: threading.Event = field(factory=threading.Event, init=False, repr=False)
     _thread: threading.Thread | None = field(default=None, init=False, repr=False)
+
+    @_place.default
+    def _absolute(self) -> Path:
+        return self.folder.absolute()
 
     def acquire(self) -> None:
         """Become the owner.
@@ -69,7 +73,6 @@ class Ownership:
         Raises:
             OutputError: somebody else works here, or the directory cannot be written.
         """
-        self._place = self.folder.absolute()
         while not self._create():
             owner = _read(self.folder / OWNER)
             if owner is not None and self._is_alive(owner):
@@ -92,13 +95,18 @@ class Ownership:
         except OutputError as error:
             raise OutputError(f"{error}; choose another --output") from error
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the directory is ours still: a host that was cut off may have been taken for dead."""
+        owner = _read(self._place / OWNER)
+        return owner is not None and bool(owner["nonce"] == self.me["nonce"])
+
     def release(self) -> None:
         """Leave the directory to others."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        owner = _read(self.folder / OWNER)
-        if owner is not None and owner.get("nonce") == self.me["nonce"]:
+        if self.is_held:
             remove_files(self.folder, [HEARTBEAT, OWNER])
 
     def _is_alive(self, owner: dict[str, Any]) -> bool:
@@ -147,7 +155,7 @@ class Ownership:
 
     def _keep_beating(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
-            if not self._place.is_dir():  # somebody has removed it: it must not come back
+            if not self.is_held:  # the folder was removed, and must not come back, or somebody else's heart beats here
                 continue
             try:
                 self._beat()

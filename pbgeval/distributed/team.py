@@ -27,6 +27,8 @@ T = TypeVar("T")
 # Workers wait for the slowest one inside a collective; a dead worker closes its connections and is noticed at once.
 COLLECTIVE_TIMEOUT = datetime.timedelta(days=7)
 
+_NONCE_LENGTH = 12
+
 
 @define
 class Team:
@@ -39,7 +41,8 @@ class Team:
     size: int = 1
     local_rank: int = 0  # among the workers of this host
     local_size: int = 1  # workers of this host that share this one's cores
-    nonce: str = "alone"  # of this group: no other, before or beside it, has the same
+    # Of this group: no other, before or beside it, has the same.
+    nonce: str = field(factory=lambda: uuid.uuid4().hex[:_NONCE_LENGTH])
     _store: Any = field(default=None, repr=False)
     _counters: dict[str, int] = field(factory=dict, init=False, repr=False)  # of one worker alone
 
@@ -60,7 +63,7 @@ class Team:
         rank, size = (-1, -1) if store is None else (place.rank_in_team, place.size)
         dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
         # A store may outlive a group that is started anew, so each has a part of its own.
-        nonce = [uuid.uuid4().hex[:12]]
+        nonce = [uuid.uuid4().hex[:_NONCE_LENGTH]]
         dist.broadcast_object_list(nonce, src=0)
         team = cls(
             rank_in_team=place.rank_in_team,
@@ -127,6 +130,10 @@ class Team:
     def watch(self, name: str) -> Watch:
         """Return this worker's part in a stretch of work; every worker calls it, with a name of its own each time."""
         return Watch(self, f"watch/{name}", self.rank_in_team, self.size)
+
+    def open_counters(self) -> Team:
+        """Return this worker's place with a connection of its own to the counters, for another thread."""
+        return evolve(self, store=None if self._store is None else self._store.clone())
 
     def add(self, counter: str, amount: int) -> int:
         """Add to a counter that all workers share and return its new value; needs no other worker to take part."""

@@ -8,11 +8,29 @@ from typing import Protocol
 
 from attrs import define, field
 
+from pbgeval.errors import LaunchError
+
 STALL_SECONDS = 300.0  # without progress, or FACTOR times the slowest unit, whichever is longer
 FACTOR = 20
 STALL_VARIABLE = "PBGEVAL_STALL_SECONDS"
 _MOST_SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_BETWEEN_CHECKS = 1.0
+
+
+def stall_seconds() -> float:
+    """Return for how long a worker may be silent: what the environment says, or the default.
+
+    Raises:
+        LaunchError: the environment says no number.
+    """
+    text = os.environ.get(STALL_VARIABLE, str(STALL_SECONDS))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise LaunchError(f"{STALL_VARIABLE}: expected seconds, more than none, in the environment, found {text!r}")
+    return seconds
 
 
 class StalledWorkerError(RuntimeError):
@@ -72,7 +90,7 @@ class Watch:
                 seen.pop(rank, None)
             elif rank not in seen or seen[rank][0] != ticks:
                 seen[rank] = (ticks, now)
-        limit = max(float(os.environ.get(STALL_VARIABLE, STALL_SECONDS)), FACTOR * slowest / 1000)
+        limit = max(stall_seconds(), FACTOR * slowest / 1000)
         for rank, (_, since) in seen.items():
             if now - since > limit:
                 raise StalledWorkerError(f"worker {rank}: expected progress, found none for {now - since:.0f} s")

@@ -18,8 +18,15 @@ from typing import Any, Protocol
 
 from attrs import define, field
 
-from pbgeval.errors import OutputError
-from pbgeval.files import move_files, move_folders, remove_files, remove_folders, write_atomically
+from pbgeval.errors import IncompleteError, OutputError
+from pbgeval.files import (
+    move_files,
+    move_folders,
+    remove_files,
+    remove_folders,
+    remove_scratch,
+    write_atomically,
+)
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.report.report import SCHEMA_VERSION, Report
 
@@ -72,6 +79,11 @@ class Owner(Protocol):
 
     def acquire(self) -> None: ...
     def release(self) -> None: ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the claim still holds: nobody has taken over."""
+        ...
 
 
 @define
@@ -150,8 +162,9 @@ class OutputDirectory:
             move_folders(self.path, self._earlier, PER_EDGE)
         is_resumed = found is not None and not overwrite
         remove_files(self.path, [name for name in OUR_FILES if not (is_resumed and name == METRICS)])
-        remove_folders(self.path, [SCRATCH] if is_resumed else [SCRATCH, JOURNAL, *PER_EDGE])
+        remove_scratch(self.path / SCRATCH)
         if not is_resumed:
+            remove_folders(self.path, [JOURNAL, *PER_EDGE])
             write_incomplete(self.path, provenance, {})
 
     def _found(self, overwrite: bool) -> Report | None:
@@ -177,14 +190,22 @@ class OutputDirectory:
         return any((self.path / JOURNAL).glob("*.unit"))
 
     def suspend(self) -> None:
-        """Leave a run that can go on to whoever starts it again."""
-        remove_folders(self.path, [SCRATCH])
+        """Leave a run that can go on to whoever starts it again; what another run has taken over is left alone."""
+        if not self.owner.is_held:
+            return
+        remove_scratch(self.path / SCRATCH)
         self.owner.release()
 
     def release(self) -> None:
-        """Leave nothing of a run that could not be carried out, and put back the result that it was to replace."""
+        """Leave nothing of a run that could not be carried out, and put back the result that it was to replace.
+
+        What another run has taken over is left alone.
+        """
+        if not self.owner.is_held:
+            return
         remove_files(self.path, OUR_FILES)
-        remove_folders(self.path, [SCRATCH, JOURNAL, *PER_EDGE])
+        remove_scratch(self.path / SCRATCH)
+        remove_folders(self.path, [JOURNAL, *PER_EDGE])
         self.owner.release()
         move_folders(self._earlier, self.path, PER_EDGE)
         move_files(self._earlier, self.path, OUR_FILES)
@@ -198,14 +219,22 @@ class OutputDirectory:
         return self.path / EARLIER
 
     def write(self, report: Report) -> None:
-        """Write the result; metrics.json last, so that it vouches for the rest."""
+        """Write the result; metrics.json last, so that it vouches for the rest.
+
+        Raises:
+            IncompleteError: another run has taken over: its result counts.
+            OutputError: a file cannot be written.
+        """
+        if not self.owner.is_held:
+            raise IncompleteError(f"{self.path}: expected to own this directory, but another run has taken it over")
         write_atomically(self.path / BUCKETS, _table(report.bucket_rows))
         write_atomically(self.path / HISTOGRAM, _table(report.histogram_rows))
         for name, rows in report.tables.items():
             write_atomically(self.path / name, _table(rows))
         self._write_unit_log()
         write_atomically(self.path / METRICS, report.to_json())
-        remove_folders(self.path, [SCRATCH, JOURNAL])
+        remove_scratch(self.path / SCRATCH)  # first: who has lost it writes no entry that would bring the journal back
+        remove_folders(self.path, [JOURNAL])
         if self._earlier.is_dir():
             remove_files(self._earlier, OUR_FILES)
             remove_folders(self._earlier, PER_EDGE)
@@ -223,6 +252,8 @@ class OutputDirectory:
 
 class _Nobody:
     """The owner of a directory for which nobody competes."""
+
+    is_held = True
 
     def acquire(self) -> None: ...
     def release(self) -> None: ...

@@ -182,6 +182,7 @@ def _do_unit(
         key = GroupKey(unit.path_index, unit.bucket, side)
         rows_Q = result.rows_Q.numpy()
         sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
+        bench.journal.journal.check_lease()
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if bench.evaluated.sample is not None and numbered is not None:
             sampled = bench.evaluated.sample[unit.path_index, unit.bucket]

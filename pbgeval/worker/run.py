@@ -13,14 +13,13 @@ from pbgeval.distributed.journal import Journal, writer_name
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError
-from pbgeval.files import ScratchFolder, remove_folders
+from pbgeval.files import ScratchFolder, remove_scratch, write_atomically
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRECISIONS, read_relations
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.estimates import Drawn
-from pbgeval.report.output import SCRATCH
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.self_check import KernelReport, check_kernels
@@ -31,6 +30,8 @@ from pbgeval.worker.run_journal import RunJournal
 from pbgeval.worker.steps import in_step
 from pbgeval.worker.time_use import TimeUse
 from pbgeval.worker.work import Bench, Found, Outcome, Work
+
+LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 
 
 def work_as_local_worker(work: Work) -> Outcome:
@@ -45,11 +46,10 @@ def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
     try:
         bench, kernels, num_threads = in_step(team, lambda: _set_up(work, team))
-        # What a group that has been ended left behind must not be read as this one's.
-        in_step(team, lambda: remove_folders(work.output, [SCRATCH]) if team.rank_in_team == 0 else None)
+        in_step(team, lambda: _begin_scratch(work, bench) if team.rank_in_team == 0 else None)
         record = Record.empty(work.protocol)
         work.observer.started(work.inputs.num_edges, team.rank_in_team)
-        found = do_rounds(bench, record)
+        found = _do_rounds(bench, record)
         record.sum_over(team)
     except EvalError as error:
         return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
@@ -68,6 +68,8 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
     device = choose_device(work.device, team.local_rank)
     kernels = check_kernels(device, PRECISIONS[config.precision])
     relations, global_embeddings = read_relations(config, inputs.checkpoint_version, inputs.num_relations, device)
+    scratch = work.scratch_path / team.nonce
+    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)
     bench = Bench(
         work=work,
         team=team,
@@ -76,12 +78,26 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         global_embeddings=global_embeddings,
         settings=work.protocol.settings(config, inputs.num_relations, relations),
         numberer=EdgeNumberer(inputs),
-        journal=RunJournal(Journal(work.journal_path, work.journal_digest, writer_name(host_name())), part=""),
-        scratch=ScratchFolder(work.scratch_path / team.nonce, team.rank_in_team),
+        journal=RunJournal(journal, part=""),
+        scratch=ScratchFolder(scratch, team.rank_in_team),
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     )
     return bench, kernels, num_threads
+
+
+def _do_rounds(bench: Bench, record: Record) -> Found:
+    try:
+        return do_rounds(bench, record)
+    except FileNotFoundError:
+        bench.journal.journal.check_lease()  # what workers share has been removed by others: no bug
+        raise
+
+
+def _begin_scratch(work: Work, bench: Bench) -> None:
+    """Make the folder that workers share; what a group that has been ended left must not be read as this one's."""
+    remove_scratch(work.scratch_path)
+    write_atomically(bench.scratch.path / LEASE, bench.team.nonce)
 
 
 def _drawn(record: Record, protocol: Protocol) -> Drawn:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from attrs import frozen
 
-from pbgeval.distributed.journal import Journal
 from pbgeval.distributed.watch import STALL_VARIABLE
 from tests.group import run_group, start_group
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command, undisturbed_numbers
+from tests.tiny_checkpoint import (
+    COMMAND,
+    TinyCase,
+    journaled_units,
+    metrics_of,
+    numbers_of,
+    start_command,
+    undisturbed_numbers,
+    unit_log,
+)
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
 
@@ -102,10 +108,6 @@ def the_end(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return process.returncode, [line for line in err.splitlines() if " bucket (" not in line]
 
 
-def events(output: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (output / "units.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def goes_on_to_the_same_numbers(case: TinyCase, undisturbed: dict[str, str], output: Path) -> None:
     """Run the same command again; nothing that the journal held is computed again, and nothing is missing."""
     left = Left.of(output)
@@ -124,23 +126,16 @@ class Left:
 
     @classmethod
     def of(cls, output: Path) -> Left:
-        journal = Journal(output / "journal", "", "test")
-        units = {unit for name in journal.entries() for unit in units_of((journal.folder / name).read_bytes())}
-        return cls(units, {path.name for path in journal.folder.glob("log-*")})
+        return cls(journaled_units(output), {path.name for path in (output / "journal").glob("log-*")})
 
     def was_not_repeated(self, output: Path) -> None:
         """Assert by the log of units that the run that came last computed all that was not kept, and nothing else."""
-        lines = events(output)
+        lines = unit_log(output)
         later = [line for line in lines if f"log-{line['writer']}.jsonl" not in self.logs]
         begun = [line["unit"] for line in later if line["event"] == "start"]
         assert self.units.isdisjoint(begun)
         assert 9 == len(self.units) + len(begun) == len(self.units.union(begun))
         assert bool(self.units) == any(line["event"] == "restored" for line in later)
-
-
-def units_of(entry: bytes) -> list[str]:
-    units: list[str] = json.loads(entry.splitlines()[1])["units"]
-    return units
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from pbgeval import driver
+from pbgeval.distributed.ownership import Ownership, describe_process
 from pbgeval.distributed.team import Team
+from pbgeval.errors import IncompleteError
+from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
@@ -245,6 +249,24 @@ def test_the_working_directory_itself_can_be_it(case: TinyCase, tmp_path: Path) 
         assert (0, "") == (done.status, done.err)
 
     assert OUR_FILES == {path.name for path in output.iterdir()}
+
+
+def test_who_has_lost_it_leaves_it_alone(tmp_path: Path) -> None:
+    """A host was cut off, and its job started again elsewhere."""
+    job = {"SLURM_JOB_ID": "5"}
+    first, second = (
+        OutputDirectory(tmp_path / "output", Ownership(tmp_path / "output", describe_process(host, job), [].append))
+        for host in ("a", "b")
+    )
+    assert first.claim({}, overwrite=False) is None
+    assert second.claim({}, overwrite=False) is None
+
+    with writes_nothing(tmp_path):
+        first.suspend()
+        first.release()
+        with pytest.raises(IncompleteError, match="expected to own this directory, but another run has taken it over"):
+            first.write(mock.Mock())
+    second.release()
 
 
 def test_a_link_to_a_directory_can_be_it(case: TinyCase, tmp_path: Path) -> None:

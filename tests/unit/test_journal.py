@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.distributed.journal import DamagedEntryError, ForeignEntryError, Journal
+from pbgeval.errors import IncompleteError
 
 LIMITS = [0, -1, 127, 128, -128, -129, 2**15, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]
 ARRAYS = st.lists(st.lists(st.sampled_from(LIMITS), max_size=5), max_size=4)
@@ -81,3 +82,21 @@ def test_the_log_has_a_line_per_event(tmp_path):
     assert 3 == second["edges"]
     assert first["time"] <= second["time"]
     assert [] == ours.entries()
+
+
+def test_without_its_lease_a_writer_writes_nothing(tmp_path):
+    """What its units were computed from has been removed: arrays that are missing read as empty ones."""
+    lease = tmp_path / "scratch" / "lease"
+    lease.parent.mkdir()
+    lease.touch()
+    ours = Journal(tmp_path / "journal", "run", "me", lease=lease)
+    ours.log("start", unit="a")
+    assert [ours.write(["a"], [])] == ours.entries()
+    lease.unlink()
+    (tmp_path / "journal").rename(tmp_path / "finished")
+
+    with pytest.raises(IncompleteError, match="expected the files that these workers share, found them removed"):
+        ours.write(["b"], [])
+    with pytest.raises(IncompleteError):
+        ours.log("start", unit="c")
+    assert not (tmp_path / "journal").exists()

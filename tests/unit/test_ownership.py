@@ -132,6 +132,22 @@ def test_a_damaged_file_stops_nobody(tmp_path, content):
     ours.release()
 
 
+def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):
+    """Its job was started again while its host was cut off."""
+    first = claim(tmp_path, host="elsewhere", job="SLURM_JOB_ID=5")
+    first.acquire()
+    second = claim(tmp_path, job="SLURM_JOB_ID=5")
+    second.acquire()
+
+    assert (False, True) == (first.is_held, second.is_held)
+    time.sleep(0.25)
+    assert (tmp_path / HEARTBEAT).read_text().startswith(second.me["nonce"])
+    first.release()
+    assert {OWNER, HEARTBEAT} == {path.name for path in tmp_path.iterdir()}
+    second.release()
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
     left_by(tmp_path, **dead_process())
     claims = [claim(tmp_path) for _ in range(8)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError
-from pbgeval.files import ScratchFolder
+from pbgeval.files import ScratchFolder, remove_scratch
 
 arrays = st.lists(st.integers(-(2**62), 2**62), max_size=5)
 
@@ -67,3 +67,19 @@ def test_a_folder_that_cannot_be_made_is_the_users_fault(tmp_path):
     ):
         with pytest.raises(OutputError, match=r"expected to write this scratch file, got: Not a directory"):
             action()
+
+
+def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
+    """Who still reads sees all arrays or none: a part that is missing would be read as one that nobody wrote."""
+    for name in ("group", "earlier.removed"):
+        ScratchFolder(tmp_path / name, 0).append("keys", np.arange(3))
+    seen = []
+    monkeypatch.setattr("pbgeval.files.shutil.rmtree", lambda folder: seen.append([x.name for x in folder.iterdir()]))
+
+    remove_scratch(tmp_path)
+
+    assert [["earlier.removed", "group.removed"]] == [sorted(names) for names in seen]
+    monkeypatch.undo()
+    remove_scratch(tmp_path)
+    remove_scratch(tmp_path)
+    assert not tmp_path.exists()

@@ -1,0 +1,146 @@
+"""Of two hosts one is cut off: the other finishes or says how to go on, and the one that was cut off spoils nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pbgeval.distributed.watch import STALL_VARIABLE
+from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
+from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, snapshot
+
+pytestmark = [pytest.mark.netns, pytest.mark.slow]
+
+SECONDS = 120
+PORT = 29_700  # of hosts that nobody else uses
+IMPATIENT = {STALL_VARIABLE: "5", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+@pytest.fixture
+def two_hosts(hosts: list[Host]) -> Iterator[list[Host]]:
+    yield hosts
+    for host in hosts:
+        host.end()
+
+
+def evaluate(case: TinyCase, tmp_path: Path) -> list[str | Path]:
+    return ["-m", "pbgeval", "--config", case.config, "--output", tmp_path / "output", "--quiet"]
+
+
+def start_torchrun(
+    hosts: list[Host], meeting: Host, case: TinyCase, tmp_path: Path, name: str
+) -> list[subprocess.Popen[str]]:
+    """Start as the documentation says for runs that are to survive a host; worker 0 is on the first host."""
+    torchrun = [COMMAND.parent / "torchrun", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3"]
+    torchrun += ["--rdzv-backend=c10d", f"--rdzv-id={name}", f"--rdzv-endpoint={meeting.address}:{PORT}"]
+    return [
+        host.start(
+            [
+                *torchrun,
+                f"--rdzv-conf=is_host={host is meeting},last_call_timeout=10",
+                f"--local-addr={host.address}",
+                *evaluate(case, tmp_path),
+            ],
+            tmp_path,
+            IMPATIENT,
+        )
+        for host in hosts
+    ]
+
+
+def start_workers(hosts: list[Host], case: TinyCase, tmp_path: Path) -> list[subprocess.Popen[str]]:
+    """Start a worker on each host, without a launcher; worker 0, on the first, holds the store."""
+    group = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(PORT)}
+    python = COMMAND.parent / "python"
+    return [
+        host.start([python, *evaluate(case, tmp_path)], tmp_path, IMPATIENT | group | {"RANK": str(rank)})
+        for rank, host in enumerate(hosts)
+    ]
+
+
+def worker_on(host: Host, output: Path) -> int:
+    return next(process for name, process in writers(output).items() if name.startswith(f"{host.name}-"))
+
+
+def go_on(process: int) -> None:
+    os.kill(process, signal.SIGCONT)
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_the_rest_finishes_without_a_host_that_is_cut_off(
+    two_hosts: list[Host], long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    first, second = start_torchrun(two_hosts, two_hosts[0], long_case, tmp_path, "second")
+    wait_until_begun(output)
+    both = list(writers(output).values())
+    stop(both)
+    two_hosts[1].cut_off()
+    for process in both:
+        go_on(process)
+
+    out, err = first.communicate(timeout=SECONDS)
+    assert 0 == first.returncode, out + err
+    assert undisturbed == numbers_of(output)
+    assert 1 == metrics_of(output)["run"]["num_workers"]
+    after = snapshot(output)
+    wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end", SECONDS)
+    two_hosts[1].end()
+    second.communicate(timeout=SECONDS)
+    assert after == snapshot(output)
+
+
+def test_an_owner_that_was_cut_off_spoils_nothing(
+    two_hosts: list[Host], long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    """Hosts meet at the second, worker 0 and the store are on the first: it is cut off, and goes on after the end."""
+    output = tmp_path / "output"
+    first, second = start_torchrun(two_hosts, two_hosts[1], long_case, tmp_path, "first")
+    wait_until_begun(output)
+    owner = worker_on(two_hosts[0], output)
+    stop([owner])
+    two_hosts[0].cut_off()
+
+    out, err = second.communicate(timeout=SECONDS)
+    assert 0 == second.returncode, out + err
+    assert undisturbed == numbers_of(output)
+    after = snapshot(output)
+    go_on(owner)
+    wait_until(lambda: has_ended(owner), "the owner did not end", SECONDS)
+    two_hosts[0].end()
+    _, err = first.communicate(timeout=SECONDS)
+    assert after == snapshot(output)
+
+
+def test_without_the_host_of_the_store_the_run_ends_and_goes_on(
+    two_hosts: list[Host], long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    workers = start_workers(two_hosts, long_case, tmp_path)
+    wait_until_begun(output)
+    stop(writers(output).values())
+    two_hosts[0].cut_off()
+    for process in writers(output).values():
+        go_on(process)
+
+    ends = [worker.communicate(timeout=SECONDS) for worker in workers]
+    assert [75, 75] == [worker.returncode for worker in workers], ends
+    for _, err in ends:
+        assert "worker" in err
+        assert err.endswith("the same command goes on from what is done\n")
+    assert not metrics_of(output)["complete"]
+
+    resumed = two_hosts[0].start([COMMAND, *evaluate(long_case, tmp_path)[2:], "--workers", "1"], tmp_path)
+    assert ("", "") == resumed.communicate(timeout=SECONDS)
+    assert undisturbed == numbers_of(output)
