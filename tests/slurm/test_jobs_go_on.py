@@ -1,87 +1,175 @@
-"""Jobs of a real Slurm that are requeued or cancelled go on to the numbers of an undisturbed run."""
+"""Jobs of a real Slurm that are preempted, out of time, requeued or cancelled go on to an undisturbed run's numbers.
+
+Where a job must not come to its end before Slurm ends it, its tasks are stopped meanwhile: no test depends on how fast
+the machine is.
+"""
 
 from __future__ import annotations
 
-import json
 import subprocess
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 
-from tests.clusters import Slurm
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, start_command, undisturbed_numbers
+from tests.clusters import NUM_UNITS, Slurm, stop, wait_until, wait_until_begun, writers
+from tests.tiny_checkpoint import (
+    COMMAND,
+    TinyCase,
+    journaled_units,
+    metrics_of,
+    numbers_of,
+    start_command,
+    unit_log,
+)
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 SECONDS = 120
+TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 
 
-@pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
-    """Sixteen buckets, each of about half a second."""
-    folder = tmp_path_factory.mktemp("case")
-    return TinyCase.write(
-        folder,
-        dynamic=True,
-        partition_sizes=(8_000,) * 4,
-        edges_per_bucket=14_000,
-        dimension=16,
-        candidates="partition",
-    )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(case: TinyCase, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return undisturbed_numbers(case, tmp_path_factory.mktemp("undisturbed") / "output")
-
-
-def wait_for_an_entry(output: Path) -> None:
-    until = time.monotonic() + SECONDS
-    while not any((output / "journal").glob("*.unit")):
-        assert time.monotonic() < until, "no unit was finished"
-        time.sleep(0.05)
-
-
-def events(output: Path) -> list[str]:
-    return [json.loads(line)["event"] for line in (output / "units.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def test_a_submitted_job_that_is_requeued_goes_on(
-    slurm: Slurm, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
-) -> None:
-    submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--partition", "low"]
+@contextmanager
+def submitted(slurm: Slurm, case: TinyCase, folder: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Submit the case to two nodes; yield the job's number and the command, which waits for the end."""
+    submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--partition", "low", *flags]
     arguments = ["--config", case.config, "--output", "output", "--wait"]
     with subprocess.Popen(
-        [*submit, *arguments], cwd=tmp_path, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
+        [*submit, *arguments], cwd=folder, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
     ) as waiting:
         assert waiting.stdout is not None
         number = waiting.stdout.readline().split()[1].rstrip(":")
-        wait_for_an_entry(tmp_path / "output")
+        try:
+            yield number, waiting
+        finally:
+            waiting.kill()
+            slurm.run("scancel", number, cwd=folder)
+
+
+def submit_what_is_more_important(slurm: Slurm, folder: Path) -> str:
+    """Submit a job that wants both nodes to itself, and keeps them until there is a file `seen`."""
+    wait = "until test -e seen; do sleep 0.2; done"
+    job = ["--partition=high", "--nodes=2", "--exclusive", "--output=high", f"--wrap={wait}"]
+    return slurm.run("sbatch", "--parsable", *job, cwd=folder).stdout.strip()
+
+
+def assert_went_on(output: Path, undisturbed: dict[str, str], kept: set[str], first: set[str]) -> None:
+    """Assert that the numbers are right, and that nothing which the journal held was begun again by others."""
+    assert undisturbed == numbers_of(output)
+    lines = unit_log(output)
+    assert "restored" in [line["event"] for line in lines]
+    begun = {line["unit"] for line in lines if line["event"] == "start" and line["writer"] not in first}
+    assert kept.isdisjoint(begun)
+    assert NUM_UNITS == len(kept | begun)
+
+
+def test_a_submitted_job_that_is_requeued_goes_on(
+    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    with submitted(slurm, long_case, tmp_path, "--time", "10") as (number, waiting):
+        wait_until_begun(tmp_path / "output")
         requeued = slurm.run("scontrol", "requeue", number, cwd=tmp_path)
         assert 0 == requeued.returncode, requeued.stderr
         out, err = waiting.communicate(timeout=SECONDS)
 
     assert (0, "") == (waiting.returncode, err), out
     assert undisturbed == numbers_of(tmp_path / "output")
-    assert "restored" in events(tmp_path / "output")
+    assert "restored" in [line["event"] for line in unit_log(tmp_path / "output")]
+
+
+def test_a_submitted_job_that_is_preempted_goes_on(
+    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    with submitted(slurm, long_case, tmp_path, "--time", "10") as (number, waiting):
+        wait_until_begun(output)
+        first = writers(output)
+        stop(first.values())  # until they are told: with the signal comes SIGCONT
+        more_important = submit_what_is_more_important(slurm, tmp_path)
+        logs = [tmp_path / "output.logs" / f"{number}_{task}_log.err" for task in range(2)]
+        # The tasks are told when the grace begins, and go on: Slurm requeues a job only if it has not ended by itself.
+        told = "Bypassing signal SIGTERM"
+        wait_until(lambda: all(told in log.read_text() for log in logs), "no task was told", SECONDS)
+        stop(first.values())
+        wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted", SECONDS)
+        assert ("PENDING", "1") == (slurm.job(number)["JobState"], slurm.job(number)["Restarts"])
+        kept = journaled_units(output)
+        assert 0 < len(kept) < NUM_UNITS
+        assert not metrics_of(output)["complete"]
+        assert waiting.poll() is None
+        (tmp_path / "seen").touch()
+        out, err = waiting.communicate(timeout=SECONDS)
+
+    assert (0, "") == (waiting.returncode, err), out
+    assert ["PREEMPTED", "COMPLETED"] == slurm.ends_of(number)
+    assert_went_on(output, undisturbed, kept, set(first))
+
+
+def test_the_template_goes_on_when_it_is_preempted(
+    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    """Its workers end when they are told; then it has to requeue itself, although it ran for less than a minute."""
+    output = tmp_path / "output"
+    arguments = [TEMPLATE, "--config", long_case.config, "--output", "output", "--quiet"]
+    job = slurm.run("sbatch", "--parsable", "--output=log", "--partition=low", *arguments, cwd=tmp_path)
+    number = job.stdout.strip()
+    wait_until_begun(output)
+    first = writers(output)
+    stop(first.values())
+    more_important = submit_what_is_more_important(slurm, tmp_path)
+    wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted", SECONDS)
+    kept = journaled_units(output)
+    assert 0 < len(kept) < NUM_UNITS
+    (tmp_path / "seen").touch()
+    wait_until(lambda: "COMPLETED" == slurm.job(number)["JobState"], "it did not go on", SECONDS)
+
+    assert "1" == slurm.job(number)["Restarts"]
+    assert_went_on(output, undisturbed, kept, set(first))
+
+
+def test_a_submitted_job_that_runs_out_of_time_goes_on(
+    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    # Slurm's least limit. The warning, by its looks at jobs now and then, comes up to half a minute early.
+    with submitted(slurm, long_case, tmp_path, "--time", "1", "--slurm", "signal=USR2@5") as (number, waiting):
+        wait_until_begun(output)
+        first = writers(output)
+        with slurm.starting_nothing("low", tmp_path):
+            stop(first.values())  # until Slurm warns them: with the signal comes SIGCONT
+            wait_until(lambda: "PENDING" == slurm.job(number)["JobState"], "it was not requeued", SECONDS)
+            kept = journaled_units(output)
+            assert 0 < len(kept) < NUM_UNITS
+            assert not metrics_of(output)["complete"]
+            assert waiting.poll() is None
+            assert not list((tmp_path / "output.logs").glob("*_0_result.pkl"))
+            slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=10", cwd=tmp_path)  # enough for the rest
+        out, err = waiting.communicate(timeout=SECONDS)
+
+    assert (0, "") == (waiting.returncode, err), out
+    before, last = slurm.ends_of(number)
+    assert "COMPLETED" == last
+    assert before in ("PENDING", "REQUEUED")  # as versions of Slurm call it
+    assert_went_on(output, undisturbed, kept, set(first))
 
 
 def test_a_job_that_is_cancelled_leaves_what_is_done(
-    slurm: Slurm, case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
+    slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    command = f"{COMMAND} --config {case.config} --output output --quiet --workers 2"
+    command = f"{COMMAND} --config {long_case.config} --output output --quiet --workers 2"
     submitted = slurm.run("sbatch", "--parsable", "--output=log", f"--wrap={command}", cwd=tmp_path)
-    wait_for_an_entry(tmp_path / "output")
+    wait_until_begun(tmp_path / "output")
     slurm.run("scancel", submitted.stdout.strip(), cwd=tmp_path)
-    until = time.monotonic() + SECONDS
-    while slurm.run("squeue", "-h", "-j", submitted.stdout.strip(), cwd=tmp_path).stdout:
-        assert time.monotonic() < until, "the job did not end"
-        time.sleep(0.2)
+    wait_until(
+        lambda: not slurm.run("squeue", "-h", "-j", submitted.stdout.strip(), cwd=tmp_path).stdout,
+        "the job did not end",
+        SECONDS,
+    )
 
     assert not metrics_of(tmp_path / "output")["complete"]
-    done = start_command(case, "--workers", "1", "--quiet", "--output", str(tmp_path / "output"))
+    done = start_command(long_case, "--workers", "1", "--quiet", "--output", str(tmp_path / "output"))
     assert (0, "") == (done.status, done.err)
     assert undisturbed == numbers_of(tmp_path / "output")
-    assert "restored" in events(tmp_path / "output")
+    assert "restored" in [line["event"] for line in unit_log(tmp_path / "output")]
