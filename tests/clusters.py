@@ -183,11 +183,16 @@ class CaseAndResult:
     alone: Path  # an output directory
 
 
+# Unless said otherwise, relations have sampled candidates or those of a partition.
+_POLICIES = {"sampled and partition": {}, "all": {"candidates": "all"}}
+EVERY_POLICY = pytest.mark.parametrize("evaluated", _POLICIES.values(), ids=_POLICIES, indirect=True)
+
+
 @pytest.fixture(scope="session")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> CaseAndResult:
+def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CaseAndResult:
     """The case that clusters evaluate, and its result."""
     folder = tmp_path_factory.mktemp("evaluated")
-    case = TinyCase.write(folder / "case")
+    case = TinyCase.write(folder / "case", **getattr(request, "param", {}))
     done = start_command(case, "--workers", "1", "--quiet", "--output", str(folder / "alone"))
     assert (0, "", "") == (done.status, done.out, done.err)
     return CaseAndResult(case, folder / "alone")

@@ -14,7 +14,7 @@ from pbgeval.distributed import meeting
 from pbgeval.distributed.environment import GroupPlace
 from pbgeval.distributed.meeting import address_of, open_store
 from pbgeval.errors import LaunchError
-from tests.clusters import CaseAndResult
+from tests.clusters import EVERY_POLICY, CaseAndResult
 from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of
 
 
@@ -44,6 +44,7 @@ def start_as_mpirun(case: TinyCase, output: Path, size: int, port: int) -> list[
 
 
 @pytest.mark.slow
+@EVERY_POLICY
 def test_workers_of_mpirun_give_the_numbers_of_one_worker(
     evaluated: CaseAndResult, tmp_path: Path, free_port: int
 ) -> None:
@@ -55,6 +56,7 @@ def test_workers_of_mpirun_give_the_numbers_of_one_worker(
 
 
 @pytest.mark.slow
+@EVERY_POLICY
 def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
     evaluated: CaseAndResult, tmp_path: Path
 ) -> None:

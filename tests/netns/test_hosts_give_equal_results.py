@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import CaseAndResult, Host
+from tests.clusters import EVERY_POLICY, CaseAndResult, Host
 from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
 
 pytestmark = pytest.mark.netns
@@ -14,6 +14,7 @@ pytestmark = pytest.mark.netns
 PORT = 29_600  # of a host that nobody else uses
 
 
+@EVERY_POLICY
 def test_torchrun_on_two_hosts(hosts: list[Host], evaluated: CaseAndResult, tmp_path: Path) -> None:
     torchrun = [
         COMMAND.parent / "torchrun",

@@ -8,7 +8,7 @@ from subprocess import PIPE
 
 import pytest
 
-from tests.clusters import CaseAndResult, Slurm
+from tests.clusters import EVERY_POLICY, CaseAndResult, Slurm
 from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
 
 pytestmark = pytest.mark.slurm
@@ -21,6 +21,7 @@ def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: in
     assert numbers_of(evaluated.alone) == numbers_of(output)
 
 
+@EVERY_POLICY
 def test_tasks_of_srun_on_two_nodes(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     srun = ["srun", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=1"]
 
@@ -48,6 +49,7 @@ def test_the_template_for_sbatch(slurm: Slurm, evaluated: CaseAndResult, tmp_pat
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
 
 
+@EVERY_POLICY
 def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--slurm", "comment=tests"]
 
