@@ -45,6 +45,7 @@ setup(
     ],
     extras_require={
         "slurm": ["submitit"],
+        "gpu": ["triton"],
         "dev": [
             "pytest",
             "pytest-timeout",

@@ -17,6 +17,8 @@ from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 REFERENCE = os.environ.get("PBGEVAL_REFERENCE", "../shared")  # relative to the repository
+# Without a GPU, Triton interprets its kernels; it decides when it is imported, and so must we.
+os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 settings.register_profile("local", deadline=None)
@@ -179,3 +181,35 @@ def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
             assert compiled.is_installed(), "numba comes with the package"
             patch.setattr(compiled, "CELLS_WORTH_COMPILING", 0)
         yield request.param
+
+
+@pytest.fixture
+def fused_device(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device on which the fused kernel counts in this process: a GPU, or the CPU by Triton's interpreter."""
+    if has_gpu():
+        return "cuda"
+    from pbgeval.counting import fused
+
+    assert fused.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
+    monkeypatch.setattr(fused, "DEVICE_TYPES", ("cuda", "cpu"))
+    monkeypatch.setattr(fused, "TILES", fused.Tiles(rows=16, columns=32))
+    add_in_order_when_interpreted(monkeypatch)
+    return "cpu"
+
+
+def add_in_order_when_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the interpreter add up the products of a score one after the other, as each thread of a GPU does.
+
+    It multiplies by BLAS, whose kernels round differently in different places of one tile.
+    """
+    import numpy as np
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
+        total = d.data
+        with np.errstate(all="ignore"):  # a GPU does not warn either
+            for k in range(a.data.shape[1]):
+                total = total + a.data[:, k : k + 1] * b.data[k : k + 1, :]
+        return TensorHandle(total, d.dtype.scalar)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)

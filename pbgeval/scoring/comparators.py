@@ -166,6 +166,11 @@ class Comparator:
         return COMPARATORS[self.name]
 
     @property
+    def is_inner_product(self) -> bool:
+        """Whether `scores` are inner products of prepared rows and nothing else."""
+        return not self._adds_bias_to_root
+
+    @property
     def _adds_bias_to_root(self) -> bool:
         """Whether the bias is added to a square root, so that scores are no longer an inner product."""
         return self.bias and self.name == "l2"

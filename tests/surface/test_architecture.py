@@ -26,6 +26,7 @@ LIBRARIES = {
     "report": {"rich", "numpy", "attrs"},
     "config": {"cattrs", "attrs"},
     "jit": {"numba", "attrs"},
+    "counting": NUMERICS | {"triton"},
     "storage": NUMERICS | {"h5py"},
     "distributed": NUMERICS | {"submitit"},
 }

@@ -1,0 +1,206 @@
+"""The fused kernel against the reference and the general path; without a GPU, by Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbgeval.counting import fused
+from pbgeval.counting.general import BlockCounter
+from pbgeval.scoring.comparators import COMPARATORS, Comparator
+from tests import reference
+from tests.strategies import score_grids
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+slowly = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
+
+
+def vectors(num_rows: int, dimension: int, seed: int, *, exact: bool = True) -> torch.Tensor:
+    """Small multiples of 1/4, whose products are exact in float32; or normal numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    if exact:
+        return torch.randint(-4, 5, (num_rows, dimension), generator=generator) / 4
+    return torch.randn(num_rows, dimension, generator=generator)
+
+
+def count_scores(scores_KC, true_Q, row_Q, cells, device):
+    """Count a block of given scores: their inner products with unit vectors are the scores themselves."""
+    scores_KC = torch.tensor(scores_KC, device=device)
+    unit_CC = torch.eye(scores_KC.shape[1], device=device)
+    row_Q = torch.tensor(row_Q, dtype=torch.int64, device=device)
+    cells = torch.tensor(cells, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
+    found = fused.count(scores_KC, unit_CC, torch.tensor(true_Q, device=device), row_Q, (cells[0], cells[1]))
+    assert found.nan is None
+    assert torch.int64 == found.better_Q.dtype == found.tied_Q.dtype
+    return found.better_Q.tolist(), found.tied_Q.tolist(), found.cell_score_P.tolist()
+
+
+@slowly
+@given(score_grids(max_queries=6, infinite=False), st.data())
+def test_counts_are_those_of_sorting_and_cells_are_read_wherever_they_are(fused_device, block, data):
+    """Several queries share a row; a cell may be asked for twice."""
+    true_K, scores = block
+    keys = st.integers(0, len(scores) - 1)
+    row_Q = sorted(data.draw(st.lists(keys, min_size=1, max_size=12)))
+    true_Q = data.draw(st.lists(st.sampled_from(true_K + scores[0]), min_size=len(row_Q), max_size=len(row_Q)))
+    cells = data.draw(st.lists(st.tuples(keys, st.integers(0, len(scores[0]) - 1)), max_size=20))
+
+    better, tied, of_cells = count_scores(scores, true_Q, row_Q, cells, fused_device)
+
+    expected = [reference.counts_by_sorting(true, scores[row]) for row, true in zip(row_Q, true_Q, strict=True)]
+    assert expected == list(zip(better, tied, strict=True))
+    assert of_cells == [scores[row][column] for row, column in cells]
+
+
+@pytest.mark.parametrize(
+    ("name", "bias"), [(name, bias) for name in COMPARATORS for bias in (False, True) if (name, bias) != ("l2", True)]
+)
+@pytest.mark.parametrize(("keys", "candidates", "dimension"), [(1, 1, 4), (40, 70, 33), (17, 200, 16)])
+def test_counts_equal_those_of_the_general_path_on_exact_data(fused_device, name, bias, keys, candidates, dimension):
+    comparator = Comparator(name, bias)
+    assert fused.serves(comparator, torch.device(fused_device), torch.float32)
+    query_KD = comparator.prepare_queries(vectors(keys, dimension, 1))
+    candidate_CD = comparator.prepare_candidates(vectors(candidates, dimension, 2))
+    if name == "cos":  # normalised rows are not exact
+        query_KD, candidate_CD = vectors(keys, dimension, 1), vectors(candidates, dimension, 2)
+    row_Q = torch.arange(keys).repeat_interleave(torch.arange(keys) % 7)
+    own_Q = torch.arange(row_Q.numel()) * 13 % candidates
+    scores_KC = comparator.scores(query_KD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
+    true_Q = scores_KC[row_Q, own_Q]
+    cells = (row_Q, own_Q)
+
+    arguments = [x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)]
+    found = fused.count(*arguments, tuple(x.to(fused_device) for x in cells))
+
+    expected = BlockCounter().count(scores_KC, true_Q, row_Q=row_Q)
+    assert torch.equal(expected.better_Q, found.better_Q.cpu())
+    assert torch.equal(expected.tied_Q, found.tied_Q.cpu())
+    assert torch.equal(true_Q, found.cell_score_P.cpu())
+
+
+@pytest.mark.parametrize("dimension", [7, 100, 130])
+def test_elsewhere_counts_differ_by_candidates_within_the_rounding_bound_only(fused_device, dimension):
+    """|fl(q.c) - q.c| <= n u / (1 - n u) * sum|q_i c_i| in any order of summation (Higham 2002, 3.5)."""
+    query_KD, candidate_CD = vectors(30, dimension, 3, exact=False), vectors(150, dimension, 4, exact=False)
+    row_Q, own_Q = torch.arange(30), torch.arange(30)
+    true_Q = (query_KD * candidate_CD[:30]).sum(1)
+    exact_KC = query_KD.double() @ candidate_CD.double().t()
+    rounding = (dimension + 1) * 2.0**-24 / (1 - (dimension + 1) * 2.0**-24)
+    bound_KC = rounding * (query_KD.double().abs() @ candidate_CD.double().abs().t())
+    gap_KC = exact_KC - true_Q.double().unsqueeze(1)
+    general = BlockCounter().count(query_KD @ candidate_CD.t(), true_Q)
+
+    found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, own_Q))
+
+    surely_Q, possibly_Q = (gap_KC > bound_KC).sum(1), (gap_KC >= -bound_KC).sum(1)
+    doubtful = int((possibly_Q - surely_Q).sum())
+    assert 30 <= doubtful < 90, "the true entities, and few besides: the bound says something"
+    for better_Q, tied_Q in ((found.better_Q.cpu(), found.tied_Q.cpu()), (general.better_Q, general.tied_Q)):
+        assert bool((surely_Q <= better_Q).all() & (better_Q + tied_Q <= possibly_Q).all())
+
+
+@pytest.mark.parametrize("dimension", [5, 64, 101])
+def test_a_score_depends_on_its_two_vectors_alone(fused_device, dimension):
+    """Law 2: alone or among many, in whatever tile, in a pair: the same bits; so identical candidates tie exactly."""
+    query_KD, candidate_CD = vectors(50, dimension, 5, exact=False), vectors(55, dimension, 6, exact=False)
+    twice_CD = torch.cat([candidate_CD, candidate_CD])
+    row, column = (x.flatten() for x in torch.meshgrid(torch.arange(50), torch.arange(110), indexing="ij"))
+    one_Q = torch.zeros(50)
+
+    def scores(queries, candidates, cells):
+        found = fused.count(
+            queries.to(fused_device), candidates.to(fused_device), one_Q[: len(queries)].to(fused_device),
+            torch.arange(len(queries), device=fused_device), cells,
+        )  # fmt: skip
+        return found.cell_score_P.cpu()
+
+    all_KC = scores(query_KD, twice_CD, (row, column)).view(50, 110)
+
+    assert torch.equal(all_KC[:, :55], all_KC[:, 55:])
+    for keys, columns in ((slice(0, 1), slice(0, 1)), (slice(3, 20), slice(41, 42)), (slice(49, 50), slice(5, 60))):
+        part_KC = all_KC[keys, columns]
+        cells = tuple(x.flatten() for x in torch.meshgrid(*map(torch.arange, part_KC.shape), indexing="ij"))
+        found = scores(query_KD[keys].contiguous(), twice_CD[columns].contiguous(), cells)
+        assert torch.equal(part_KC.flatten(), found)
+    for size in (1, 16, 50):
+        paired_Q = fused.paired_scores(query_KD[:size].to(fused_device), twice_CD[40:][:size].to(fused_device))
+        assert torch.equal(all_KC[:size, 40:].diagonal(), paired_Q.cpu())
+
+
+def test_infinite_scores_compare_as_numbers(fused_device):
+    query_KD, candidate_CD = torch.tensor([[1e30], [-1e30]]), torch.tensor([[1e30], [-1e30], [0.0]])
+    true_Q, row_Q = torch.tensor([torch.inf, -torch.inf]), torch.arange(2)
+
+    found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, row_Q))
+
+    assert ([0, 2], [1, 1]) == (found.better_Q.tolist(), found.tied_Q.tolist())
+    assert found.nan is None
+
+
+def test_a_score_that_is_not_a_number_is_named(fused_device):
+    query_KD, candidate_CD = torch.ones(40, 2), torch.ones(100, 2)
+    query_KD[33], candidate_CD[71] = 1e30, torch.tensor([1e30, -1e30])
+    true_Q, row_Q, cells = torch.zeros(40), torch.arange(40), (torch.arange(0), torch.arange(0))
+    arguments = [x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)]
+
+    assert (33, 71) == fused.count(*arguments, cells).nan
+    assert fused.count(*arguments, cells, check_nan=False).nan is None
+
+
+def test_empty_blocks_count_nothing(fused_device):
+    none = torch.empty(0, dtype=torch.int64)
+
+    found = fused.count(torch.ones(2, 3), torch.ones(0, 3), torch.zeros(2), torch.arange(2), (none, none))
+
+    assert ([0, 0], [0, 0], 0) == (found.better_Q.tolist(), found.tied_Q.tolist(), found.cell_score_P.numel())
+    assert 0 == fused.paired_scores(torch.ones(0, 3), torch.ones(0, 3)).numel()
+
+
+def test_it_serves_gpus_float32_and_inner_products_only():
+    cpu, cuda = torch.device("cpu"), torch.device("cuda", 0)
+
+    assert fused.serves(Comparator("dot"), cuda, torch.float32) is fused.is_installed()
+    assert not fused.serves(Comparator("dot"), cpu, torch.float32)
+    assert not fused.serves(Comparator("dot"), cuda, torch.float64)
+    assert not fused.serves(Comparator("l2", bias=True), cuda, torch.float32)
+
+
+COMPILE = """
+import re
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from pbgeval.counting.fused import SLOTS, TILES
+from pbgeval.counting.fused_kernel import count_tiles
+
+constants = {"D": 112, "SLOTS": SLOTS, "TILE_ROWS": TILES.rows, "TILE_COLUMNS": TILES.columns,
+             "TILE_DEPTH": TILES.depth, "CHECK_NAN": True}
+types = {"bounds_ptr": "*i32", "first_cell_ptr": "*i64", "cell_column_ptr": "*i32", "counts_ptr": "*i32",
+         "nan_column_ptr": "*i32", "num_rows": "i32", **dict.fromkeys(constants, "constexpr")}
+signature = {name: types.get(name, "*fp32") for name in count_tiles.arg_names}
+values = {(count_tiles.arg_names.index(name),): value for name, value in constants.items()}
+source = ASTSource(count_tiles, signature, values)
+options = {"num_warps": TILES.warps, "num_stages": TILES.stages}
+ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+print(len(re.findall(r"fma\\.rn\\.f32", ptx)), len(re.findall(r"\\bw?g?mma\\b", ptx)), "tf32" in ptx)
+"""
+
+
+def test_the_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path):
+    """To fused multiply-adds in float32, one per thread and step for each of its scores; to no matrix instruction."""
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert 0 == done.returncode, done.stderr
+    per_thread = fused.TILES.rows * fused.TILES.columns * fused.TILES.depth // (32 * fused.TILES.warps)
+    assert f"{per_thread} 0 False" == done.stdout.strip()
