@@ -6,8 +6,8 @@ entities differ. A query's own true entity is among the known answers where it i
 
 from __future__ import annotations
 
-import numpy as np
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.counting import compiled
@@ -58,47 +58,74 @@ def count_known(
         return RankCounts.zero(true_Q.numel(), scores_KC.device)
     if compiled.serves(scores_KC, true_Q.numel()):
         return compiled.count_known_rows(scores_KC, true_Q, row_Q, own_column_Q, known)
-    in_block = ((own_column_Q >= 0) & (own_column_Q < num_columns)).nonzero().squeeze(1)
-    score_P = scores_KC[known].cpu().numpy()
-    own_score = scores_KC[row_Q[in_block], own_column_Q[in_block]].cpu().numpy()
-    # Few numbers are left; numpy sorts and searches them several times as fast as torch.
-    row_P, column_P, row, own_column, own, true = (
-        x.cpu().numpy() for x in (*known, row_Q, own_column_Q, in_block, true_Q)
-    )
-    code_P, code_Q = _order_codes(score_P, row_P, true, row)
-    code_P.sort()
-    beyond_tied_Q = np.searchsorted(code_P, code_Q, "right")
-    competing_Q = np.bincount(row_P, minlength=num_rows)
-    better_Q = np.cumsum(competing_Q)[row] - beyond_tied_Q
-    tied_Q = beyond_tied_Q - np.searchsorted(code_P, code_Q)
-    competing_Q = competing_Q[row]
-
-    cell_P = np.sort(row_P * num_columns + column_P)
-    cell = row[own] * num_columns + own_column[own]
-    is_known = cell_P[np.minimum(np.searchsorted(cell_P, cell), cell_P.size - 1)] == cell
-    own, own_score = own[is_known], own_score[is_known]
-    better_Q[own] -= own_score > true[own]
-    tied_Q[own] -= own_score == true[own]
-    competing_Q[own] -= 1
-    return RankCounts(*(torch.from_numpy(x_Q).to(scores_KC.device) for x_Q in (better_Q, tied_Q, competing_Q)))
+    query = ((own_column_Q >= 0) & (own_column_Q < num_columns)).nonzero().squeeze(1)
+    column = own_column_Q[query]
+    own = OwnCells(query, column, scores_KC[row_Q[query], column])
+    return count_known_scores(scores_KC[known], known, true_Q, row_Q, own, (num_rows, num_columns))
 
 
-def _order_codes(
-    score_P: np.ndarray, row_P: np.ndarray, score_Q: np.ndarray, row_Q: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+@frozen(eq=False)
+class OwnCells:
+    """The true entities that are among a block's candidates."""
+
+    query: Tensor  # int64, each once
+    column: Tensor
+    score: Tensor  # from the block that was counted
+
+
+def count_known_scores(
+    score_P: Tensor,
+    known: tuple[Tensor, Tensor],
+    true_Q: Tensor,
+    row_Q: Tensor,
+    own: OwnCells,
+    shape: tuple[int, int],
+) -> RankCounts:
+    """Do what `count_known` does, given the scores of the known answers.
+
+    Args:
+        score_P: from the block that was counted.
+        known: (row, column) of each, every pair once, in any order.
+        true_Q: score of each query's true entity.
+        row_Q: row of each query's key in the block.
+        own: the true entities that are in the block.
+        shape: rows and columns of the block.
+    """
+    num_rows, num_columns = shape
+    if not score_P.numel():
+        return RankCounts.zero(true_Q.numel(), true_Q.device)
+    code_P, code_Q = _order_codes(score_P, known[0], true_Q, row_Q)
+    code_P = code_P.sort().values
+    beyond_tied_Q = torch.searchsorted(code_P, code_Q, right=True)
+    of_row = torch.bincount(known[0], minlength=num_rows)
+    better_Q = of_row.cumsum(0)[row_Q] - beyond_tied_Q
+    tied_Q = beyond_tied_Q - torch.searchsorted(code_P, code_Q)
+    competing_Q = of_row[row_Q]
+
+    cell_P = (known[0] * num_columns + known[1]).sort().values
+    cell = row_Q[own.query] * num_columns + own.column
+    is_known = cell_P[torch.searchsorted(cell_P, cell).clamp(max=cell_P.numel() - 1)] == cell
+    true = true_Q[own.query]
+    better_Q[own.query] -= ((own.score > true) & is_known).long()
+    tied_Q[own.query] -= ((own.score == true) & is_known).long()
+    competing_Q[own.query] -= is_known.long()
+    return RankCounts(better_Q, tied_Q, competing_Q)
+
+
+def _order_codes(score_P: Tensor, row_P: Tensor, score_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
     """Map (row, score) of two lists to int64 that are ordered by row, then score; 0.0 and -0.0 are one."""
-    if score_P.dtype == np.float32:
+    if score_P.dtype is torch.float32:
         places_P, places_Q = _images(score_P), _images(score_Q)
     else:
-        places = np.unique(np.concatenate([score_P, score_Q]), return_inverse=True)[1]
-        places_P, places_Q = np.split(places, [score_P.size])
-    return row_P << 32 | places_P, row_Q << 32 | places_Q
+        places = torch.unique(torch.cat([score_P, score_Q]) + 0.0, return_inverse=True)[1]
+        places_P, places_Q = places.split([score_P.numel(), score_Q.numel()])
+    return (row_P << 32) | places_P, (row_Q << 32) | places_Q
 
 
-def _images(scores: np.ndarray) -> np.ndarray:
+def _images(scores: Tensor) -> Tensor:
     """Map float32 to int64 from 0 to 2^32 that compare alike."""
-    bits = (scores + np.float32(0)).view(np.int32).astype(np.int64)
-    return np.where(bits >= 0, bits + (1 << 31), -1 - bits)
+    bits = (scores + 0.0).view(torch.int32).long()
+    return torch.where(bits >= 0, bits + (1 << 31), -1 - bits)
 
 
 def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor]) -> RankCounts:

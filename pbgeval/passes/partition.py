@@ -9,11 +9,13 @@ from torch import Tensor
 
 from pbgeval.candidates.chunks import RelationGroup, group_by_relation
 from pbgeval.candidates.ranges import concatenated_ranges
+from pbgeval.counting import fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_cells, expand_by_row, ties_of_twins
 from pbgeval.notation import Side
+from pbgeval.passes.fused_block import BlockCells, count_fused
 from pbgeval.passes.groups import Group
-from pbgeval.passes.nan import first_nan
+from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
 from pbgeval.passes.settings import KnownInUnit, PassSettings
 from pbgeval.passes.tally import LossFold, SideTally
 from pbgeval.ranking import QueryCounts, RankCounts
@@ -21,6 +23,7 @@ from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.scoring.twins import Twins
 
 QUERIES_PER_BLOCK = 1024
+FUSED_CANDIDATES_PER_BLOCK = 1 << 16  # where scores stay in no memory
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
 
 
@@ -105,15 +108,26 @@ def _count_rows(
         )
         if rows_Q.numel()
     ]
-    for start in range(0, candidates.num_candidates if blocks else 0, CANDIDATES_PER_BLOCK):
-        stop = min(start + CANDIDATES_PER_BLOCK, candidates.num_candidates)
+    is_fused = _is_fused(group, hidden, settings)
+    width = FUSED_CANDIDATES_PER_BLOCK if is_fused else CANDIDATES_PER_BLOCK
+    for start in range(0, candidates.num_candidates if blocks else 0, width):
+        stop = min(start + width, candidates.num_candidates)
         vectors_CD = candidates.vectors(group, hidden, start, stop)
         prepared_CD = group.candidates(hidden, vectors_CD, candidates.ids(start, stop))
         twins = Twins.of_rows(prepared_CD)
         for queries in blocks:
+            if is_fused:
+                _count_block_fused(group, hidden, queries, candidates, prepared_CD, twins, start, tally)
+                continue
             _count_block(group, hidden, queries, candidates, prepared_CD, twins, start, settings, tally, counter)
     for queries in blocks:
         _finish(group, queries, settings, candidates.num_candidates, auc_words_EW, tally)
+
+
+def _is_fused(group: Group, hidden: Side, settings: PassSettings) -> bool:
+    """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets."""
+    serves = fused.serves(group.relation.scorer.comparator, group.side(hidden).table.device, group.relation.dtype)
+    return serves and settings.loss is None and not settings.auc.exact
 
 
 def _start(
@@ -130,7 +144,8 @@ def _start(
     prepared_QD = group.queries(hidden, known.rows(known.ids_E[rows_Q]), rows_Q)
     true_rows_QD = group.candidates(hidden, group.side(hidden).rows(true_ids_Q), true_ids_Q)
     comparator = group.relation.scorer.comparator
-    true = TrueScores.of_pairs(comparator, prepared_QD, true_rows_QD)
+    paired = fused.paired_scores if _is_fused(group, hidden, settings) else None
+    true = TrueScores.of_pairs(comparator, prepared_QD, true_rows_QD, paired)
     if bool(torch.isnan(true.score_Q).any()):
         bad = int(torch.isnan(true.score_Q).nonzero()[0])
         raise group.nan_score(hidden, int(rows_Q[bad]), int(true_ids_Q[bad]))
@@ -188,9 +203,7 @@ def _count_block(
         _, bad, candidate = not_a_number
         raise group.nan_score(hidden, int(queries.rows_Q[bad]), int(candidates.ids(start, start + candidate + 1)[-1]))
     scores_QC = scores_BQC[0]
-    own_C = queries.own_C - start
-    query = ((own_C >= 0) & (own_C < scores_QC.shape[1])).nonzero().squeeze(1)
-    excluded = (query, own_C[query])
+    excluded = _own_in_block(queries, start, scores_QC.shape[1])
     known = _known_in_block(group, hidden, queries, start, scores_QC.shape[1])
     true = queries.true
     raw = counter.count(scores_QC, true.score_Q, excluded)
@@ -198,8 +211,7 @@ def _count_block(
     if known is not None:
         counts = QueryCounts(raw, count_cells(scores_QC, true.score_Q, known))
     queries.counts = queries.counts + counts
-    own_here_C = torch.where(own_C < scores_QC.shape[1], own_C, -1)
-    query, column = map(torch.from_numpy, twins.of_queries(true.hash_Q.cpu().numpy(), own_here_C.numpy()))
+    query, column = _twins_in_block(queries, twins, start, scores_QC.shape[1])
     if query.numel():
         is_known = _are_among(query, column, known, scores_QC.shape[1])
         queries.counts = queries.counts + ties_of_twins(
@@ -213,6 +225,63 @@ def _count_block(
         barred = excluded if known is None else tuple(map(torch.cat, zip(excluded, known, strict=True)))
         queries.fold.fold(scores_QC, (barred[0], barred[1]))
     _pool_block(queries, scores_QC, start, excluded, known, settings, tally)
+
+
+def _count_block_fused(
+    group: Group,
+    hidden: Side,
+    queries: _Queries,
+    candidates: _Candidates,
+    candidates_CD: Tensor,
+    twins: Twins,
+    start: int,
+    tally: SideTally,
+) -> None:
+    """Do what `_count_block` does without a block of scores in memory."""
+    num_columns, dimension = candidates_CD.shape
+    known = _known_in_block(group, hidden, queries, start, num_columns)
+    twin_cells = _twins_in_block(queries, twins, start, num_columns)
+    sampled = _sampled_in_block(queries, start, num_columns)
+    found = count_fused(
+        queries.prepared_QD,
+        candidates_CD,
+        queries.true,
+        torch.arange(queries.rows_Q.numel(), device=candidates_CD.device),
+        BlockCells(
+            own=_own_in_block(queries, start, num_columns),
+            known=known,
+            twins=twin_cells,
+            twin_is_known=_are_among(*twin_cells, known, num_columns),
+            sampled=sampled,
+        ),
+        check_nan=not overflow_is_impossible(largest(queries.prepared_QD), largest(candidates_CD), dimension),
+    )
+    if found.nan is not None:
+        bad, candidate = found.nan
+        raise group.nan_score(hidden, int(queries.rows_Q[bad]), int(candidates.ids(start, start + candidate + 1)[-1]))
+    queries.counts = queries.counts + found.counts
+    tally.add_scores(found.sampled_score_P, None if known is None else _are_among(*sampled, known, num_columns))
+
+
+def _own_in_block(queries: _Queries, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the true entities that are in a block."""
+    own_C = queries.own_C - start
+    query = ((own_C >= 0) & (own_C < num_columns)).nonzero().squeeze(1)
+    return query, own_C[query]
+
+
+def _twins_in_block(queries: _Queries, twins: Twins, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the candidates with a query's true vector."""
+    own_C = queries.own_C - start
+    own_here_C = torch.where(own_C < num_columns, own_C, -1)
+    query, column = twins.of_queries(queries.true.hash_Q.cpu().numpy(), own_here_C.numpy())
+    return torch.from_numpy(query), torch.from_numpy(column)
+
+
+def _sampled_in_block(queries: _Queries, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the cells that the pooled AUC samples."""
+    here = (queries.auc_candidate >= start) & (queries.auc_candidate < start + num_columns)
+    return queries.auc_query[here], queries.auc_candidate[here] - start
 
 
 def _known_in_block(
@@ -253,8 +322,7 @@ def _pool_block(
         competes_QC[excluded] = False
         tally.add_scores(scores_QC[competes_QC.to(device)], None if known_QC is None else known_QC[competes_QC])
         return
-    here = (queries.auc_candidate >= start) & (queries.auc_candidate < start + scores_QC.shape[1])
-    query, column = queries.auc_query[here], queries.auc_candidate[here] - start
+    query, column = _sampled_in_block(queries, start, scores_QC.shape[1])
     scores = scores_QC[query.to(device), column.to(device)]
     tally.add_scores(scores, None if known_QC is None else known_QC[query, column])
 

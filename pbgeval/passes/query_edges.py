@@ -104,7 +104,9 @@ class ContestQueries:
         return len(self.edge_Q)
 
 
-def contest_queries(edges: QueryEdges, contest: Contest, sets: CandidateSets) -> ContestQueries:
+def contest_queries(
+    edges: QueryEdges, contest: Contest, sets: CandidateSets, queries_per_block: int | None = None
+) -> ContestQueries:
     """Arrange the queries of a contest; those whose true entity may not compete are left out."""
     hidden = contest.hidden
     schema_E = edges.schema_E
@@ -128,11 +130,11 @@ def contest_queries(edges: QueryEdges, contest: Contest, sets: CandidateSets) ->
         rel_K=rel_K,
         schema_K=schema_E[edge_K],
         known_K=edges.entity(hidden.other)[edge_K],
-        blocks=_blocks(key_Q, rel_K, by_relation=sets.by_relation),
+        blocks=_blocks(key_Q, rel_K, queries_per_block or QUERIES_PER_BLOCK, by_relation=sets.by_relation),
     )
 
 
-def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, *, by_relation: bool) -> tuple[QueryBlock, ...]:
+def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, size: int, *, by_relation: bool) -> tuple[QueryBlock, ...]:
     num_queries = len(key_Q)
     borders: Sequence[int] = [0, num_queries] if num_queries else []
     if by_relation and num_queries:
@@ -140,8 +142,8 @@ def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, *, by_relation: bool) -> tuple
         borders = [0, *(np.flatnonzero(np.diff(rel_Q)) + 1).tolist(), num_queries]
     blocks = []
     for run_start, run_stop in pairwise(borders):
-        for first in range(run_start, run_stop, QUERIES_PER_BLOCK):
-            stop = min(first + QUERIES_PER_BLOCK, run_stop)
+        for first in range(run_start, run_stop, size):
+            stop = min(first + size, run_stop)
             relation = int(rel_K[key_Q[first]]) if by_relation else -1
             continues = bool(first and key_Q[first - 1] == key_Q[first])
             blocks.append(QueryBlock(first, stop, int(key_Q[first]), int(key_Q[stop - 1]) + 1, relation, continues))

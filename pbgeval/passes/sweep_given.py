@@ -11,8 +11,8 @@ import torch
 
 from pbgeval.passes.cells import CellSample, ScoreCollector
 from pbgeval.passes.query_edges import QueryEdges
+from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
-from pbgeval.passes.sweep_rank import KnownAnswers
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.twins import row_hashes

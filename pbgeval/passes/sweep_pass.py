@@ -20,6 +20,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.counting.fused import paired_scores
 from pbgeval.distinct import distinct
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
@@ -86,6 +87,7 @@ class SweepState:
     queries: ContestQueries
     prepared: Rows  # (K, D'): a prepared query per key
     true_scores: Rows  # a packed `TrueScores` per query
+    fused: bool = False  # counted by one kernel on a GPU, which nobody asks for the scores themselves
     counts_6Q: Tensor = field(init=False)  # int64: better, tied, competing of all candidates; then of the known ones
 
     def __attrs_post_init__(self) -> None:
@@ -195,7 +197,8 @@ def _true_scores(
         true_QD = vectors.finished(candidate_type, entities.take(candidate_type, true_Q))
         row_Q = torch.from_numpy(queries.key_Q[at:until] - keys[0]).to(prepared_KD.device)
         candidates_QD = prepared_candidates(state, edges, true_QD, true_Q)
-        true = TrueScores.of_pairs(state.comparator, prepared_KD.index_select(0, row_Q), candidates_QD)
+        paired = paired_scores if state.fused else None
+        true = TrueScores.of_pairs(state.comparator, prepared_KD.index_select(0, row_Q), candidates_QD, paired)
         if bool(torch.isnan(true.score_Q).any()):
             query = at + int(torch.isnan(true.score_Q).nonzero()[0])
             raise nan_score(state, edges, query, int(queries.true_Q[query]))

@@ -19,8 +19,10 @@ from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_known, ties_of_twins
 from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.fused_block import BlockCells, count_fused
 from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
 from pbgeval.passes.query_edges import QueryBlock, QueryEdges
+from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers, KnownByBlock, positions
 from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.ranking import QueryCounts, RankCounts
@@ -31,27 +33,6 @@ from pbgeval.scoring.twins import Twins
 
 CANDIDATES_PER_BLOCK = 2048  # changes no number
 TURNS_PER_THREAD = 4  # so that none waits long for the last
-
-
-@frozen(eq=False)
-class KnownAnswers:
-    """The known answers of one contest's keys within one range of candidates."""
-
-    key_P: np.ndarray  # int64, ascending: index among the contest's keys
-    number_P: np.ndarray  # int64, ascending within a key: number of the answer
-
-    def of_keys(self, first: int, stop: int) -> KnownAnswers:
-        """Return those of consecutive keys, as views."""
-        part = slice(*np.searchsorted(self.key_P, [first, stop]))
-        return KnownAnswers(self.key_P[part], self.number_P[part])
-
-    def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Tell of each (key, entity) whether it is a known answer, bool."""
-        if not self.number_P.size or not number.size:
-            return np.zeros(number.shape, bool)
-        low = min(int(self.number_P.min()), int(number.min()))
-        width = max(int(self.number_P.max()), int(number.max())) - low + 1
-        return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
 
 
 @frozen(eq=False)
@@ -70,11 +51,12 @@ class _Columns:
 
     numbers_C: np.ndarray
     prepared_CD: Tensor
-    largest: tuple[float, ...] = field(init=False)  # magnitude in each run of CANDIDATES_PER_BLOCK rows
+    width: int  # of a block of scores: CANDIDATES_PER_BLOCK, or all of them
+    largest: tuple[float, ...] = field(init=False)  # magnitude in each run of `width` rows
 
     @largest.default
     def _largest(self) -> tuple[float, ...]:
-        return tuple(largest(part) for part in torch.split(self.prepared_CD, CANDIDATES_PER_BLOCK))
+        return tuple(largest(part) for part in torch.split(self.prepared_CD, self.width))
 
 
 def rank(
@@ -117,7 +99,8 @@ def rank(
             rows = np.flatnonzero(is_among(all_numbers_C, allowed))
             columns = (all_numbers_C[rows], prepared_CD[torch.from_numpy(rows).to(prepared_CD.device)])
         if columns[0].size:
-            _rank_blocks(state, edges, list(blocks), _Columns(*columns), known, counter, threads, sinks)
+            width = columns[0].size if state.fused else CANDIDATES_PER_BLOCK
+            _rank_blocks(state, edges, list(blocks), _Columns(*columns, width), known, counter, threads, sinks)
 
 
 def _rank_blocks(
@@ -133,9 +116,9 @@ def _rank_blocks(
     known_of = None
     if known is not None:
         known = known.of_keys(blocks[0].first_key, blocks[-1].stop_key)
-        known_of = _KnownByBlock.arrange(known, columns.numbers_C)
+        known_of = KnownByBlock.arrange(known, columns.numbers_C, columns.width)
     cells = (
-        _CellsByBlock.arrange(sinks.sample, columns.numbers_C, state, blocks, known)
+        CellsByBlock.arrange(sinks.sample, columns.numbers_C, state, blocks, known, columns.width)
         if sinks.sample is not None
         else None
     )
@@ -143,6 +126,8 @@ def _rank_blocks(
     turns = _turns(blocks, columns, threads.num_threads)
 
     def count(turn: _Turn) -> QueryCounts:
+        if state.fused:
+            return _count_fused(state, edges, turn.block, columns, known, known_of, cells, twins)
         return _count_turn(state, edges, turn, columns, known, known_of, cells, twins, counter, sinks)
 
     for turn, counts in zip(turns, threads.map(count, turns), strict=True):
@@ -174,8 +159,8 @@ def _count_turn(
     turn: _Turn,
     columns: _Columns,
     known: KnownAnswers | None,
-    known_of: _KnownByBlock | None,
-    cells: _CellsByBlock | None,
+    known_of: KnownByBlock | None,
+    cells: CellsByBlock | None,
     twins: Twins,
     counter: BlockCounter,
     sinks: RangeSinks,
@@ -212,6 +197,42 @@ def _count_turn(
     return _sum(counts)
 
 
+def _count_fused(
+    state: SweepState,
+    edges: QueryEdges,
+    block: QueryBlock,
+    columns: _Columns,
+    known: KnownAnswers | None,
+    known_of: KnownByBlock | None,
+    cells: CellsByBlock | None,
+    twins: Twins,
+) -> QueryCounts:
+    """Do what `_count_turn` does for all of a range's candidates at once, without a block of scores in memory."""
+    device = columns.prepared_CD.device
+    rows = _BlockRows.read(state, block, columns)
+    twin_query, twin_column = twins.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    found = count_fused(
+        rows.prepared_KD[: rows.num_keys],
+        columns.prepared_CD,
+        rows.true,
+        rows.row_Q,
+        BlockCells(
+            own=_own_cells(rows.own_Q, columns.numbers_C.size),
+            known=None if known_of is None else known_of.in_block(0, block, device),
+            twins=(torch.from_numpy(twin_query), torch.from_numpy(twin_column)),
+            twin_is_known=torch.from_numpy(_are_known(state, block, columns, known, twin_query, twin_column)),
+            sampled=None if cells is None else cells.in_block(0, block, device),
+        ),
+        check_nan=not overflow_is_impossible(rows.largest, max(columns.largest), rows.prepared_KD.shape[1]),
+    )
+    if found.nan is not None:
+        query = int(np.searchsorted(state.queries.key_Q, block.first_key + found.nan[0]))
+        raise nan_score(state, edges, query, int(columns.numbers_C[found.nan[1]]))
+    if cells is not None:
+        cells.keep(0, block, found.sampled_score_P)
+    return found.counts
+
+
 def _offer(
     top: TopCandidates, block: QueryBlock, scores_KC: Tensor, numbers_C: np.ndarray, known: tuple[Tensor, Tensor] | None
 ) -> None:
@@ -240,7 +261,7 @@ class _BlockRows:
         device = columns.prepared_CD.device
         prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(device)
         queries = state.queries
-        own_Q = _positions(columns.numbers_C, queries.true_Q[block.first : block.stop])
+        own_Q = positions(columns.numbers_C, queries.true_Q[block.first : block.stop])
         return cls(
             padded_rows(prepared_KD),
             block.stop_key - block.first_key,
@@ -280,12 +301,24 @@ def _tie_twins(
     """Return the correction that makes twins of true entities tie with them."""
     here = (cells[1] >= start) & (cells[1] < start + scores_KC.shape[1])
     query, column = cells[0][here], cells[1][here]
-    is_known = np.zeros(query.shape, bool)
-    if known is not None:
-        is_known = known.are_known(state.queries.key_Q[block.first + query], columns.numbers_C[column])
+    is_known = _are_known(state, block, columns, known, query, column)
     query_P = torch.from_numpy(query).to(scores_KC.device)
     scores_P = scores_KC[rows.row_Q[query_P], torch.from_numpy(column - start).to(scores_KC.device)]
     return ties_of_twins(scores_P, rows.true.score_Q, rows.true.kernel_Q, query_P, torch.from_numpy(is_known))
+
+
+def _are_known(
+    state: SweepState,
+    block: QueryBlock,
+    columns: _Columns,
+    known: KnownAnswers | None,
+    query: np.ndarray,
+    column: np.ndarray,
+) -> np.ndarray:
+    """Tell of each cell (query of a block, column) whether it is a known answer, bool."""
+    if known is None:
+        return np.zeros(query.shape, bool)
+    return known.are_known(state.queries.key_Q[block.first + query], columns.numbers_C[column])
 
 
 def _sum(counts: list[QueryCounts]) -> QueryCounts:
@@ -299,86 +332,3 @@ def _own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
     """Return (query, column) of the true entities that are in a block."""
     query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
     return query, own_Q[query]
-
-
-def _positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where each number is in a sorted array; far below zero where it is not."""
-    at = np.searchsorted(sorted_numbers, wanted)
-    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
-    return np.where(found, at, np.int64(-(1 << 62)))
-
-
-@frozen(eq=False)
-class _KnownByBlock:
-    """Known answers as cells, those of one block of scores next to each other."""
-
-    code_P: np.ndarray  # ascending: run of columns, then key
-    key_P: np.ndarray
-    column_P: np.ndarray  # within its run
-    num_keys: int
-
-    @classmethod
-    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray) -> _KnownByBlock:
-        column_P = _positions(numbers_C, known.number_P)
-        competes_P = column_P >= 0
-        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
-        num_keys = int(key_P.max()) + 1 if key_P.size else 1
-        code_P = column_P // CANDIDATES_PER_BLOCK * num_keys + key_P
-        order = np.argsort(code_P, kind="stable")
-        return cls(code_P[order], key_P[order], column_P[order] % CANDIDATES_PER_BLOCK, num_keys)
-
-    def in_block(self, part: int, block: QueryBlock, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
-        keys = np.minimum([block.first_key, block.stop_key], self.num_keys)
-        first, stop = np.searchsorted(self.code_P, part * self.num_keys + keys)
-        row_P = torch.from_numpy(self.key_P[first:stop] - block.first_key)
-        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
-
-
-@frozen(eq=False)
-class _CellsByBlock:
-    """Cells that the pooled AUC samples, those of one block of scores next to each other."""
-
-    code_P: np.ndarray  # ascending: run of columns, then query
-    query_P: np.ndarray
-    key_P: np.ndarray
-    column_P: np.ndarray  # within its run
-    known_P: np.ndarray | None  # bool
-    score_P: np.ndarray  # float32, once read: one array, for many small ones between blocks of scores scatter the heap
-    num_queries: int
-
-    @classmethod
-    def arrange(
-        cls,
-        sample: CellSample,
-        numbers_C: np.ndarray,
-        state: SweepState,
-        blocks: list[QueryBlock],
-        known: KnownAnswers | None,
-    ) -> _CellsByBlock:
-        """Arrange the cells of some blocks' queries in a range of candidates; true entities are left out."""
-        queries = state.queries
-        query_P, number_P = sample.between(int(numbers_C[0]), int(numbers_C[-1]) + 1)
-        kept = (query_P >= blocks[0].first) & (query_P < blocks[-1].stop)
-        kept &= number_P != queries.true_Q[query_P]
-        query_P, number_P = query_P[kept], number_P[kept]
-        run_P, column_P = np.divmod(np.searchsorted(numbers_C, number_P), CANDIDATES_PER_BLOCK)
-        # Sorted as one number each: several times as fast as an order that three columns then follow.
-        packed_P = (run_P * queries.num_queries + query_P) * CANDIDATES_PER_BLOCK + column_P
-        packed_P.sort()
-        code_P, column_P = np.divmod(packed_P, CANDIDATES_PER_BLOCK)
-        run_P, query_P = np.divmod(code_P, queries.num_queries)
-        key_P = queries.key_Q[query_P]
-        known_P = None
-        if known is not None:
-            known_P = known.are_known(key_P, numbers_C[run_P * CANDIDATES_PER_BLOCK + column_P])
-        score_P = np.empty(len(query_P), np.float32)
-        return cls(code_P, query_P, key_P, column_P, known_P, score_P, queries.num_queries)
-
-    def read(self, part: int, block: QueryBlock, scores_KC: Tensor) -> None:
-        """Keep the scores of a block's cells in a run of columns."""
-        at = part * self.num_queries
-        here = slice(*np.searchsorted(self.code_P, [at + block.first, at + block.stop]))
-        row, column = (self.key_P[here] - block.first_key, self.column_P[here])
-        index = tuple(torch.from_numpy(of_cell).to(scores_KC.device) for of_cell in (row, column))
-        self.score_P[here] = scores_KC[index].cpu().numpy()

@@ -32,8 +32,18 @@ class ZeroVectorError(Exception):
 
 def _norms(x_ND: Tensor) -> Tensor:
     """Return the Euclidean norms (N,); a contiguous row's bits depend on that row alone (tests/unit)."""
-    norms_N: Tensor = torch.linalg.vector_norm(x_ND.contiguous(), dim=-1)
-    return norms_N
+    dtype = torch.float64 if x_ND.is_cuda else x_ND.dtype  # as in `_row_sums`
+    norms_N: Tensor = torch.linalg.vector_norm(x_ND.contiguous(), dim=-1, dtype=dtype)
+    return norms_N.to(x_ND.dtype)
+
+
+def _row_sums(x_ND: Tensor) -> Tensor:
+    """Return the sum of each row.
+
+    On a GPU the order of a row's sum depends on how many rows there are: added up in float64 and rounded once, it makes
+    no difference that is left, but for one row in millions.
+    """
+    return x_ND.double().sum(-1).to(x_ND.dtype) if x_ND.is_cuda else x_ND.sum(-1)
 
 
 class Base(ABC):
@@ -69,7 +79,7 @@ class Dot(Base):
         return products
 
     def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        return (query_QD * candidate_QD).sum(-1)
+        return _row_sums(query_QD * candidate_QD)
 
 
 class Cos(Base):
@@ -85,7 +95,7 @@ class Cos(Base):
         return products
 
     def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        return (query_QD * candidate_QD).sum(-1)
+        return _row_sums(query_QD * candidate_QD)
 
     def _normalised(self, x_ND: Tensor) -> Tensor:
         norms_N = _norms(x_ND)
@@ -130,7 +140,7 @@ class SquaredL2(Base):
 
 def _elementwise_square(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     """Return -|x - y|^2 of each pair of rows that SquaredL2 prepared; halving is exact."""
-    return -(query_QD[..., :-2] / 2 - candidate_QD[..., :-2]).square().sum(-1)
+    return -_row_sums((query_QD[..., :-2] / 2 - candidate_QD[..., :-2]).square())
 
 
 class L2(Base):

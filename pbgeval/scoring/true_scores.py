@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.twins import row_hashes
+
+PairedScores = Callable[[Tensor, Tensor], Tensor]
 
 
 @frozen(eq=False)
@@ -19,11 +23,16 @@ class TrueScores:
     hash_Q: Tensor  # int64: of the true entity's prepared row
 
     @classmethod
-    def of_pairs(cls, comparator: Comparator, query_QD: Tensor, true_QD: Tensor) -> TrueScores:
-        """Score each prepared query with its own true entity's prepared row."""
+    def of_pairs(
+        cls, comparator: Comparator, query_QD: Tensor, true_QD: Tensor, paired: PairedScores | None = None
+    ) -> TrueScores:
+        """Score each prepared query with its own true entity's prepared row.
+
+        `paired` is what scores pairs with the bits of the kernel that candidates meet, where that is not the product.
+        """
         return cls(
             comparator.pbg_true_scores(query_QD, true_QD),
-            comparator.paired_scores(query_QD, true_QD),
+            (paired or comparator.paired_scores)(query_QD, true_QD),
             row_hashes(true_QD),
         )
 

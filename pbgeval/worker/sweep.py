@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.counting import compiled
+from pbgeval.counting import compiled, fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
@@ -30,6 +30,7 @@ from pbgeval.notation import Side
 from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges, contest_queries
 from pbgeval.passes.sweep_auc import sample_cells
+from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_given import rank_given, score_cells
 from pbgeval.passes.sweep_pass import (
     EntityVectors,
@@ -40,7 +41,7 @@ from pbgeval.passes.sweep_pass import (
     gather,
     prepare,
 )
-from pbgeval.passes.sweep_rank import KnownAnswers, RangeSinks, rank
+from pbgeval.passes.sweep_rank import RangeSinks, rank
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
@@ -58,6 +59,8 @@ from pbgeval.worker.steps import in_step
 from pbgeval.worker.sweep_results import SweepResults, range_name, range_of_name, share_rows
 from pbgeval.worker.work import Bench, Found
 
+FUSED_QUERIES_PER_BLOCK = 1 << 14  # on a GPU, so that it has much to do at a time; changes no number
+
 
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
@@ -68,7 +71,7 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
     )
     of_contests = [
-        contest_queries(edges, contest, sets)
+        contest_queries(edges, contest, sets, FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None)
         for side in bench.settings.sides
         for contest in contests([relation.scorer for relation in bench.relations], side)
     ]
@@ -124,6 +127,7 @@ def _contestants(
         queries,
         _rows(bench, f"queries-{number}", queries.num_keys, width, dtype, plan),
         _rows(bench, f"true-{number}", queries.num_queries, TrueScores.width(dtype), dtype, plan),
+        _is_fused(bench),
     )
     codes = queries.rel_K * edges.numbering.num_entities + queries.known_K
     topk = bench.inputs.config.save_topk
@@ -134,6 +138,14 @@ def _contestants(
         sample = sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed)
     top = TopCandidates(queries.num_keys, topk) if topk is not None else None
     return Contestants(state, np.searchsorted(keys.codes_K, codes), sample, given, top=top)
+
+
+def _is_fused(bench: Bench) -> bool:
+    """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets."""
+    wants_scores = bench.inputs.config.save_topk is not None or bench.settings.auc.exact
+    relation = bench.relations[0]  # all have one comparator
+    serves = fused.serves(relation.scorer.comparator, bench.device, relation.dtype)
+    return serves and not wants_scores and not bench.inputs.candidate_files
 
 
 def _rows(bench: Bench, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:

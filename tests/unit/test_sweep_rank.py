@@ -10,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.passes import sweep_rank
 from pbgeval.passes.cells import CellSample, ScoreCollector
 from pbgeval.passes.query_edges import QueryBlock
-from pbgeval.passes.sweep_rank import KnownAnswers
+from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.stats.pool import order_image
 
@@ -48,16 +47,14 @@ def test_sampled_cells_are_read_from_the_block_of_scores_that_holds_them(sample,
     query_P, number_P = np.array(cells, np.int64).reshape(-1, 2).T
     by_number = CellSample.by_number(query_P, number_P)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_rank, "CANDIDATES_PER_BLOCK", columns_per_block)
-        state = SimpleNamespace(queries=queries)
-        arranged = sweep_rank._CellsByBlock.arrange(by_number, np.array(competing), state, blocks, answers)
-        for block in blocks:
-            for part, start in enumerate(range(0, len(competing), columns_per_block)):
-                columns = competing[start : start + columns_per_block]
-                keys = range(block.first_key, block.stop_key)
-                scores_KC = torch.tensor([[score[key, number] for number in columns] for key in keys])
-                arranged.read(part, block, scores_KC)
+    state = SimpleNamespace(queries=queries)
+    arranged = CellsByBlock.arrange(by_number, np.array(competing), state, blocks, answers, columns_per_block)
+    for block in blocks:
+        for part, start in enumerate(range(0, len(competing), columns_per_block)):
+            columns = competing[start : start + columns_per_block]
+            keys = range(block.first_key, block.stop_key)
+            scores_KC = torch.tensor([[score[key, number] for number in columns] for key in keys])
+            arranged.read(part, block, scores_KC)
     collector = ScoreCollector()
     collector.add(arranged.query_P, torch.from_numpy(arranged.score_P), arranged.known_P)
 

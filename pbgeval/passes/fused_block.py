@@ -1,0 +1,73 @@
+"""A block of queries and candidates on a GPU -> counts without and with known answers, and the scores of some cells."""
+
+from __future__ import annotations
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.counting import fused
+from pbgeval.counting.known import OwnCells, count_known_scores, ties_of_twins
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.true_scores import TrueScores
+
+Cells = tuple[Tensor, Tensor]
+
+
+@frozen(eq=False)
+class BlockCells:
+    """The cells of a block that are not competitors like any other."""
+
+    own: Cells  # (query, candidate) of the true entities that are in it
+    known: Cells | None  # (key, candidate) of known answers, each once; None: nothing is filtered
+    twins: Cells  # (query, candidate) of the candidates with a true entity's very vector
+    twin_is_known: Tensor  # bool
+    sampled: Cells | None  # (key, candidate) whose scores are wanted
+
+
+@frozen(eq=False)
+class FusedBlock:
+    """What was found."""
+
+    counts: QueryCounts
+    sampled_score_P: Tensor
+    nan: tuple[int, int] | None  # (key, candidate) of a score that is not a number
+
+
+def count_fused(
+    query_KD: Tensor, candidate_CD: Tensor, true: TrueScores, row_Q: Tensor, cells: BlockCells, *, check_nan: bool
+) -> FusedBlock:
+    """Count a block; every score that is taken back or told apart is read off what was counted.
+
+    Args:
+        query_KD: prepared queries, one of each key.
+        candidate_CD: prepared candidates.
+        true: what they are compared with.
+        row_Q: the key of each query, ascending.
+        cells: those that do not compete, or tie by definition, or are wanted.
+        check_nan: False where overflow is impossible.
+    """
+    device = query_KD.device
+    own, twins = (_to(of_queries, device) for of_queries in (cells.own, cells.twins))
+    known, sampled = (_to(of_keys or (row_Q[:0], row_Q[:0]), device) for of_keys in (cells.known, cells.sampled))
+    lists = [(row_Q[own[0]], own[1]), known, (row_Q[twins[0]], twins[1]), sampled]
+    key_P, column_P = (torch.cat(parts) for parts in zip(*lists, strict=True))
+    found = fused.count(query_KD, candidate_CD, true.score_Q, row_Q, (key_P, column_P), check_nan=check_nan)
+    sizes = [key.numel() for key, _ in lists]
+    own_score, known_score, twin_score, sampled_score = torch.split(found.cell_score_P, sizes)
+
+    true_own = true.score_Q[own[0]]
+    competing_Q = torch.full_like(row_Q, candidate_CD.shape[0])
+    competing_Q[own[0]] -= 1
+    found.better_Q[own[0]] -= (own_score > true_own).long()
+    found.tied_Q[own[0]] -= (own_score == true_own).long()
+    raw = RankCounts(found.better_Q, found.tied_Q, competing_Q)
+    own_cells, shape = OwnCells(*own, own_score), (query_KD.shape[0], candidate_CD.shape[0])
+    counts = QueryCounts(raw, count_known_scores(known_score, known, true.score_Q, row_Q, own_cells, shape))
+    if twin_score.numel():
+        counts = counts + ties_of_twins(twin_score, true.score_Q, true.kernel_Q, twins[0], cells.twin_is_known)
+    return FusedBlock(counts, sampled_score, found.nan)
+
+
+def _to(cells: Cells, device: torch.device) -> Cells:
+    return cells[0].to(device), cells[1].to(device)

@@ -1,0 +1,129 @@
+"""Known answers and sampled cells of one contest in a range of candidates -> those of each block of scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.candidates.constraints import is_among
+from pbgeval.passes.cells import CellSample
+from pbgeval.passes.query_edges import QueryBlock
+from pbgeval.passes.sweep_pass import SweepState
+
+
+@frozen(eq=False)
+class KnownAnswers:
+    """The known answers of one contest's keys within one range of candidates."""
+
+    key_P: np.ndarray  # int64, ascending: index among the contest's keys
+    number_P: np.ndarray  # int64, ascending within a key: number of the answer
+
+    def of_keys(self, first: int, stop: int) -> KnownAnswers:
+        """Return those of consecutive keys, as views."""
+        part = slice(*np.searchsorted(self.key_P, [first, stop]))
+        return KnownAnswers(self.key_P[part], self.number_P[part])
+
+    def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Tell of each (key, entity) whether it is a known answer, bool."""
+        if not self.number_P.size or not number.size:
+            return np.zeros(number.shape, bool)
+        low = min(int(self.number_P.min()), int(number.min()))
+        width = max(int(self.number_P.max()), int(number.max())) - low + 1
+        return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+
+
+def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return where each number is in a sorted array; far below zero where it is not."""
+    at = np.searchsorted(sorted_numbers, wanted)
+    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
+    return np.where(found, at, np.int64(-(1 << 62)))
+
+
+@frozen(eq=False)
+class KnownByBlock:
+    """Known answers as cells, those of one block of scores next to each other."""
+
+    code_P: np.ndarray  # ascending: run of columns, then key
+    key_P: np.ndarray
+    column_P: np.ndarray  # within its run
+    num_keys: int
+
+    @classmethod
+    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray, width: int) -> KnownByBlock:
+        """Arrange them for blocks of `width` columns."""
+        column_P = positions(numbers_C, known.number_P)
+        competes_P = column_P >= 0
+        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
+        num_keys = int(key_P.max()) + 1 if key_P.size else 1
+        code_P = column_P // width * num_keys + key_P
+        order = np.argsort(code_P, kind="stable")
+        return cls(code_P[order], key_P[order], column_P[order] % width, num_keys)
+
+    def in_block(self, part: int, block: QueryBlock, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
+        keys = np.minimum([block.first_key, block.stop_key], self.num_keys)
+        first, stop = np.searchsorted(self.code_P, part * self.num_keys + keys)
+        row_P = torch.from_numpy(self.key_P[first:stop] - block.first_key)
+        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
+
+
+@frozen(eq=False)
+class CellsByBlock:
+    """Cells that the pooled AUC samples, those of one block of scores next to each other."""
+
+    code_P: np.ndarray  # ascending: run of columns, then query
+    query_P: np.ndarray
+    key_P: np.ndarray
+    column_P: np.ndarray  # within its run
+    known_P: np.ndarray | None  # bool
+    score_P: np.ndarray  # float32, once read: one array, for many small ones between blocks of scores scatter the heap
+    num_queries: int
+
+    @classmethod
+    def arrange(
+        cls,
+        sample: CellSample,
+        numbers_C: np.ndarray,
+        state: SweepState,
+        blocks: list[QueryBlock],
+        known: KnownAnswers | None,
+        width: int,
+    ) -> CellsByBlock:
+        """Arrange the cells of some blocks' queries in a range, for blocks of `width` columns; no true entities."""
+        queries = state.queries
+        query_P, number_P = sample.between(int(numbers_C[0]), int(numbers_C[-1]) + 1)
+        kept = (query_P >= blocks[0].first) & (query_P < blocks[-1].stop)
+        kept &= number_P != queries.true_Q[query_P]
+        query_P, number_P = query_P[kept], number_P[kept]
+        run_P, column_P = np.divmod(np.searchsorted(numbers_C, number_P), width)
+        # Sorted as one number each: several times as fast as an order that three columns then follow.
+        packed_P = (run_P * queries.num_queries + query_P) * width + column_P
+        packed_P.sort()
+        code_P, column_P = np.divmod(packed_P, width)
+        run_P, query_P = np.divmod(code_P, queries.num_queries)
+        key_P = queries.key_Q[query_P]
+        known_P = None
+        if known is not None:
+            known_P = known.are_known(key_P, numbers_C[run_P * width + column_P])
+        score_P = np.empty(len(query_P), np.float32)
+        return cls(code_P, query_P, key_P, column_P, known_P, score_P, queries.num_queries)
+
+    def read(self, part: int, block: QueryBlock, scores_KC: Tensor) -> None:
+        """Keep the scores of a block's cells in a run of columns."""
+        self.keep(part, block, scores_KC[self.in_block(part, block, scores_KC.device)])
+
+    def in_block(self, part: int, block: QueryBlock, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return (row, column) of a block's cells in a run of columns."""
+        here = self._of_block(part, block)
+        row, column = self.key_P[here] - block.first_key, self.column_P[here]
+        return torch.from_numpy(row).to(device), torch.from_numpy(column).to(device)
+
+    def keep(self, part: int, block: QueryBlock, score_P: Tensor) -> None:
+        """Keep the scores of the cells that `in_block` names."""
+        self.score_P[self._of_block(part, block)] = score_P.cpu().numpy()
+
+    def _of_block(self, part: int, block: QueryBlock) -> slice:
+        at = part * self.num_queries
+        return slice(*np.searchsorted(self.code_P, [at + block.first, at + block.stop]))

@@ -1,0 +1,99 @@
+"""Every path on a pretended GPU: no tensor of the host meets one of the device, and the figures are the CPU's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_map
+
+from pbgeval.counting import fused
+from pbgeval.passes import auc_sampling
+from pbgeval.worker import run
+from tests.pretend_device import DEVICE, OnDevice, PretendDevice, plain
+from tests.tiny_checkpoint import TinyCase, evaluated
+
+FILTERED = "filter_paths=edges"
+PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "sampled": ({}, ("compute_loss=True",)),
+    "sampled_filtered": ({"max_norm": 1.0}, (FILTERED, "metrics=rank,auc,classification")),
+    "sampled_estimates": ({"num_batch_negs": 0}, ("metrics=rank,estimates", FILTERED)),
+    "sampled_cos_bias": ({"comparator": "cos", "bias": True}, ()),
+    "sampled_uniform_only": ({"num_batch_negs": 0}, ("save_ranks=True",)),
+    "pbg_semantics": ({"comparator": "l2", "loss_fn": "softmax"}, ("pbg_semantics=True", "compute_loss=True")),
+    "dynamic": ({"dynamic": True}, ("sample_edges=40",)),
+    "partition": ({}, ("candidates=partition", "compute_loss=True")),
+    "partition_filtered": ({"comparator": "l2", "bias": True}, ("candidates=partition", FILTERED, "save_ranks=True")),
+    "partition_restricted": ({}, ("candidates=partition", "train_paths=edges", "type_constraint=observed")),
+    "all": ({"comparator": "squared_l2"}, ("candidates=all",)),
+    "all_filtered": ({"dynamic": True}, ("candidates=all", FILTERED, "save_ranks=True", "save_topk=3")),
+    "all_restricted": ({}, ("candidates=all", "train_paths=edges", "type_constraint=observed", "sample_edges=40")),
+    "all_cos": ({"comparator": "cos", "global_emb": False}, ("candidates=all", "precision=float64")),
+}
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every worker of this process take the pretended device."""
+    monkeypatch.setattr(run, "choose_device", lambda name, rank: DEVICE)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a pretended GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2))
+
+
+def on_the_device(case: TinyCase, *overrides: str) -> dict[str, Any]:
+    """Evaluate on the pretended device."""
+    with PretendDevice():
+        found = evaluated(case, *overrides, output="device")
+    assert str(DEVICE) == found["run"]["workers"][0]["device"]
+    return found
+
+
+@pytest.mark.parametrize(("name", "auc"), [(name, ("exact", "sampled")[at % 2]) for at, name in enumerate(PATHS)])
+def test_a_device_gives_the_figures_of_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, auc: str
+) -> None:
+    settings, overrides = PATHS[name]
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=14, **settings)
+    if auc == "sampled":
+        monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+        monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
+    expected = evaluated(case, *overrides, output="cpu")
+    pretend(monkeypatch)
+    monkeypatch.setattr(fused, "DEVICE_TYPES", ())
+
+    found = on_the_device(case, *overrides)
+
+    del found["run"], expected["run"]
+    assert expected == found
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_the_fused_path_keeps_to_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused_device: str, candidates: str
+) -> None:
+    """All that surrounds the kernel; it is interpreted on the host."""
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=8)
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
+    overrides = (f"candidates={candidates}", FILTERED)
+    expected = evaluated(case, *overrides, output="cpu")
+    pretend(monkeypatch)
+    launch = fused._launch
+    launches = []
+
+    def launch_on_device(*args: Any, **kwargs: Any) -> Any:
+        assert all(isinstance(of, OnDevice) for of in args)
+        launches.append(1)
+        with torch._C.DisableTorchFunction():
+            found = launch(*(plain(of) for of in args), **kwargs)
+        return tree_map(lambda of: of.as_subclass(OnDevice), found)
+
+    monkeypatch.setattr(fused, "_launch", launch_on_device)
+
+    found = on_the_device(case, *overrides)
+
+    assert launches
+    del found["run"], expected["run"]
+    assert expected == found

@@ -1,0 +1,52 @@
+"""The fused kernel within whole evaluations: the figures of the general path, whatever is asked of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.counting import fused
+from pbgeval.passes import auc_sampling, partition
+from pbgeval.worker import sweep
+from tests.tiny_checkpoint import TinyCase, evaluated
+
+FILTERED = ("filter_paths=edges",)  # known answers do not compete
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+@pytest.mark.parametrize("settings", [(), FILTERED, ("comparator=squared_l2",)], ids=["raw", "filtered", "distances"])
+def test_the_fused_kernel_gives_the_figures_of_the_general_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fused_device: str, candidates: str, settings: tuple[str, ...]
+) -> None:
+    """Sampled cells of the AUC, known answers and twins are read off its accumulators."""
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(33, 30), edges_per_bucket=12)
+    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
+    monkeypatch.setattr(partition, "FUSED_CANDIDATES_PER_BLOCK", 20)
+    monkeypatch.setattr(sweep, "FUSED_QUERIES_PER_BLOCK", 30)
+    overrides = (f"candidates={candidates}", *settings)
+    launches = []
+    launch = fused._launch
+    monkeypatch.setattr(fused, "_launch", lambda *args, **kwargs: launches.append(1) or launch(*args, **kwargs))
+
+    found = evaluated(case, *overrides, output="fused")
+
+    assert launches
+    launches.clear()
+    monkeypatch.setattr(fused, "DEVICE_TYPES", ())
+    expected = evaluated(case, *overrides, output="general")
+    assert not launches
+    for document in (found, expected):
+        del document["run"]
+    assert without_pooled_auc(expected) == without_pooled_auc(found)
+    assert found["metrics"]["both.auc"] == pytest.approx(expected["metrics"]["both.auc"], abs=1e-3)
+
+
+def without_pooled_auc(document: Any) -> Any:
+    """Leave out the only figures that compare scores of different queries, whose near-ties fall by the last bit."""
+    if isinstance(document, dict):
+        return {key: without_pooled_auc(of) for key, of in document.items() if key.rpartition(".")[2] != "auc"}
+    return [without_pooled_auc(of) for of in document] if isinstance(document, list) else document

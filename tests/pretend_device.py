@@ -1,0 +1,100 @@
+"""A device that is not there: tensors on the CPU that say they are on a GPU, and refuse what a GPU would refuse.
+
+Whatever mixes them with tensors of the CPU, or hands them to numpy, raises as torch does with CUDA. Numbers are those
+of the CPU to the bit, so a whole run on the pretended device must give the figures of a run on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_iter, tree_map
+
+DEVICE = torch.device("cuda", 0)
+MAY_MIX = {"__get__", "copy_", "__setitem__", "__getitem__", "index_put_", "__len__", "size", "stride"}
+TAKES_NUMPY = {"numpy", "__array__", "data_ptr"}
+ON_THE_HOST = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__repr__", "__format__", "__len__"}
+
+
+class DeviceError(AssertionError):
+    """What torch would refuse on a GPU."""
+
+
+class OnDevice(Tensor):
+    """A tensor that is taken to be on the device; its memory is the CPU's."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return call(func, args, kwargs or {})
+
+
+class PretendDevice(TorchFunctionMode):
+    """While it is entered, tensors can be made on or moved to the device."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return call(func, args, kwargs or {})
+
+
+def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do what torch would do on a machine with the device."""
+    name = getattr(func, "__name__", "")
+    tensors = [of for of in tree_iter((args, kwargs)) if isinstance(of, Tensor)]
+    on_device = [of for of in tensors if isinstance(of, OnDevice)]
+    if name == "__get__" and getattr(func, "__self__", None) is Tensor.device:
+        return DEVICE if on_device else torch.device("cpu")
+    if on_device and name in TAKES_NUMPY:
+        raise DeviceError(f"can't convert a tensor on {DEVICE} to numpy: use .cpu()")
+    if on_device and name not in MAY_MIX and any(of.dim() for of in tensors if not isinstance(of, OnDevice)):
+        raise DeviceError(f"{name}: expected all tensors on one device, found {DEVICE} and cpu")
+    if name == "__getitem__" and not isinstance(args[0], OnDevice) and on_device:
+        raise DeviceError("indices on the device for a tensor on the cpu")
+    if name == "__setitem__":
+        check_assignment(*args)
+    target = device_asked_for(name, args, kwargs)
+    args, kwargs = tree_map(plain, (args, kwargs))
+    args, kwargs = tree_map(lambda of: torch.device("cpu") if isinstance(of, torch.device) else of, (args, kwargs))
+    with torch._C.DisableTorchFunction():
+        result = func(*args, **kwargs)
+    if name in ON_THE_HOST:
+        return result
+    stays = bool(on_device) if target is None else target.type == DEVICE.type
+    return tree_map(lambda of: of.as_subclass(OnDevice) if isinstance(of, Tensor) else of, result) if stays else result
+
+
+def check_assignment(into: Tensor, index: Any, value: Any) -> None:
+    """Refuse what `into[index] = value` refuses: index and value of another device, but for copies of slices."""
+    indices = [of for of in tree_iter(index) if isinstance(of, Tensor)]
+    if not isinstance(into, OnDevice) and any(isinstance(of, OnDevice) for of in indices):
+        raise DeviceError("indices on the device for a tensor on the cpu")
+    if (
+        indices
+        and isinstance(value, Tensor)
+        and value.dim()
+        and isinstance(value, OnDevice) != isinstance(into, OnDevice)
+    ):
+        raise DeviceError("values of another device than the tensor that they are put into")
+
+
+def device_asked_for(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+    """Return the device that a call names; None: that of its tensors."""
+    if name == "cpu":
+        return torch.device("cpu")
+    named = [kwargs.get("device")]
+    if name == "to":
+        named += [of for of in args[1:] if isinstance(of, torch.device | str)]
+        named += [other.device for other in args[1:] if isinstance(other, Tensor)]
+    found = next((of for of in named if of is not None), None)
+    return torch.device(found) if found is not None else None
+
+
+def plain(of: Any) -> Any:
+    """Return a tensor as one of the CPU, sharing its memory."""
+    return of.as_subclass(Tensor) if isinstance(of, OnDevice) else of
