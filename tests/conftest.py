@@ -192,6 +192,7 @@ def fused_device(monkeypatch: pytest.MonkeyPatch) -> str:
 
     assert fused.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
     monkeypatch.setattr(fused, "DEVICE_TYPES", ("cuda", "cpu"))
+    monkeypatch.setattr(fused, "_why_not", None)
     monkeypatch.setattr(fused, "TILES", fused.Tiles(rows=16, columns=32))
     add_in_order_when_interpreted(monkeypatch)
     return "cpu"

@@ -20,6 +20,7 @@ from torch import Tensor
 from pbgeval.scoring.comparators import Comparator
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
+_why_not: str | None = None  # what the self-check found wrong
 SLOTS = 4  # queries that share a row of scores; a key with more of them has several rows
 RUNS_PER_PROCESSOR = 4  # so that none waits long for the last
 
@@ -60,8 +61,30 @@ def version() -> str:
     return f"triton {triton.__version__}"
 
 
+def self_check(device: torch.device) -> str | None:
+    """Compare scores of pairs, of cells and of duplicates; where they differ, the general path counts from then on.
+
+    Returns:
+        What counts, for a fingerprint; None on a CPU.
+    """
+    global _why_not
+    if not _has_kernel(device):
+        return None if device.type == "cpu" else f"general: {_why_not or 'no triton'}"
+    half_ND = torch.randn((150, 101), generator=torch.Generator().manual_seed(0)).to(device)
+    own_Q = torch.arange(150, device=device)
+    cells = (own_Q.repeat(2), torch.cat([own_Q, own_Q + 150]))
+    try:
+        true_Q = paired_scores(half_ND, half_ND)
+        found = count(half_ND, torch.cat([half_ND, half_ND]), true_Q, own_Q, cells)
+        if not torch.equal(found.cell_score_P, true_Q.repeat(2)):
+            _why_not = "scores of identical vectors differ"
+    except (RuntimeError, OSError) as error:  # such as no compiler for the code that starts the kernel
+        _why_not = str(error).partition("\n")[0]
+    return version() if _why_not is None else f"general: {_why_not}"
+
+
 def _has_kernel(device: torch.device) -> bool:
-    return device.type in DEVICE_TYPES and is_installed()
+    return device.type in DEVICE_TYPES and is_installed() and _why_not is None
 
 
 @functools.cache

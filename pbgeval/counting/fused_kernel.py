@@ -26,7 +26,7 @@ import triton.language as tl
 NO_COLUMN = tl.constexpr(2**31 - 1)  # beyond every column
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])  # else it is compiled again for numbers that 16 divides
 def count_tiles(
     query_ptr,
     candidate_ptr,

@@ -61,8 +61,10 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def available_bytes() -> int:
-    """Return the memory of this host that is free, or may be freed at once; 0 where the system does not tell."""
+def available_bytes(device: torch.device) -> int:
+    """Return the memory of a GPU or of this host that is free, or may be freed; 0 where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
     described = Path("/proc/meminfo")
     if described.exists():
         for line in described.read_text(encoding="ascii", errors="replace").splitlines():

@@ -121,10 +121,11 @@ def _room(bench: Bench) -> PartitionRoom:
     """Return for how many partitions every worker has memory: all must make the same plan."""
     sizes = [source.num_bytes for source in bench.inputs.embeddings.values()]
     buckets = {unit.bucket for unit in bench.work.protocol.units}
+    on_host = bench.device.type == "cpu"  # partitions on a GPU take none of the host's memory
     room = plan_room(
-        bench.inputs.config.max_memory_bytes,
+        bench.inputs.config.max_memory_bytes if on_host else None,
         resident_bytes(),
-        available_bytes() // bench.team.local_size,
+        available_bytes(bench.device) // (bench.team.local_size if on_host else 1),
         max(sizes, default=1),
         max((len(bench.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
         len(sizes),

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pbgeval.counting import fused
 from pbgeval.distributed.journal import Journal, writer_name
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
@@ -67,6 +68,9 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
     num_threads = use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
     kernels = check_kernels(device, PRECISIONS[config.precision])
+    counting = fused.self_check(device)
+    if counting is not None:
+        kernels.fingerprint["counting"] = counting
     relations, global_embeddings = read_relations(config, inputs.checkpoint_version, inputs.num_relations, device)
     scratch = work.scratch_path / team.nonce
     journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)

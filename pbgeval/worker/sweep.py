@@ -23,6 +23,7 @@ from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
+from pbgeval.inputs.read_ahead import rows_ahead
 from pbgeval.jit import is_installed
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
@@ -175,13 +176,16 @@ def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: Memor
         },
     )
 
+    def is_touched(part: CandidateRange) -> bool:
+        first, _ = edges.numbering.range_of_slot(part.slot)
+        of_type = numbers[edges.numbering.slots[part.slot][0]]
+        low, high = np.searchsorted(of_type, [first + part.start, first + part.stop])
+        return bool(low < high)
+
     def work() -> None:
-        for part in _ranges(bench, plan):
-            first, _ = edges.numbering.range_of_slot(part.slot)
-            of_type = numbers[edges.numbering.slots[part.slot][0]]
-            low, high = np.searchsorted(of_type, [first + part.start, first + part.stop])
-            if low < high:
-                gather(_table(bench, vectors, part), first + part.start, entities)
+        parts = [part for part in _ranges(bench, plan) if is_touched(part)]
+        for part, table in zip(parts, _tables(bench, vectors, parts), strict=True):
+            gather(table, edges.numbering.range_of_slot(part.slot)[0] + part.start, entities)
 
     in_step(bench.team, work)
     return entities
@@ -193,14 +197,18 @@ def _ranges(bench: Bench, plan: MemoryPlan, done: Sequence[CandidateRange] = ())
     return candidate_ranges(bench.numberer.numbering, team.rank_in_team, team.size, plan.rows_per_range, done)
 
 
-def _table(bench: Bench, vectors: EntityVectors, part: CandidateRange) -> EntityTable:
-    """Read a range of rows and look at each of them."""
-    config = bench.inputs.config
-    entity_type, partition = bench.numberer.numbering.slots[part.slot]
-    rows_ND = bench.inputs.embeddings[entity_type, partition].read_rows(part.start, part.stop)
-    table = vectors.table(entity_type, partition, rows_ND, part.start)
-    table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
-    return table
+def _tables(bench: Bench, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
+    """Read ranges of rows, one after the other, and look at each row."""
+    config, slots = bench.inputs.config, bench.numberer.numbering.slots
+
+    def read(part: CandidateRange) -> torch.Tensor:
+        return bench.inputs.embeddings[slots[part.slot]].read_rows(part.start, part.stop)
+
+    of_parts = rows_ahead(parts, read, bench.device)
+    for part in parts:
+        table = vectors.table(*slots[part.slot], next(of_parts), part.start)
+        table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
+        yield table
 
 
 def _prepare(
@@ -244,12 +252,14 @@ def _rank(
         bench.journal.take(results.add_packed)
         total = sum(part.num_rows for part in ranges)
         done = 0
+        types = {one.state.queries.contest.candidate_type for one in contestants}
+        tables = _tables(bench, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in types])
         for part, of_slots in _with_known(bench, ranges, pairs):
             bench.journal.begin(range_name(part))
             entity_type = edges.numbering.slots[part.slot][0]
             taking_part = [one for one in contestants if one.state.queries.contest.candidate_type == entity_type]
             if taking_part:
-                table = _table(bench, vectors, part)
+                table = next(tables)
                 for one in taking_part:
                     known = _known_in_range(one, of_slots, part, edges) if of_slots is not None else None
                     cells = one.sample.cells if one.sample is not None else None

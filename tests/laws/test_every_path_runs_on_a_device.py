@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from pbgeval.counting import fused
+from pbgeval.inputs import read_ahead
 from pbgeval.passes import auc_sampling
 from pbgeval.worker import run
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, plain
@@ -20,7 +21,7 @@ FILTERED = "filter_paths=edges"
 PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "sampled": ({}, ("compute_loss=True",)),
     "sampled_filtered": ({"max_norm": 1.0}, (FILTERED, "metrics=rank,auc,classification")),
-    "sampled_estimates": ({"num_batch_negs": 0}, ("metrics=rank,estimates", FILTERED)),
+    "sampled_estimates": ({}, ("candidates=sampled", "metrics=rank,estimates", FILTERED)),
     "sampled_cos_bias": ({"comparator": "cos", "bias": True}, ()),
     "sampled_uniform_only": ({"num_batch_negs": 0}, ("save_ranks=True",)),
     "pbg_semantics": ({"comparator": "l2", "loss_fn": "softmax"}, ("pbg_semantics=True", "compute_loss=True")),
@@ -36,9 +37,11 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every worker of this process take the pretended device."""
+    """Let every worker of this process take the pretended device, which has room for two partitions."""
     monkeypatch.setattr(run, "choose_device", lambda name, rank: DEVICE)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a pretended GPU")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 17 * 8 * 4, 1 << 30))
+    monkeypatch.setattr(read_ahead, "_start_copy", lambda rows, device: lambda: rows.as_subclass(OnDevice))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2))
 
 

@@ -172,6 +172,36 @@ def test_it_serves_gpus_float32_and_inner_products_only():
     assert not fused.serves(Comparator("l2", bias=True), cuda, torch.float32)
 
 
+def test_the_self_check_says_what_counts(fused_device):
+    assert fused.self_check(torch.device(fused_device)).startswith("triton ")
+
+
+@pytest.mark.parametrize("fault", ["other bits", "no compiler"])
+def test_where_the_self_check_fails_the_general_path_counts(fused_device, monkeypatch, fault):
+    launch = fused._launch
+
+    def wrong(*args, **kwargs):
+        if fault == "no compiler":
+            raise RuntimeError("Failed to find C compiler.\nSet CC")
+        scores_P, *others = launch(*args, **kwargs)
+        return scores_P + torch.linspace(0, 1e-4, scores_P.numel(), device=scores_P.device), *others
+
+    monkeypatch.setattr(fused, "_launch", wrong)
+
+    found = fused.self_check(torch.device(fused_device))
+
+    reason = {"other bits": "scores of identical vectors differ", "no compiler": "Failed to find C compiler."}[fault]
+    assert f"general: {reason}" == found
+    assert not fused.serves(Comparator("dot"), torch.device(fused_device), torch.float32)
+
+
+def test_a_gpu_without_triton_counts_on_the_general_path(monkeypatch):
+    monkeypatch.setattr(fused, "is_installed", lambda: False)
+
+    assert "general: no triton" == fused.self_check(torch.device("cuda", 0))
+    assert fused.self_check(torch.device("cpu")) is None
+
+
 COMPILE = """
 import re
 import triton

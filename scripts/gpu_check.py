@@ -1,0 +1,100 @@
+"""Checks and benchmarks on a GPU: `scripts/gpu_check` says how to call it.
+
+Imports nothing that a bare checkout with torch, triton, numpy, h5py and attrs does not have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+Check = Callable[[], dict[str, Any]]
+
+
+def main() -> int:
+    """Run everything; return the exit status."""
+    arguments = _arguments()
+    if arguments.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
+    import gpu_paths
+    import gpu_speed
+    import torch
+
+    from pbgeval.counting import compiled
+    from pbgeval.errors import EvalError
+
+    compiled.CELLS_WORTH_COMPILING = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
+
+    faults = (
+        ImportError,
+        RuntimeError,
+        AssertionError,
+        ValueError,
+        TypeError,
+        LookupError,
+        NotImplementedError,
+        EvalError,
+    )
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        print("gpu_check: expected a CUDA device, found none that torch can use; try --device cpu", file=sys.stderr)
+        return 1
+    device = torch.device(arguments.device)
+    begun = time.monotonic()
+    results: dict[str, Any] = {"complete": False, "smoke": arguments.smoke, "machine": gpu_speed.machine(device)}
+    try:
+        checks = gpu_paths.checks(device, arguments.smoke)
+        results["checks"] = [_run(name, check, faults) for name, check in checks.items()]
+        results["benchmarks"] = []
+        for name, benchmark in gpu_speed.benchmarks(device, arguments.smoke).items():
+            if time.monotonic() - begun > arguments.seconds:
+                results["benchmarks"].append({"name": name, "passed": True, "skipped": "no time was left"})
+                continue
+            results["benchmarks"].append(_run(name, benchmark, faults))
+        results["complete"] = True
+    finally:  # what an unforeseen error leaves is better than nothing
+        results["passed"] = all(part["passed"] for part in results.get("checks", []) + results.get("benchmarks", []))
+        results["seconds"] = round(time.monotonic() - begun, 1)
+        _write(json.dumps(results, indent=1), arguments.output)
+    return 0 if results["passed"] else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/gpu_check", description=__doc__)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes: figures of speed mean nothing")
+    parser.add_argument("--output", type=Path, help="also write the JSON here")
+    parser.add_argument("--seconds", type=float, default=480, help="no benchmark begins after this long")
+    return parser.parse_args()
+
+
+def _run(name: str, check: Check, faults: tuple[type[Exception], ...]) -> dict[str, Any]:
+    """Run one check; what it raises is its result."""
+    begun = time.monotonic()
+    try:
+        found = {"passed": True, **check()}
+    except faults as error:
+        found = {"passed": False, "error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+    print(f"{'ok  ' if found['passed'] else 'FAIL'} {name}", file=sys.stderr)
+    return {"name": name, "seconds": round(time.monotonic() - begun, 3), **found}
+
+
+def _write(text: str, output: Path | None) -> None:
+    print(text)
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+    if os.environ.get("OUT"):
+        (Path(os.environ["OUT"]) / "gpu_check.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

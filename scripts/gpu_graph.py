@@ -1,0 +1,190 @@
+"""A small graph in memory for `gpu_check`, and the passes over it: on a device, what they find about every query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.candidates.chunks import SampledLists
+from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.candidates.policy import CandidatePolicy
+from pbgeval.counting import fused
+from pbgeval.counting.general import BlockCounter
+from pbgeval.notation import Bucket, EntityNumbering, Side
+from pbgeval.passes.auc_sampling import AucSampling
+from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.passes.bucket_pass import bucket_pass
+from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.query_edges import EdgeSegment, QueryEdges, contest_queries
+from pbgeval.passes.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
+from pbgeval.passes.sweep_cells import KnownAnswers
+from pbgeval.passes.sweep_pass import EntityVectors, GatheredEntities, SweepState, entities_of_edges, gather, prepare
+from pbgeval.passes.sweep_rank import RangeSinks, rank
+from pbgeval.passes.topk import TopCandidates
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.contest import contests
+from pbgeval.scoring.operators import OPERATORS
+from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.storage.rows import MemoryRows
+
+TYPE = "entity"
+ORIGIN = EdgeOrigin("edges", 0, Bucket(0, 0))
+
+
+def exact(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return small multiples of 1/4."""
+    return torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed)) / 4
+
+
+def normal(shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return normal numbers."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@frozen(eq=False)
+class GraphEdges:
+    """Edges of one bucket, as a pass wants them."""
+
+    lhs: Tensor
+    rel: Tensor
+    rhs: Tensor
+    start: int = 0
+    weight: None = None
+    lhs_features: None = None
+    rhs_features: None = None
+
+
+@frozen(eq=False)
+class Graph:
+    """One entity type in one partition, relations of one dynamic operator, exact vectors."""
+
+    embeddings_ND: Tensor
+    edges: GraphEdges
+    operator: str
+    parameters: dict[str, Tensor]
+    comparator: Comparator
+    dtype: torch.dtype
+    known: dict[Side, Tensor]  # (2, P): positions of edges and entities that are known answers of their queries
+
+    @classmethod
+    def made(cls, comparator: str, operator: str, dtype: torch.dtype, smoke: bool) -> Graph:
+        """Make one; some entities are twins."""
+        num_entities, num_edges, dimension, num_relations = (90, 30, 8, 3) if smoke else (6000, 1500, 64, 20)
+        embeddings_ND = exact((num_entities, dimension), 1)
+        embeddings_ND[num_entities // 2 :: 7] = embeddings_ND[0]
+        generator = torch.Generator().manual_seed(2)
+        sizes = (num_entities, num_relations, num_entities)
+        lhs, rel, rhs = (torch.randint(size, (num_edges,), generator=generator) for size in sizes)
+        shapes = OPERATORS[operator].shapes(dimension)
+        parameters = {name: exact((num_relations, *shape), 3).to(dtype) for name, shape in shapes.items()}
+        pairs = torch.stack(
+            [torch.randint(size, (8 * num_edges,), generator=generator) for size in (num_edges, num_entities)]
+        )
+        known = {}
+        for side in Side:
+            own = torch.stack([torch.arange(num_edges), side.pick(lhs, rhs)])
+            known[side] = torch.unique(torch.cat([pairs, own[:, ::2]], dim=1), dim=1)
+        edges = GraphEdges(lhs, rel, rhs)
+        return cls(embeddings_ND, edges, operator, parameters, Comparator(comparator), dtype, known)
+
+    def relation(self, device: torch.device, policy: CandidatePolicy) -> Relation:
+        """Return the one entry of `relations`."""
+        parameters = {name: value.to(device) for name, value in self.parameters.items()}
+        of_sides = {side: parameters for side in Side}
+        scorer = RelationScorer("relation", self.operator, of_sides, self.comparator, True, TYPE, TYPE)
+        return Relation(scorer, policy, self.dtype)
+
+    def keys(self, side: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Return the key of each edge's query that hides a side, and the answers known of it: (key, entity), sorted."""
+        other = side.pick(self.edges.rhs, self.edges.lhs)
+        code_E = self.edges.rel * self.embeddings_ND.shape[0] + other
+        _, key_E = torch.unique(code_E, return_inverse=True)
+        cells = torch.unique(torch.stack([key_E[self.known[side][0]], self.known[side][1]]), dim=1)
+        return key_E.numpy(), cells.numpy()
+
+
+def auc_sampling(graph: Graph, *, exact: bool) -> AucSampling:
+    """Return which cells the pooled AUC compares: all, or one in ten."""
+    longest = graph.embeddings_ND.shape[0]
+    return AucSampling(1.0, 1.0, 0) if exact else AucSampling(0.1, 0.5, 3 + longest // 10)
+
+
+def rank_bucket(
+    graph: Graph, device: torch.device, policy: CandidatePolicy, auc: AucSampling, loss: LossSettings | None
+) -> dict[str, Tensor]:
+    """Rank the edges as one bucket, filtered."""
+    relation = graph.relation(device, policy)
+    settings = PassSettings(
+        StatsLayout((1, 10)), (relation,), len(graph.edges.rel), SampledLists(10, 10), 0, tuple(Side), auc, loss
+    )
+    table = EntityVectors({}, None, graph.dtype, device).table(TYPE, 0, graph.embeddings_ND)
+    known = {}
+    for side in Side:
+        key_E, (key_P, row_P) = graph.keys(side)
+        known[side] = KnownInUnit(key_E, key_P, row_P)
+    tables = {(TYPE, side): table for side in Side}
+    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known))
+    found: dict[str, Tensor] = {}
+    for side, result in results.items():
+        order = torch.argsort(result.rows_Q)
+        found |= {f"{side.label} {name}": value[order] for name, value in _columns(result.counts).items()}
+        pools = (result.raw_pool.competing, result.filtered_pool.competing, result.raw_pool.true)
+        for name, pool in zip(("competing", "not known", "true"), pools, strict=True):
+            images = np.sort(np.concatenate([np.empty(0, np.int32), *pool]))
+            found[f"{side.label} {name} scores"] = torch.from_numpy(images)
+        if result.loss_Q is not None:
+            found[f"{side.label} loss"] = result.loss_Q[order]
+    return found
+
+
+def _columns(counts: Any) -> dict[str, Tensor]:  # noqa: ANN401 - QueryCounts
+    parts = {"all": counts.raw, "known": counts.known}
+    names = ("better_Q", "tied_Q", "competing_Q")
+    return {f"{of} {name[:-2]}": getattr(part, name) for of, part in parts.items() for name in names}
+
+
+def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[str, Tensor]:
+    """Rank the edges against all entities in two ranges of candidates, filtered."""
+    num_entities, num_edges = graph.embeddings_ND.shape[0], len(graph.edges.rel)
+    numbering = EntityNumbering.of_sizes({(TYPE, 0): num_entities})
+    lhs_E, rel_E, rhs_E = (column.numpy() for column in (graph.edges.lhs, graph.edges.rel, graph.edges.rhs))
+    edges = QueryEdges(numbering, (EdgeSegment(ORIGIN, 0, num_edges),), np.arange(num_edges), lhs_E, rel_E, rhs_E, True)
+    sets, vectors = CandidateSets(num_entities), EntityVectors({}, None, graph.dtype, device)
+    relation = graph.relation(device, CandidatePolicy.ALL)
+    numbers = entities_of_edges(edges, (TYPE,))
+    raw = MemoryRows(len(numbers[TYPE]), graph.embeddings_ND.shape[1], torch.float32)
+    entities = GatheredEntities(numbers, {TYPE: raw})
+    gather(vectors.table(TYPE, 0, graph.embeddings_ND), 0, entities)
+    found: dict[str, Tensor] = {}
+    for side in Side:
+        [contest] = contests([relation.scorer], side)
+        queries = contest_queries(edges, contest, sets, 500)
+        is_fused = not with_scores and fused.serves(graph.comparator, device, graph.dtype)
+        width = contest.width(graph.embeddings_ND.shape[1])
+        prepared = MemoryRows(queries.num_keys, width, graph.dtype)
+        true_scores = MemoryRows(queries.num_queries, TrueScores.width(graph.dtype), graph.dtype)
+        state = SweepState(queries, prepared, true_scores, is_fused)
+        prepare(state, edges, entities, vectors, (0, queries.num_keys))
+        key_P, number_P = graph.keys(side)[1]
+        generator = np.random.default_rng(4)
+        sample = CellSample.by_number(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))
+        collector, top = ScoreCollector(), TopCandidates(queries.num_keys, 5)
+        sinks = RangeSinks(None if with_scores else sample, collector, top if with_scores else None)
+        for start, stop in ((0, num_entities // 3), (num_entities // 3, num_entities)):
+            here = (number_P >= start) & (number_P < stop)
+            known = KnownAnswers(key_P[here], number_P[here])
+            table = vectors.table(TYPE, 0, graph.embeddings_ND[start:stop], start)
+            threads = BlockThreads.of_device(device, 1)
+            rank(state, edges, table, start, sets, graph.dtype, known, BlockCounter(), threads, sinks)
+        found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
+        packed = np.stack([column.astype(np.int64) for column in collector.images()])
+        found[f"{side.label} sampled"] = torch.from_numpy(packed[:, np.lexsort(packed)])
+        if with_scores:
+            found[f"{side.label} top"] = torch.from_numpy(top.packed())
+    return found

@@ -1,0 +1,131 @@
+"""Benchmarks of `gpu_check`: the fused kernel beside the chip's float32 limit and beside two passes over memory."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import evolve
+
+from pbgeval.counting import fused
+from pbgeval.counting.general import BlockCounter
+from pbgeval.scoring.product import product
+
+REPEATS = 7
+CANDIDATES_PER_PASS = 4096  # of a block of scores of the two-pass path
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Say what this is measured on."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__, "device": device.type,
+    }  # fmt: skip
+    with contextlib.suppress(ImportError):
+        found["fused"] = fused.version()
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found["name"], found["multiprocessors"] = properties.name, properties.multi_processor_count
+        found["capability"] = list(torch.cuda.get_device_capability(device))
+    return found
+
+
+def benchmarks(device: torch.device, smoke: bool) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Return the benchmarks by name."""
+    found: dict[str, Callable[[], dict[str, Any]]] = {"float32 matmul": partial(_matmul, device, smoke)}
+    for dimension in (16,) if smoke else (100, 200, 400):
+        for queries_per_key in (1, 3):
+            name = f"fused and two passes, D = {dimension}, {queries_per_key} queries of a key"
+            found[name] = partial(_counting, device, dimension, queries_per_key, smoke)
+    if not smoke:
+        for tiles in (
+            {"rows": 128, "columns": 64},
+            {"rows": 64, "columns": 64, "warps": 4},
+            {"stages": 2},
+            {"stages": 4},
+        ):
+            found[f"other tiles {tiles}, D = 200"] = partial(_other_tiles, device, tiles)
+    return found
+
+
+def _seconds(device: torch.device, work: Callable[[], object]) -> float:
+    """Return the median time of some work, warmed up."""
+    work()
+    times = []
+    for _ in range(REPEATS if device.type == "cuda" else 1):
+        _wait(device)
+        begun = time.perf_counter()
+        work()
+        _wait(device)
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _matmul(device: torch.device, smoke: bool) -> dict[str, Any]:
+    """The limit: a large product of torch, without TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    size = 64 if smoke else 8192
+    x = torch.randn(size, size, device=device)
+    seconds = _seconds(device, lambda: x @ x)
+    return {"size": size, "teraflops": 2 * size**3 / seconds / 1e12}
+
+
+def _data(device: torch.device, dimension: int, queries_per_key: int, smoke: bool) -> tuple[torch.Tensor, ...]:
+    num_queries, num_candidates = (60, 200) if smoke else (1 << 14, 1 << 17)
+    row_Q = torch.arange(num_queries, device=device) // queries_per_key
+    query_KD = torch.randn(int(row_Q[-1]) + 1, dimension, device=device)
+    candidate_CD = torch.randn(num_candidates, dimension, device=device)
+    true_Q = torch.randn(num_queries, device=device) * dimension**0.5
+    return query_KD, candidate_CD, true_Q, row_Q
+
+
+def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke: bool) -> dict[str, Any]:
+    query_KD, candidate_CD, true_Q, row_Q = _data(device, dimension, queries_per_key, smoke)
+    num_cells = 30 * query_KD.shape[0]  # known answers of a key
+    cells = tuple(torch.randint(size, (num_cells,), device=device) for size in (len(query_KD), len(candidate_CD)))
+    counter = BlockCounter()
+
+    def two_passes() -> tuple[torch.Tensor, torch.Tensor]:
+        better_Q, tied_Q = torch.zeros_like(row_Q), torch.zeros_like(row_Q)
+        for part_CD in torch.split(candidate_CD, CANDIDATES_PER_PASS):
+            scores_KC = product(query_KD.unsqueeze(0), part_CD.unsqueeze(0))[0]
+            counts = counter.count(scores_KC, true_Q, row_Q=row_Q)
+            better_Q, tied_Q = better_Q + counts.better_Q, tied_Q + counts.tied_Q
+        return better_Q, tied_Q
+
+    none = (row_Q[:0], row_Q[:0])
+    fused_seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none, check_nan=False))
+    with_cells = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, (cells[0], cells[1])))
+    passes_seconds = _seconds(device, two_passes)
+    found = fused.count(query_KD, candidate_CD, true_Q, row_Q, none)
+    difference = int((found.better_Q - two_passes()[0]).abs().sum())
+    assert difference <= 1e-5 * row_Q.numel() * len(candidate_CD) + 2, f"{difference} candidates fall otherwise"
+    flops = 2 * query_KD.shape[0] * candidate_CD.shape[0] * dimension
+    return {
+        "queries": row_Q.numel(), "keys": len(query_KD), "candidates": len(candidate_CD), "dimension": dimension,
+        "fused_seconds": fused_seconds, "fused_seconds_with_cells_and_nan_check": with_cells,
+        "two_pass_seconds": passes_seconds, "two_pass_over_fused": passes_seconds / fused_seconds,
+        "fused_teraflops": flops / fused_seconds / 1e12, "candidates_that_fall_otherwise": difference,
+    }  # fmt: skip
+
+
+def _other_tiles(device: torch.device, tiles: dict[str, int]) -> dict[str, Any]:
+    query_KD, candidate_CD, true_Q, row_Q = _data(device, 200, 1, smoke=False)
+    standard, none = fused.TILES, (row_Q[:0], row_Q[:0])
+    fused.TILES = evolve(standard, **tiles)
+    try:
+        seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none, check_nan=False))
+    finally:
+        fused.TILES = standard
+    return {"seconds": seconds, "teraflops": 2 * len(query_KD) * len(candidate_CD) * 200 / seconds / 1e12}

@@ -1,0 +1,55 @@
+"""`scripts/gpu_check` where there is no GPU: the kernel is interpreted, sizes are tiny, speeds mean nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOT_THERE = ("cattrs", "rich", "typer", "numba", "submitit", "hypothesis", "pytest")  # on a bare machine with a GPU
+
+
+def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> None:
+    for module in NOT_THERE:
+        (tmp_path / f"{module}.py").write_text("raise ImportError(__name__)\n", encoding="utf-8")
+    (tmp_path / "out").mkdir()
+    environment = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path), "OUT": str(tmp_path / "out")}
+
+    done = subprocess.run(
+        [REPOSITORY / "scripts" / "gpu_check", "--device", "cpu", "--smoke", "--output", tmp_path / "found.json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert found == json.loads((tmp_path / "out" / "gpu_check.json").read_text(encoding="utf-8"))
+    assert found["complete"]
+    assert found["passed"]
+    names = [check["name"] for check in found["checks"]]
+    assert {"sampled", "partition", "all", "fused"} <= {name.split()[0] for name in names}
+    assert {"fused", "float32"} == {benchmark["name"].split()[0] for benchmark in found["benchmarks"]}
+
+
+def test_a_failed_check_is_in_the_results_and_in_the_status(tmp_path: Path) -> None:
+    """Without Triton nothing is fused: what needs it fails, the rest is still told."""
+    (tmp_path / "triton.py").write_text("raise ImportError(__name__)\n", encoding="utf-8")
+    program = [REPOSITORY / "scripts" / "gpu_check", "--device", "cpu", "--smoke"]
+    environment = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(tmp_path)}
+
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=280)
+
+    assert 1 == done.returncode
+    found = json.loads(done.stdout)
+    assert not found["passed"]
+    errors = {check["name"]: check.get("error", "") for check in found["checks"]}
+    assert "ImportError" in errors["fused within the rounding bound"]
+    assert not errors["self-check torch.float32"]

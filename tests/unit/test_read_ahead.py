@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pbgeval.inputs import read_ahead
+from pbgeval.inputs.partitions import PartitionHolder
+from pbgeval.inputs.read_ahead import rows_ahead
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Rows whose copy has begun, and those that have been waited for."""
+    begun, waited = [], []
+
+    def start(rows, device):
+        begun.append(int(rows))
+
+        def arrived():
+            waited.append(int(rows))
+            return rows
+
+        return arrived
+
+    monkeypatch.setattr(read_ahead, "_start_copy", start)
+    return begun, waited
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+@pytest.mark.parametrize("num_parts", [0, 1, 2, 5])
+def test_rows_come_in_order(copies, device, num_parts):
+    found = [int(rows) for rows in rows_ahead(range(num_parts), torch.tensor, device)]
+
+    assert list(range(num_parts)) == found
+    assert (list(range(num_parts)) if device == CUDA else []) == copies[1]
+
+
+def test_a_gpu_gets_the_next_rows_while_the_last_are_in_use(copies):
+    of_parts = rows_ahead([3, 4, 5, 6], torch.tensor, CUDA)
+    begun, waited = copies
+
+    assert 3 == int(next(of_parts))
+    assert [3] == waited
+    assert set(begun) <= {3, 4}, "one part ahead, not two"
+    assert 4 == int(next(of_parts))
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA])
+def test_what_reading_raises_comes_with_the_part_that_cannot_be_read(copies, device):
+    def read(part):
+        if part == 1:
+            raise OSError("gone")
+        return torch.tensor(part)
+
+    of_parts = rows_ahead([0, 1, 2], read, device)
+
+    assert 0 == int(next(of_parts))
+    with pytest.raises(OSError, match="gone"):
+        next(of_parts)
+
+
+@pytest.mark.parametrize(("room", "loads"), [(0, "ABCABCA"), (2, "ABCABA"), (3, "ABC"), (9, "ABC")])
+def test_partitions_stay_while_there_is_room(monkeypatch, room, loads):
+    """Pairs of partitions of one size; the one that was needed longest ago goes first."""
+    loaded = []
+    monkeypatch.setattr(PartitionHolder, "_load", lambda holder, *key: loaded.append(key[0]) or key[0])
+    embeddings = {(name, 0): SimpleNamespace(num_rows=2, dimension=8) for name in "ABC"}
+    inputs = SimpleNamespace(
+        embeddings=embeddings,
+        partitions_needed=lambda bucket: {(name, 0) for name in bucket},
+        config=SimpleNamespace(relations=[]),
+    )
+    holder = PartitionHolder(inputs, {}, CPU, room * 2 * 8 * 4)
+
+    for bucket in ("AB", "C", "AC", "B", "C", "A"):
+        holder.of_bucket(bucket)
+
+    assert loads == "".join(loaded)
