@@ -9,10 +9,13 @@ import pytest
 from pbgeval import RunOptions, evaluate, load_config
 from tests.tiny_checkpoint import TinyCase
 
+LOSS, FILTERED = "compute_loss=True", "filter_paths=edges"
+WAYS = [[LOSS], ["candidates=partition", LOSS], ["pbg_semantics=True", LOSS], ["candidates=all", FILTERED]]
+
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("overrides", [[], ["candidates=partition"], ["pbg_semantics=True"]])
+@pytest.mark.parametrize("overrides", WAYS)
 def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overrides: list[str]) -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
@@ -20,7 +23,7 @@ def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overr
     case = TinyCase.write(tmp_path / "case", dynamic=dynamic, edges_per_bucket=60)
     on_cpu, on_gpu = (
         evaluate(
-            load_config(case.config, [*overrides, "compute_loss=True"]),
+            load_config(case.config, overrides),
             RunOptions(output=tmp_path / device, workers=1, device=device),
         )
         for device in ("cpu", "cuda")

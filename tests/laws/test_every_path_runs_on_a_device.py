@@ -21,7 +21,7 @@ FILTERED = "filter_paths=edges"
 PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "sampled": ({}, ("compute_loss=True",)),
     "sampled_filtered": ({"max_norm": 1.0}, (FILTERED, "metrics=rank,auc,classification")),
-    "sampled_estimates": ({}, ("candidates=sampled", "metrics=rank,estimates", FILTERED)),
+    "sampled_estimates": ({"num_batch_negs": 0}, ("candidates=sampled", "metrics=rank,estimates", FILTERED)),
     "sampled_cos_bias": ({"comparator": "cos", "bias": True}, ()),
     "sampled_uniform_only": ({"num_batch_negs": 0}, ("save_ranks=True",)),
     "pbg_semantics": ({"comparator": "l2", "loss_fn": "softmax"}, ("pbg_semantics=True", "compute_loss=True")),
@@ -34,6 +34,8 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "all_restricted": ({}, ("candidates=all", "train_paths=edges", "type_constraint=observed", "sample_edges=40")),
     "all_cos": ({"comparator": "cos", "global_emb": False}, ("candidates=all", "precision=float64")),
 }
+
+pytestmark = pytest.mark.slow
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:

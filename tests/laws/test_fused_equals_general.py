@@ -15,6 +15,7 @@ from tests.tiny_checkpoint import TinyCase, evaluated
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 @pytest.mark.parametrize("settings", [(), FILTERED, ("comparator=squared_l2",)], ids=["raw", "filtered", "distances"])
 def test_the_fused_kernel_gives_the_figures_of_the_general_path(

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOT_THERE = ("cattrs", "rich", "typer", "numba", "submitit", "hypothesis", "pytest")  # on a bare machine with a GPU
+
+pytestmark = pytest.mark.slow  # all paths, and an interpreted kernel
 
 
 def test_it_checks_every_path_with_what_a_bare_machine_has(tmp_path: Path) -> None:
