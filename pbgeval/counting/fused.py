@@ -9,6 +9,7 @@ Letters: R rows of the kernel, each a key and up to S (slots) of its queries; P 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 
@@ -221,24 +222,26 @@ def _launch(
     score_P = torch.empty(column_P.shape, dtype=torch.float32, device=device)
     counts_2TRS = torch.empty((2, num_runs, num_rows, num_slots), dtype=torch.int32, device=device)
     nan_TR = torch.empty((num_runs, num_rows), dtype=torch.int32, device=device)
-    count_tiles[num_blocks, num_runs](
-        query_RD,
-        candidate_CD,
-        true_RS,
-        bounds_BT2.int().contiguous(),
-        first_cell_RT.contiguous(),
-        column_P.int(),
-        score_P,
-        counts_2TRS,
-        nan_TR,
-        num_rows,
-        D=query_RD.shape[1],
-        SLOTS=num_slots,
-        TILE_ROWS=TILES.rows,
-        TILE_COLUMNS=TILES.columns,
-        TILE_DEPTH=TILES.depth,
-        CHECK_NAN=check_nan,
-        num_warps=TILES.warps,
-        num_stages=TILES.stages,
-    )
+    # Triton starts a kernel on the current device, whatever device its tensors are on.
+    with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        count_tiles[num_blocks, num_runs](
+            query_RD,
+            candidate_CD,
+            true_RS,
+            bounds_BT2.int().contiguous(),
+            first_cell_RT.contiguous(),
+            column_P.int(),
+            score_P,
+            counts_2TRS,
+            nan_TR,
+            num_rows,
+            D=query_RD.shape[1],
+            SLOTS=num_slots,
+            TILE_ROWS=TILES.rows,
+            TILE_COLUMNS=TILES.columns,
+            TILE_DEPTH=TILES.depth,
+            CHECK_NAN=check_nan,
+            num_warps=TILES.warps,
+            num_stages=TILES.stages,
+        )
     return score_P, counts_2TRS.sum(1, dtype=torch.int64), nan_TR.amin(0)
