@@ -8,28 +8,25 @@ includes stands in the README beside this file.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import platform
-import re
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-import torch
 from attrs import frozen
 from job import JobSize, write_job
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import machine
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 REFERENCE = REPOSITORY.parent / "shared" / "golden" / "fb237_1p_complex"
 PEER = REPOSITORY / ".venv-peers" / "pykeen" / "bin" / "python"
-MATMUL_ROWS = 2048
 MEAN_RANK_ALONE = ("metrics=mean_rank", "breakdowns=")
 
 
@@ -59,7 +56,7 @@ def main() -> None:
         folder = Path(name)
         write_job(folder, size, reference)
         for repeat in range(options.repeats):
-            speeds.append(_matmul_flops(options.threads))  # between the runs: a shared machine's speed varies
+            speeds.append(machine.matmul_flops(options.threads))  # between the runs: a shared machine's speed varies
             output = folder / f"output-{repeat}"
             command = [sys.executable, str(HERE / "ours.py"), str(folder / "config.py"), str(output)]
             ours.append(_run(command, options.threads, folder))
@@ -104,18 +101,6 @@ def _run(command: list[str], threads: int, folder: Path) -> Run:
     return Run(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _matmul_flops(num_threads: int) -> float:
-    """Return the best of several float32 products, in flop per second."""
-    torch.set_num_threads(num_threads)
-    left, right = torch.rand(MATMUL_ROWS, MATMUL_ROWS), torch.rand(MATMUL_ROWS, MATMUL_ROWS)
-    seconds = []
-    for _ in range(10):
-        begun = time.perf_counter()
-        torch.mm(left, right)
-        seconds.append(time.perf_counter() - begun)
-    return 2 * MATMUL_ROWS**3 / min(seconds)
-
-
 def _print_report(
     options: argparse.Namespace,
     size: JobSize,
@@ -128,9 +113,7 @@ def _print_report(
 ) -> None:
     num_queries = 2 * size.num_edges[0]
     limit = 2 * num_queries * size.num_entities * size.dimension / flops
-    print(f"Machine: {_cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, load {load:.1f}")
-    print(f"Versions: pbgeval at {_commit()}, torch {torch.__version__}; {_peer_versions(options)}")
-    print(f"Command: {shlex.join(['python', 'benchmarks/exact_vs_pykeen/main.py', *sys.argv[1:]])}")
+    print(machine.describe("benchmarks/exact_vs_pykeen/main.py", load, _peer_versions(options)))
     print(
         f"Job: {graph}, {size.num_edges[0]:,} test edges, both sides, filtered, against {size.num_entities:,} "
         f"entities, DistMult, D={size.dimension}; {options.threads} threads; "
@@ -173,26 +156,6 @@ def _row(title: str, cells: list[str], values: list[float] | None = None) -> Non
 
 def _median(values: list[float]) -> float:
     return float(statistics.median(values))
-
-
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if match:
-            return f"{match[1]} ({torch.backends.cpu.get_cpu_capability()})"
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "pbgeval"])
-    try:
-        commit, changed = (
-            subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
-            for command in commands
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "an unknown commit"
-    return commit + (" with changes" if changed else "")
 
 
 def _peer_versions(options: argparse.Namespace) -> str:

@@ -10,8 +10,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -19,14 +17,15 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
 from attrs import frozen
 from graph import GraphSize, make_graph, write_config
 from ours import STEPS
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import machine
+
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-MATMUL_ROWS = 2048
 
 
 @frozen
@@ -63,7 +62,7 @@ def main() -> None:
         begun = time.perf_counter()
         make_graph(folder, size)
         _say(f"graph of {(size.embedding_bytes + size.known_bytes) / 1e9:.2f} GB: {time.perf_counter() - begun:.0f} s")
-        flops = _matmul_flops(options.workers)
+        flops = machine.matmul_flops(options.workers)
         measured = _run(write_config(folder, size, options.max_memory), options.workers)
     _print_report(options, size, load, flops, measured)
 
@@ -117,25 +116,11 @@ def _run(config: Path, workers: int) -> Measured:
     )
 
 
-def _matmul_flops(num_threads: int) -> float:
-    """Return the best of several float32 products, in flop per second."""
-    torch.set_num_threads(num_threads)
-    left, right = torch.rand(MATMUL_ROWS, MATMUL_ROWS), torch.rand(MATMUL_ROWS, MATMUL_ROWS)
-    seconds = []
-    for _ in range(10):
-        begun = time.perf_counter()
-        torch.mm(left, right)
-        seconds.append(time.perf_counter() - begun)
-    return 2 * MATMUL_ROWS**3 / min(seconds)
-
-
 def _print_report(options: argparse.Namespace, size: GraphSize, load: float, flops: float, measured: Measured) -> None:
     all_entities = size.num_partitions * size.num_entities
     limit = 2 * measured.num_queries * all_entities * size.dimension / flops
     num_known = size.num_known + size.num_hub_answers + size.num_edges
-    print(f"Machine: {_cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, load {load:.1f}")
-    print(f"Versions: pbgeval at {_commit()}, torch {torch.__version__}")
-    print(f"Command: {shlex.join(['python', 'benchmarks/out_of_core/main.py', *sys.argv[1:]])}")
+    print(machine.describe("benchmarks/out_of_core/main.py", load))
     print(
         f"Graph: {size.num_partitions} x {size.num_entities:,} entities, D={size.dimension} "
         f"({size.embedding_bytes / 1e9:.2f} GB); {num_known:,} known edges in {size.num_buckets} buckets "
@@ -161,26 +146,6 @@ def _print_report(options: argparse.Namespace, size: GraphSize, load: float, flo
     chance = sum(1 / place for place in range(1, all_entities + 1)) / all_entities
     print(f"| MRR; of chance | {measured.mean_reciprocal_rank:.3e}; {chance:.3e} |")
     print(f"| mean rank; of chance | {measured.mean_rank:,.0f}; {(all_entities + 1) / 2:,.0f} |")
-
-
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if match:
-            return f"{match[1]} ({torch.backends.cpu.get_cpu_capability()})"
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "pbgeval"])
-    try:
-        commit, changed = (
-            subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
-            for command in commands
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "an unknown commit"
-    return commit + (" with changes" if changed else "")
 
 
 def _say(text: str) -> None:

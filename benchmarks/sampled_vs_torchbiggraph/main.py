@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import re
 import shlex
 import statistics
@@ -23,14 +22,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import torch
 from attrs import frozen
 from graph import GraphSize, Protocol, make_graph, write_config
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import machine
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin"
 SECONDS_BETWEEN_SAMPLES = 0.1  # of memory
-MATMUL_ROWS = 2048
 
 OURS, THEIRS = "pbgeval", "torchbiggraph"
 
@@ -85,7 +85,7 @@ def main() -> None:
         protocol = Protocol(options.batch_negs, options.uniform_negs, options.batch_size, options.workers)
         config = write_config(folder, size, protocol)
         programs = _programs(options, config)
-        limit = _matmul_flops(options.workers)
+        limit = machine.matmul_flops(options.workers)
         measured = _measure(programs, folder, options)
     _print_report(options, size, measured, limit)
 
@@ -221,27 +221,10 @@ def _their_ranks(folder: Path) -> tuple[float, float]:
     return float(values["mrr"]), float(values["pos_rank"])
 
 
-def _matmul_flops(num_threads: int) -> float:
-    """Return the best of several float32 products, in flop per second."""
-    torch.set_num_threads(num_threads)
-    left, right = torch.rand(MATMUL_ROWS, MATMUL_ROWS), torch.rand(MATMUL_ROWS, MATMUL_ROWS)
-    seconds = []
-    for _ in range(10):
-        begun = time.perf_counter()
-        torch.mm(left, right)
-        seconds.append(time.perf_counter() - begun)
-    return 2 * MATMUL_ROWS**3 / min(seconds)
-
-
 def _print_report(options: argparse.Namespace, size: GraphSize, measured: dict[str, Measured], limit: float) -> None:
     negatives = options.batch_negs + options.uniform_negs
     flop = 2 * size.num_edges * 2 * negatives * size.dimension  # 2 sides, 2 flop per multiply-add
-    print(
-        f"Machine: {_cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, load at the "
-        f"start {options.load:.1f}"
-    )
-    print(f"Versions: pbgeval at {_commit()}, torch {torch.__version__}; {_peer_versions(options)}")
-    print(f"Command: {shlex.join(['python', 'benchmarks/sampled_vs_torchbiggraph/main.py', *sys.argv[1:]])}")
+    print(machine.describe("benchmarks/sampled_vs_torchbiggraph/main.py", options.load, _peer_versions(options)))
     print(
         f"Graph: {size.num_edges:,} edges, {size.num_partitions} x {size.num_entities:,} entities, "
         f"{size.num_relations} relations, D={size.dimension}; {options.batch_negs} + {options.uniform_negs} negatives; "
@@ -293,26 +276,6 @@ def _median(runs: Iterable[Run], field: str) -> float:
 
 def _spread(values: list[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
-
-
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if match:
-            return f"{match[1]} ({torch.backends.cpu.get_cpu_capability()})"
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str:
-    commands = (["git", "rev-parse", "--short", "HEAD"], ["git", "status", "--porcelain", "--", "pbgeval"])
-    try:
-        commit, changed = (
-            subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
-            for command in commands
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "an unknown commit"
-    return commit + (" with changes" if changed else "")
 
 
 def _peer_versions(options: argparse.Namespace) -> str:
