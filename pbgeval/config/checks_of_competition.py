@@ -54,6 +54,12 @@ def _pbg_semantics(config: EvalConfig) -> Iterator[Fault]:
             " within the partitions of a bucket only"
         )
         yield Fault(("candidates",), message, (_PBG,))
+    if config.precision == "certified":
+        message = (
+            "expected 'float32' or 'float64' with pbg_semantics = True, got 'certified'; torchbiggraph_eval compares"
+            " rounded scores, and which near-ties rounding makes is part of its figures"
+        )
+        yield Fault(("precision",), message, (_PBG,))
     for key, reason in (
         ("candidate_path", "has no given candidates"),
         ("sample_edges", "evaluates every edge"),

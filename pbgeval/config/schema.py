@@ -27,7 +27,6 @@ TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_fr
 # Keys that are accepted only with these values refused: () means everything but the default.
 # Building a feature means deleting its row.
 NOT_BUILT: Mapping[str, tuple[object, ...]] = {
-    "precision": ("certified",),
     "model": (),
     "trust_pickle": (),
     "taxonomy_path": (),
@@ -184,7 +183,13 @@ class EvalConfig:
         "Directory of given candidates per edge (candidates_LHS_RHS.h5, in a folder per edge path if there are "
         "several: 0, 1, ...). Only they compete.",
     )
-    precision: str = key("float32", EVALUATION, "Arithmetic of scores: float32, float64 or certified.")
+    precision: str = key(
+        "float32",
+        EVALUATION,
+        "Arithmetic of scores: float32 or float64, whose rounding may decide near-ties; or certified: vectors are"
+        " prepared in float64 and rounded to float32 once, and ranks are those of exact arithmetic on them, the same on"
+        " any hardware. Not with pbg_semantics.",
+    )
     sample_edges: int | None = key(None, EVALUATION, "Evaluate a random sample of this many edges, with error bars.")
     target_error: float | None = key(
         None, EVALUATION, "Sample edges until half the width of target_metric's 95 % interval is this small."

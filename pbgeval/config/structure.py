@@ -26,7 +26,7 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from pbgeval.config.faults import Fault, KeyPath, is_within, show, unknown_key, wrong_type
 from pbgeval.config.fields import default_of, keys_of
-from pbgeval.config.schema import NOT_BUILT, PRECISIONS, EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import NOT_BUILT, EntitySchema, EvalConfig, RelationSchema
 
 _Hook: TypeAlias = Callable[[Any, Any], Any]  # (value, type) -> value of that type
 
@@ -86,17 +86,12 @@ def _not_built(raw: dict[Any, Any]) -> Iterator[Fault]:
         if raw[key] in refused if refused else not _is_same(raw[key], default):
             found = show(raw.pop(key))
             next_step = "choose another value" if refused else "remove the key"
-            yield Fault((key,), f"not built yet in this version; expected {_accepted(key)}, got {found}; {next_step}")
+            expected = show(default)
+            yield Fault((key,), f"not built yet in this version; expected {expected}, got {found}; {next_step}")
 
 
 def _is_same(value: object, default: object) -> bool:
     return type(value) is type(default) and value == default
-
-
-def _accepted(key: str) -> str:
-    if key == "precision":
-        return " or ".join(show(name) for name in PRECISIONS if name not in NOT_BUILT[key])
-    return show(default_of(keys_of(EvalConfig)[key]))
 
 
 def _make_converter() -> Converter:

@@ -27,33 +27,40 @@ def load(dtype: torch.dtype = torch.float32) -> None:
     """Import numba and load (at first compile) the loops for scores of one type, which the first block does else."""
     none = torch.empty(0, dtype=torch.int64)
     scores = torch.empty((0, 0), dtype=dtype)
-    count_rows(scores, none, torch.empty(0, dtype=dtype))
-    count_known_rows(scores, torch.empty(0, dtype=dtype), none, none, (none, none))
+    true = torch.empty(0, dtype=dtype)
+    count_rows(scores, none, true, true)
+    count_known_rows(scores, (true, true), none, none, (none, none))
 
 
-def count_rows(scores_KC: Tensor, row_Q: Tensor, true_Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Count for each query the scores of its row that are higher than its true score, and those equal to it.
+def count_rows(scores_KC: Tensor, row_Q: Tensor, true_Q: Tensor, low_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Count for each query the scores of its row that are higher than its true score, and those that tie with it.
 
     Args:
         scores_KC: a block that `serves` takes.
         row_Q: row of each query.
         true_Q: its true score, in the type of the scores.
+        low_Q: scores from here up to the true score tie with it; usually that score again.
 
     Returns:
         (better_Q, tied_Q), int64.
     """
     num_queries, num_columns = row_Q.numel(), scores_KC.shape[1]
     counts_2Q = np.zeros((2, num_queries), np.int64)
-    true_of_queries = true_Q.contiguous().numpy()
-    _COMPARE(_flat(scores_KC), scores_KC.stride(0), num_columns, row_Q.numpy(), true_of_queries, counts_2Q)
+    high, low = true_Q.contiguous().numpy(), low_Q.contiguous().numpy()
+    _COMPARE(_flat(scores_KC), scores_KC.stride(0), num_columns, row_Q.numpy(), high, low, counts_2Q)
     better_Q, tied_Q = torch.from_numpy(counts_2Q)
     return better_Q, tied_Q
 
 
 def count_known_rows(
-    scores_KC: Tensor, true_Q: Tensor, row_Q: Tensor, own_column_Q: Tensor, known: tuple[Tensor, Tensor]
+    scores_KC: Tensor,
+    true_and_low_Q: tuple[Tensor, Tensor],
+    row_Q: Tensor,
+    own_column_Q: Tensor,
+    known: tuple[Tensor, Tensor],
 ) -> RankCounts:
     """Do what `known.count_known` does, for a block that `serves` takes."""
+    high, low = (of_query.contiguous().numpy() for of_query in true_and_low_Q)
     row_P, column_P = (index.contiguous().numpy() for index in known)
     start_R = np.searchsorted(row_P, np.arange(scores_KC.shape[0] + 1))
     counts_3Q = np.zeros((3, row_Q.numel()), np.int64)
@@ -61,11 +68,12 @@ def count_known_rows(
         _flat(scores_KC),
         scores_KC.stride(0),
         row_Q.numpy(),
-        true_Q.contiguous().numpy(),
+        high,
+        low,
         own_column_Q.numpy(),
         start_R,
         column_P,
-        np.empty(column_P.size, true_Q.numpy().dtype),
+        np.empty(column_P.size, high.dtype),
         counts_3Q,
     )
     return RankCounts(*torch.from_numpy(counts_3Q))
@@ -79,47 +87,47 @@ def _flat(scores_KC: Tensor) -> np.ndarray:
     return flat
 
 
-def _compare(flat, stride, num_columns, row_Q, true_Q, counts_2Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _compare(flat, stride, num_columns, row_Q, true_Q, low_Q, counts_2Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     one, zero = true_Q.dtype.type(1), true_Q.dtype.type(0)
     for query in range(row_Q.size):
         start = row_Q[query] * stride
         scores_C = flat[start : start + num_columns]
-        true = true_Q[query]
+        true, low = true_Q[query], low_Q[query]
         better, at_least = zero, zero  # in the scores' own type: integers would take twice the registers
         for column in range(num_columns):  # an iterator over the scores, or no slice, is not vectorised
             score = scores_C[column]
             better += one if score > true else zero
-            at_least += one if score >= true else zero
+            at_least += one if score >= low else zero
         counts_2Q[0, query] = np.int64(better)
         counts_2Q[1, query] = np.int64(at_least - better)
 
 
-def _compare_known(flat, stride, row_Q, true_Q, own_Q, start_R, column_P, score_P, counts_3Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _compare_known(flat, stride, row_Q, true_Q, low_Q, own_Q, start_R, column_P, score_P, counts_3Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     one, zero = true_Q.dtype.type(1), true_Q.dtype.type(0)
     for row in range(start_R.size - 1):
         for entry in range(start_R[row], start_R[row + 1]):
             score_P[entry] = flat[row * stride + column_P[entry]]
     for query in range(row_Q.size):
-        low, high = start_R[row_Q[query]], start_R[row_Q[query] + 1]
-        num_known, true, own = high - low, true_Q[query], own_Q[query]
-        scores_K = score_P[low:high]
+        first, stop = start_R[row_Q[query]], start_R[row_Q[query] + 1]
+        num_known, true, low, own = stop - first, true_Q[query], low_Q[query], own_Q[query]
+        scores_K = score_P[first:stop]
         better, at_least = zero, zero
         for entry in range(num_known):
             score = scores_K[entry]
             better += one if score > true else zero
-            at_least += one if score >= true else zero
+            at_least += one if score >= low else zero
         counts_3Q[0, query] = np.int64(better)
         counts_3Q[1, query] = np.int64(at_least - better)
         counts_3Q[2, query] = num_known
-        while low < high:  # where the true entity is or would be
-            middle = (low + high) // 2
+        while first < stop:  # where the true entity is or would be
+            middle = (first + stop) // 2
             if column_P[middle] < own:
-                low = middle + 1
+                first = middle + 1
             else:
-                high = middle
-        if low < start_R[row_Q[query] + 1] and column_P[low] == own:
-            counts_3Q[0, query] -= 1 if score_P[low] > true else 0
-            counts_3Q[1, query] -= 1 if score_P[low] == true else 0
+                stop = middle
+        if first < start_R[row_Q[query] + 1] and column_P[first] == own:
+            counts_3Q[0, query] -= 1 if score_P[first] > true else 0
+            counts_3Q[1, query] -= 1 if low <= score_P[first] <= true else 0
             counts_3Q[2, query] -= 1
 
 

@@ -41,6 +41,7 @@ class BlockCounter:
         excluded: tuple[Tensor, Tensor] | None = None,
         *,
         row_Q: Tensor | None = None,
+        low_Q: Tensor | None = None,
         holds_true: bool = False,
     ) -> RankCounts:
         """Compare every candidate with its query's true entity.
@@ -51,13 +52,15 @@ class BlockCounter:
             excluded: (query, candidate) of the cells that do not compete, each named once; their scores are read
                 from this very block, so what was counted is what is taken back.
             row_Q: row of each query's scores; None: each query has its own, in order.
+            low_Q: scores from here up to `true_Q` count as tied; None: those equal to it.
             holds_true: whether each query's true entity itself is among the block's candidates, its score being
                 `true_Q` to the bit; it does not compete.
         """
         num_queries, num_candidates = true_Q.numel(), scores_KC.shape[1]
         if num_candidates > MOST_CANDIDATES:
             raise ValueError(f"a block of {num_candidates} candidates: float32 counts are exact up to 2^24")
-        better_Q, tied_Q = self._compare(scores_KC, true_Q, row_Q)
+        low_Q = true_Q if low_Q is None else low_Q
+        better_Q, tied_Q = self._compare(scores_KC, true_Q, low_Q, row_Q)
         num_competing = num_candidates - int(holds_true)
         competing_Q = torch.full((num_queries,), num_competing, dtype=torch.int64, device=scores_KC.device)
         if holds_true:
@@ -66,16 +69,17 @@ class BlockCounter:
             query, candidate = (index.to(scores_KC.device) for index in excluded)
             row = query if row_Q is None else row_Q[query]
             cell_scores, cell_true = scores_KC[row, candidate], true_Q[query]
+            is_tied = (cell_scores <= cell_true) & (cell_scores >= low_Q[query])
             better_Q.index_add_(0, query, (cell_scores > cell_true).long(), alpha=-1)
-            tied_Q.index_add_(0, query, (cell_scores == cell_true).long(), alpha=-1)
+            tied_Q.index_add_(0, query, is_tied.long(), alpha=-1)
             competing_Q.index_add_(0, query, torch.ones_like(query), alpha=-1)
         return RankCounts(better_Q, tied_Q, competing_Q)
 
-    def _compare(self, scores_KC: Tensor, true_Q: Tensor, row_Q: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _compare(self, scores_KC: Tensor, true_Q: Tensor, low_Q: Tensor, row_Q: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return how many scores of each query's row are better than and tied with its true score."""
         if compiled.serves(scores_KC, true_Q.numel()):
             row_Q = torch.arange(true_Q.numel()) if row_Q is None else row_Q
-            return compiled.count_rows(scores_KC, row_Q, true_Q)
+            return compiled.count_rows(scores_KC, row_Q, true_Q, low_Q)
         scores_QC = scores_KC
         if row_Q is not None:
             self._buffers.expanded, expanded_QC = _view(
@@ -83,7 +87,7 @@ class BlockCounter:
             )
             scores_QC = torch.index_select(scores_KC, 0, row_Q, out=expanded_QC)
         better_Q = self._count(torch.gt, scores_QC, true_Q)
-        return better_Q, self._count(torch.ge, scores_QC, true_Q) - better_Q
+        return better_Q, self._count(torch.ge, scores_QC, low_Q) - better_Q
 
     def _count(self, compare: Callable[..., Tensor], scores_QC: Tensor, true_Q: Tensor) -> Tensor:
         like = torch.empty(0, device=scores_QC.device)  # float32, whatever the scores are

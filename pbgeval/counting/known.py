@@ -35,7 +35,12 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, 
 
 
 def count_known(
-    scores_KC: Tensor, true_Q: Tensor, row_Q: Tensor, own_column_Q: Tensor, known: tuple[Tensor, Tensor]
+    scores_KC: Tensor,
+    true_Q: Tensor,
+    row_Q: Tensor,
+    own_column_Q: Tensor,
+    known: tuple[Tensor, Tensor],
+    low_Q: Tensor | None = None,
 ) -> RankCounts:
     """Count the known answers of each query among a block's candidates.
 
@@ -46,6 +51,7 @@ def count_known(
         own_column_Q: column of each query's true entity, negative where it is not in the block.
         known: (row, column) of the known answers of all keys, each pair once, rows ascending and columns
             ascending within a row.
+        low_Q: scores from here up to `true_Q` count as the same; None: those equal to it.
 
     Returns:
         The known answers that score better, the same, and all of them; the true entity is not among them.
@@ -56,12 +62,13 @@ def count_known(
     num_rows, num_columns = scores_KC.shape
     if not known[0].numel():
         return RankCounts.zero(true_Q.numel(), scores_KC.device)
+    low_Q = true_Q if low_Q is None else low_Q
     if compiled.serves(scores_KC, true_Q.numel()):
-        return compiled.count_known_rows(scores_KC, true_Q, row_Q, own_column_Q, known)
+        return compiled.count_known_rows(scores_KC, (true_Q, low_Q), row_Q, own_column_Q, known)
     query = ((own_column_Q >= 0) & (own_column_Q < num_columns)).nonzero().squeeze(1)
     column = own_column_Q[query]
     own = OwnCells(query, column, scores_KC[row_Q[query], column])
-    return count_known_scores(scores_KC[known], known, true_Q, row_Q, own, (num_rows, num_columns))
+    return count_known_scores(scores_KC[known], known, true_Q, row_Q, own, (num_rows, num_columns), low_Q)
 
 
 @frozen(eq=False)
@@ -80,6 +87,7 @@ def count_known_scores(
     row_Q: Tensor,
     own: OwnCells,
     shape: tuple[int, int],
+    low_Q: Tensor | None = None,
 ) -> RankCounts:
     """Do what `count_known` does, given the scores of the known answers.
 
@@ -90,16 +98,19 @@ def count_known_scores(
         row_Q: row of each query's key in the block.
         own: the true entities that are in the block.
         shape: rows and columns of the block.
+        low_Q: scores from here up to `true_Q` count as the same; None: those equal to it.
     """
     num_rows, num_columns = shape
+    low_Q = true_Q if low_Q is None else low_Q
     if not score_P.numel():
         return RankCounts.zero(true_Q.numel(), true_Q.device)
-    code_P, code_Q = _order_codes(score_P, known[0], true_Q, row_Q)
+    code_P, code_QQ = _order_codes(score_P, known[0], torch.cat([true_Q, low_Q]), torch.cat([row_Q, row_Q]))
+    code_Q, low_code_Q = code_QQ.chunk(2)
     code_P = code_P.sort().values
     beyond_tied_Q = torch.searchsorted(code_P, code_Q, right=True)
     of_row = torch.bincount(known[0], minlength=num_rows)
     better_Q = of_row.cumsum(0)[row_Q] - beyond_tied_Q
-    tied_Q = beyond_tied_Q - torch.searchsorted(code_P, code_Q)
+    tied_Q = beyond_tied_Q - torch.searchsorted(code_P, low_code_Q)
     competing_Q = of_row[row_Q]
 
     cell_P = (known[0] * num_columns + known[1]).sort().values
@@ -107,7 +118,7 @@ def count_known_scores(
     is_known = cell_P[torch.searchsorted(cell_P, cell).clamp(max=cell_P.numel() - 1)] == cell
     true = true_Q[own.query]
     better_Q[own.query] -= ((own.score > true) & is_known).long()
-    tied_Q[own.query] -= ((own.score == true) & is_known).long()
+    tied_Q[own.query] -= ((own.score <= true) & (own.score >= low_Q[own.query]) & is_known).long()
     competing_Q[own.query] -= is_known.long()
     return RankCounts(better_Q, tied_Q, competing_Q)
 
@@ -128,16 +139,25 @@ def _images(scores: Tensor) -> Tensor:
     return torch.where(bits >= 0, bits + (1 << 31), -1 - bits)
 
 
-def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor]) -> RankCounts:
+def count_cells(
+    scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor], low_Q: Tensor | None = None
+) -> RankCounts:
     """Count the candidates of a block that are named one by one.
 
     Args:
         scores_QC: the block of scores that was counted.
         true_Q: score of each query's true entity, from the same kernel.
         cells: (query, candidate), each once.
+        low_Q: scores from here up to `true_Q` count as tied; None: those equal to it.
     """
     query, candidate = (index.to(scores_QC.device) for index in cells)
-    return _compare(scores_QC[query, candidate], true_Q, query)
+    scores, true, num_queries = scores_QC[query, candidate], true_Q[query], true_Q.numel()
+    low = true if low_Q is None else low_Q[query]
+    return RankCounts(
+        torch.bincount(query[scores > true], minlength=num_queries),
+        torch.bincount(query[(scores <= true) & (scores >= low)], minlength=num_queries),
+        torch.bincount(query, minlength=num_queries),
+    )
 
 
 def ties_of_twins(
@@ -164,13 +184,3 @@ def ties_of_twins(
         return RankCounts(-better_Q, tied_Q, torch.zeros_like(tied_Q))
 
     return QueryCounts(correction(torch.ones_like(known)), correction(known))
-
-
-def _compare(scores: Tensor, true_Q: Tensor, query: Tensor) -> RankCounts:
-    """Compare scores with the true scores of the queries that they belong to."""
-    true, num_queries = true_Q[query], true_Q.numel()
-    return RankCounts(
-        torch.bincount(query[scores > true], minlength=num_queries),
-        torch.bincount(query[scores == true], minlength=num_queries),
-        torch.bincount(query, minlength=num_queries),
-    )

@@ -12,13 +12,16 @@ from pbgeval.config import EvalConfig, RelationSchema
 from pbgeval.errors import StorageError
 from pbgeval.notation import Side
 from pbgeval.passes.settings import Relation
+from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import ModelParameters, global_embedding, operator_parameters, read_model_parameters
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+# In what vectors are computed; those for certified ranks are then rounded to float32, once.
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "certified": torch.float64}
+PRODUCTS = {**PRECISIONS, "certified": torch.float32}
 
 
 def read_relations(
@@ -37,6 +40,8 @@ def read_relations(
     faults: list[str] = []
     relations = []
     dtype = PRECISIONS[config.precision]
+    # One for all relations, so that one tally counts their decisions.
+    certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
     for index, schema in enumerate(config.relations):
         parameters: dict[Side, Parameters] = {}
         for side in Side if config.dynamic_relations else (Side.RHS,):
@@ -45,7 +50,7 @@ def read_relations(
                 parameters[side] = {name: value.to(device, dtype) for name, value in read.items()}
             except StorageError as error:
                 faults.extend(error.faults)
-        relations.append(_relation(config, schema, parameters))
+        relations.append(_relation(config, schema, parameters, certified))
     globals_ = {}
     if config.global_emb:
         for entity_type in config.used_entity_types:
@@ -74,7 +79,12 @@ def _operator_of(
     return operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
 
 
-def _relation(config: EvalConfig, schema: RelationSchema, parameters: dict[Side, Parameters]) -> Relation:
+def _relation(
+    config: EvalConfig,
+    schema: RelationSchema,
+    parameters: dict[Side, Parameters],
+    certified: CertifiedComparator | None,
+) -> Relation:
     scorer = RelationScorer(
         name=schema.name,
         operator=schema.operator,
@@ -84,5 +94,6 @@ def _relation(config: EvalConfig, schema: RelationSchema, parameters: dict[Side,
         lhs_type=schema.lhs,
         rhs_type=schema.rhs,
         weight=schema.weight,
+        certified=certified,
     )
     return Relation(scorer, CandidatePolicy(config.candidates_of(schema)), PRECISIONS[config.precision])

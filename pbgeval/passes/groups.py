@@ -14,7 +14,7 @@ from torch import Tensor
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
 from pbgeval.passes.settings import Competition, EdgeOrigin, Edges, Features, Relation, Tables
-from pbgeval.scoring.comparators import ZeroVectorError
+from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 
 
@@ -86,25 +86,25 @@ class Group:
         return relation_weight if self.edges.weight is None else self.edges.weight[rows_E] * relation_weight
 
     def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
-        """Return prepared queries; a row without a direction under cos is the user's fault."""
+        """Return prepared queries; a row that cannot be prepared is the user's fault."""
         try:
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
-        except ZeroVectorError as error:
+        except UnrankableRowsError as error:
             row = int(rows_E.flatten()[error.rows[0]])
-            raise self._zero_vector(hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
+            raise self._unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; likewise."""
         try:
             return self.relation.scorer.candidates(hidden, x_CD)
-        except ZeroVectorError as error:
-            raise self._zero_vector(hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
+        except UnrankableRowsError as error:
+            raise self._unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
 
-    def _zero_vector(self, side: Side, entity: int, row: int | None) -> DataError:
+    def _unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> DataError:
         where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
         return DataError(
-            f"{self.side(side).table.label}: expected vectors with a direction for comparator 'cos', got a zero "
-            f"vector for entity {entity} after operator '{self.relation.scorer.operator}' of relation "
+            f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "
+            f"operator '{self.relation.scorer.operator}' of relation "
             f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
         )
 

@@ -2,70 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
-from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.candidates.chunks import RelationGroup, group_by_relation
-from pbgeval.candidates.ranges import concatenated_ranges
 from pbgeval.counting import fused
 from pbgeval.counting.general import BlockCounter
-from pbgeval.counting.known import count_cells, expand_by_row, ties_of_twins
+from pbgeval.counting.known import count_cells, ties_of_twins
 from pbgeval.notation import Side
+from pbgeval.passes.certified import CertifiedQueries, count_certified
 from pbgeval.passes.fused_block import BlockCells, count_fused
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
-from pbgeval.passes.settings import KnownInUnit, PassSettings
+from pbgeval.passes.partition_cells import (
+    PartitionCandidates,
+    PartitionQueries,
+    are_among,
+    known_answers,
+    known_in_block,
+    own_in_block,
+    sampled_in_block,
+    twins_in_block,
+)
+from pbgeval.passes.settings import PassSettings
 from pbgeval.passes.tally import LossFold, SideTally
 from pbgeval.ranking import QueryCounts, RankCounts
-from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.fast_products import PreparedRows, fast_scores, values_of_cells
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.scoring.twins import Twins
 
 QUERIES_PER_BLOCK = 1024
 FUSED_CANDIDATES_PER_BLOCK = 1 << 16  # where scores stay in no memory
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
-
-
-@define
-class _Queries:
-    """Queries of one block, while candidates stream past."""
-
-    rows_Q: Tensor
-    prepared_QD: Tensor
-    true: TrueScores
-    own_C: Tensor  # position of each true entity among the candidates
-    counts: QueryCounts
-    fold: LossFold | None
-    auc_query: Tensor = field(factory=lambda: torch.empty(0, dtype=torch.int64))
-    auc_candidate: Tensor = field(factory=lambda: torch.empty(0, dtype=torch.int64))
-    known: tuple[Tensor, Tensor] | None = None  # (query, position of candidate) of known answers; None: no filter
-
-
-@frozen(eq=False)
-class _Candidates:
-    """Who competes: rows of the partition."""
-
-    rows_C: np.ndarray | None  # int64, sorted; None: all
-    num_candidates: int
-
-    def ids(self, start: int, stop: int) -> Tensor:
-        return torch.arange(start, stop) if self.rows_C is None else torch.from_numpy(self.rows_C[start:stop])
-
-    def vectors(self, group: Group, hidden: Side, start: int, stop: int) -> Tensor:
-        table = group.side(hidden).table
-        if self.rows_C is None:
-            return table.range_of_rows(start, stop, group.relation.dtype)
-        return table.rows(self.ids(start, stop), group.relation.dtype)
-
-    def positions(self, rows: np.ndarray) -> np.ndarray:
-        """Return where rows of the partition are among the candidates; -1 where they are not."""
-        if self.rows_C is None:
-            return rows
-        if not self.rows_C.size:
-            return np.full(rows.shape, -1, np.int64)
-        at = np.minimum(np.searchsorted(self.rows_C, rows), self.rows_C.size - 1)
-        return np.where(self.rows_C[at] == rows, at, -1)
 
 
 def count_against_partition(
@@ -95,7 +66,7 @@ def _count_rows(
     counter: BlockCounter,
 ) -> None:
     allowed = group.allowed_rows(hidden, part.relation)
-    candidates = _Candidates(allowed, group.side(hidden).table.num_rows if allowed is None else len(allowed))
+    candidates = PartitionCandidates(allowed, group.side(hidden).table.num_rows if allowed is None else len(allowed))
     own_E = candidates.positions(group.side(hidden).ids_E[part.rows_E].numpy())
     inside_E = torch.from_numpy(own_E >= 0)
     tally.add_outside(int((~inside_E).sum()))
@@ -114,6 +85,12 @@ def _count_rows(
         stop = min(start + width, candidates.num_candidates)
         vectors_CD = candidates.vectors(group, hidden, start, stop)
         prepared_CD = group.candidates(hidden, vectors_CD, candidates.ids(start, stop))
+        certified = group.relation.scorer.certified
+        if certified is not None:
+            of_block = PreparedRows(certified, prepared_CD, of_queries=False)
+            for queries in blocks:
+                _count_certified_block(group, hidden, queries, of_block, start, settings, tally, counter)
+            continue
         twins = Twins.of_rows(prepared_CD)
         for queries in blocks:
             if is_fused:
@@ -125,7 +102,10 @@ def _count_rows(
 
 
 def _is_fused(group: Group, hidden: Side, settings: PassSettings) -> bool:
-    """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets."""
+    """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets.
+
+    Never for certified ranks: their vectors are in float64 until they are prepared, and it has float32 alone.
+    """
     serves = fused.serves(group.relation.scorer.comparator, group.side(hidden).table.device, group.relation.dtype)
     return serves and settings.loss is None and not settings.auc.exact
 
@@ -135,60 +115,53 @@ def _start(
     hidden: Side,
     rows_Q: Tensor,
     own_Q: Tensor,
-    candidates: _Candidates,
+    candidates: PartitionCandidates,
     settings: PassSettings,
     auc_words_EW: np.ndarray | None,
-) -> _Queries:
+) -> PartitionQueries:
     known = group.side(hidden.other)
     true_ids_Q = group.side(hidden).ids_E[rows_Q]
     prepared_QD = group.queries(hidden, known.rows(known.ids_E[rows_Q]), rows_Q)
     true_rows_QD = group.candidates(hidden, group.side(hidden).rows(true_ids_Q), true_ids_Q)
-    comparator = group.relation.scorer.comparator
-    paired = fused.paired_scores if _is_fused(group, hidden, settings) else None
-    true = TrueScores.of_pairs(comparator, prepared_QD, true_rows_QD, paired)
-    if bool(torch.isnan(true.score_Q).any()):
-        bad = int(torch.isnan(true.score_Q).nonzero()[0])
-        raise group.nan_score(hidden, int(rows_Q[bad]), int(true_ids_Q[bad]))
+    comparator, exact = group.relation.scorer.comparator, group.relation.scorer.certified
+    true: TrueScores | CertifiedTrue
+    certified = None
+    if exact is not None:
+        true = CertifiedTrue.of_pairs(exact, prepared_QD, true_rows_QD)
+        certified = CertifiedQueries(exact, PreparedRows(exact, prepared_QD, of_queries=True), None, true)
+    else:
+        paired = fused.paired_scores if _is_fused(group, hidden, settings) else None
+        true = TrueScores.of_pairs(comparator, prepared_QD, true_rows_QD, paired)
+        if bool(torch.isnan(true.score_Q).any()):
+            bad = int(torch.isnan(true.score_Q).nonzero()[0])
+            raise group.nan_score(hidden, int(rows_Q[bad]), int(true_ids_Q[bad]))
     fold = None
     if settings.loss is not None:
-        fold = LossFold(settings.loss.name, settings.loss.margin, comparator, true.score_Q)
-    queries = _Queries(
+        true_Q = true.value_Q if isinstance(true, CertifiedTrue) else true.score_Q
+        fold = LossFold(settings.loss.name, settings.loss.margin, comparator, true_Q)
+    queries = PartitionQueries(
         rows_Q,
         prepared_QD,
         true,
         own_Q,
         QueryCounts.unfiltered(RankCounts.zero(rows_Q.numel(), prepared_QD.device)),
         fold,
+        certified=certified,
     )
     if auc_words_EW is not None:
         query, candidate = settings.auc.cells(auc_words_EW[rows_Q.numpy()], candidates.num_candidates)
         kept = candidate != own_Q[query]
         queries.auc_query, queries.auc_candidate = query[kept], candidate[kept]
     if group.competition.known is not None:
-        queries.known = _known_answers(group.competition.known[hidden], rows_Q, own_Q, candidates)
+        queries.known = known_answers(group.competition.known[hidden], rows_Q, own_Q, candidates)
     return queries
-
-
-def _known_answers(known: KnownInUnit, rows_Q: Tensor, own_Q: Tensor, candidates: _Candidates) -> tuple[Tensor, Tensor]:
-    """Return (query, position) of the known answers of a block's keys, by position, its own left in.
-
-    Queries with one key share them: they are listed for the first of its queries in the block.
-    """
-    key_Q = known.key_E[rows_Q.numpy()]
-    keys, first_Q = np.unique(key_Q, return_index=True)
-    low, high = np.searchsorted(known.key_P, keys), np.searchsorted(known.key_P, keys, "right")
-    position = candidates.positions(known.row_P[concatenated_ranges(low, high - low)])
-    query = np.repeat(first_Q, high - low)
-    order = np.argsort(position, kind="stable")
-    order = order[np.searchsorted(position[order], 0) :]  # those that are candidates
-    return torch.from_numpy(query[order]), torch.from_numpy(position[order])
 
 
 def _count_block(
     group: Group,
     hidden: Side,
-    queries: _Queries,
-    candidates: _Candidates,
+    queries: PartitionQueries,
+    candidates: PartitionCandidates,
     candidates_CD: Tensor,
     twins: Twins,
     start: int,
@@ -203,17 +176,18 @@ def _count_block(
         _, bad, candidate = not_a_number
         raise group.nan_score(hidden, int(queries.rows_Q[bad]), int(candidates.ids(start, start + candidate + 1)[-1]))
     scores_QC = scores_BQC[0]
-    excluded = _own_in_block(queries, start, scores_QC.shape[1])
-    known = _known_in_block(group, hidden, queries, start, scores_QC.shape[1])
+    excluded = own_in_block(queries, start, scores_QC.shape[1])
+    known = known_in_block(group, hidden, queries, start, scores_QC.shape[1])
     true = queries.true
+    assert isinstance(true, TrueScores), "certified ranks are counted elsewhere"
     raw = counter.count(scores_QC, true.score_Q, excluded)
     counts = QueryCounts.unfiltered(raw)
     if known is not None:
         counts = QueryCounts(raw, count_cells(scores_QC, true.score_Q, known))
     queries.counts = queries.counts + counts
-    query, column = _twins_in_block(queries, twins, start, scores_QC.shape[1])
+    query, column = twins_in_block(queries, true, twins, start, scores_QC.shape[1])
     if query.numel():
-        is_known = _are_among(query, column, known, scores_QC.shape[1])
+        is_known = are_among(query, column, known, scores_QC.shape[1])
         queries.counts = queries.counts + ties_of_twins(
             scores_QC[query.to(scores_QC.device), column.to(scores_QC.device)],
             true.score_Q,
@@ -221,37 +195,84 @@ def _count_block(
             query,
             is_known,
         )
+    _hand_over(
+        queries, scores_QC, lambda query, column: scores_QC[query, column], start, excluded, known, settings, tally
+    )
+
+
+def _count_certified_block(
+    group: Group,
+    hidden: Side,
+    queries: PartitionQueries,
+    candidates: PreparedRows,
+    start: int,
+    settings: PassSettings,
+    tally: SideTally,
+    counter: BlockCounter,
+) -> None:
+    """Do the same in exact arithmetic: scores are fast ones, or values where all of them are handed over."""
+    exact = queries.certified
+    assert exact is not None, "the caller has asked"
+    fast = fast_scores(exact.prepared, candidates, values=queries.fold is not None or settings.auc.exact)
+    num_columns = candidates.rows_NL.shape[0]
+    excluded = own_in_block(queries, start, num_columns)
+    known = known_in_block(group, hidden, queries, start, num_columns)
+    device = candidates.rows_NL.device
+    on_device = None if known is None else (known[0].to(device), known[1].to(device))
+    queries.counts = queries.counts + count_certified(
+        exact, candidates.rows_NL, 0, fast, counter, (excluded[0].to(device), excluded[1].to(device)), on_device
+    )
+
+    def values(query: Tensor, column: Tensor) -> Tensor:
+        return values_of_cells(exact.prepared, query, candidates, column)
+
+    _hand_over(queries, fast.scores_KC, values, start, excluded, known, settings, tally)
+
+
+def _hand_over(
+    queries: PartitionQueries,
+    scores_QC: Tensor,
+    scores_of: Callable[[Tensor, Tensor], Tensor],
+    start: int,
+    excluded: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+    settings: PassSettings,
+    tally: SideTally,
+) -> None:
+    """Give the loss and the pooled AUC what they ask for: all scores, or those of some (query, column)."""
     if queries.fold is not None:
         barred = excluded if known is None else tuple(map(torch.cat, zip(excluded, known, strict=True)))
         queries.fold.fold(scores_QC, (barred[0], barred[1]))
-    _pool_block(queries, scores_QC, start, excluded, known, settings, tally)
+    _pool_block(queries, scores_QC, scores_of, start, excluded, known, settings, tally)
 
 
 def _count_block_fused(
     group: Group,
     hidden: Side,
-    queries: _Queries,
-    candidates: _Candidates,
+    queries: PartitionQueries,
+    candidates: PartitionCandidates,
     candidates_CD: Tensor,
     twins: Twins,
     start: int,
     tally: SideTally,
 ) -> None:
     """Do what `_count_block` does without a block of scores in memory."""
+    true = queries.true
+    assert isinstance(true, TrueScores), "certified ranks are counted elsewhere"
     num_columns, dimension = candidates_CD.shape
-    known = _known_in_block(group, hidden, queries, start, num_columns)
-    twin_cells = _twins_in_block(queries, twins, start, num_columns)
-    sampled = _sampled_in_block(queries, start, num_columns)
+    known = known_in_block(group, hidden, queries, start, num_columns)
+    twin_cells = twins_in_block(queries, true, twins, start, num_columns)
+    sampled = sampled_in_block(queries, start, num_columns)
     found = count_fused(
         queries.prepared_QD,
         candidates_CD,
-        queries.true,
+        true,
         torch.arange(queries.rows_Q.numel(), device=candidates_CD.device),
         BlockCells(
-            own=_own_in_block(queries, start, num_columns),
+            own=own_in_block(queries, start, num_columns),
             known=known,
             twins=twin_cells,
-            twin_is_known=_are_among(*twin_cells, known, num_columns),
+            twin_is_known=are_among(*twin_cells, known, num_columns),
             sampled=sampled,
         ),
         check_nan=not overflow_is_impossible(largest(queries.prepared_QD), largest(candidates_CD), dimension),
@@ -260,51 +281,13 @@ def _count_block_fused(
         bad, candidate = found.nan
         raise group.nan_score(hidden, int(queries.rows_Q[bad]), int(candidates.ids(start, start + candidate + 1)[-1]))
     queries.counts = queries.counts + found.counts
-    tally.add_scores(found.sampled_score_P, None if known is None else _are_among(*sampled, known, num_columns))
-
-
-def _own_in_block(queries: _Queries, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the true entities that are in a block."""
-    own_C = queries.own_C - start
-    query = ((own_C >= 0) & (own_C < num_columns)).nonzero().squeeze(1)
-    return query, own_C[query]
-
-
-def _twins_in_block(queries: _Queries, twins: Twins, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the candidates with a query's true vector."""
-    own_C = queries.own_C - start
-    own_here_C = torch.where(own_C < num_columns, own_C, -1)
-    query, column = twins.of_queries(queries.true.hash_Q.cpu().numpy(), own_here_C.numpy())
-    return torch.from_numpy(query), torch.from_numpy(column)
-
-
-def _sampled_in_block(queries: _Queries, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the cells that the pooled AUC samples."""
-    here = (queries.auc_candidate >= start) & (queries.auc_candidate < start + num_columns)
-    return queries.auc_query[here], queries.auc_candidate[here] - start
-
-
-def _known_in_block(
-    group: Group, hidden: Side, queries: _Queries, start: int, num_columns: int
-) -> tuple[Tensor, Tensor] | None:
-    """Return (query, column) of the known answers of every query within a block of candidates, its own left out."""
-    if queries.known is None or group.competition.known is None:
-        return None
-    first, stop = np.searchsorted(queries.known[1].numpy(), [start, start + num_columns])
-    key_Q = torch.from_numpy(group.competition.known[hidden].key_E[queries.rows_Q.numpy()])
-    keys, row_Q = torch.unique(key_Q, return_inverse=True)
-    row_P = row_Q[queries.known[0][first:stop]]
-    order = torch.argsort(row_P)
-    column_P = queries.known[1][first:stop][order] - start
-    query, entry = expand_by_row(row_Q, row_P[order], keys.numel())
-    column = column_P[entry]
-    others = column != (queries.own_C - start)[query]
-    return query[others], column[others]
+    tally.add_scores(found.sampled_score_P, None if known is None else are_among(*sampled, known, num_columns))
 
 
 def _pool_block(
-    queries: _Queries,
+    queries: PartitionQueries,
     scores_QC: Tensor,
+    scores_of: Callable[[Tensor, Tensor], Tensor],
     start: int,
     excluded: tuple[Tensor, Tensor],
     known: tuple[Tensor, Tensor] | None,
@@ -322,21 +305,14 @@ def _pool_block(
         competes_QC[excluded] = False
         tally.add_scores(scores_QC[competes_QC.to(device)], None if known_QC is None else known_QC[competes_QC])
         return
-    query, column = _sampled_in_block(queries, start, scores_QC.shape[1])
-    scores = scores_QC[query.to(device), column.to(device)]
+    query, column = sampled_in_block(queries, start, scores_QC.shape[1])
+    scores = scores_of(query.to(device), column.to(device))
     tally.add_scores(scores, None if known_QC is None else known_QC[query, column])
-
-
-def _are_among(query: Tensor, column: Tensor, cells: tuple[Tensor, Tensor] | None, num_columns: int) -> Tensor:
-    """Tell of each cell whether it is among others, bool."""
-    if cells is None:
-        return torch.zeros(query.shape, dtype=torch.bool)
-    return torch.isin(query * num_columns + column, cells[0] * num_columns + cells[1])
 
 
 def _finish(
     group: Group,
-    queries: _Queries,
+    queries: PartitionQueries,
     settings: PassSettings,
     num_candidates: int,
     auc_words_EW: np.ndarray | None,
@@ -348,7 +324,8 @@ def _finish(
         if not settings.pbg_semantics:
             lengths_Q = queries.counts.filtered.competing_Q
         tally.add_losses(queries.fold.finish(lengths_Q, group.weights(queries.rows_Q)))
-    true_Q = queries.true.kernel_Q  # as competitors' scores are made
+    true = queries.true
+    true_Q = true.value_Q if isinstance(true, CertifiedTrue) else true.kernel_Q  # as competitors' scores are made
     if auc_words_EW is not None:
         true_Q = true_Q[settings.auc.true_is_kept(auc_words_EW[queries.rows_Q.numpy()]).to(true_Q.device)]
     tally.add_true_scores(true_Q)

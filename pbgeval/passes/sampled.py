@@ -21,6 +21,7 @@ from pbgeval.candidates.known_cells import known_cells
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_cells
 from pbgeval.notation import Side
+from pbgeval.passes.certified import CertifiedChunks
 from pbgeval.passes.competitors import num_competitors
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan
@@ -76,7 +77,13 @@ def count_sampled(
         rows = {side: _rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
             known_BQD = _known_rows(group, block, hidden.other, rows, start, stop)
-            part = _score(group, block, hidden, known_BQD, candidates, rows[hidden], start, stop)
+            if group.relation.scorer.certified is None:
+                part = _score(group, block, hidden, known_BQD, candidates, rows[hidden], start, stop)
+            else:
+                values = settings.loss is not None or candidates.auc_cells is None
+                part = _score_certified(
+                    group, block, hidden, known_BQD, candidates, rows[hidden], start, stop, values=values
+                )
             _tally(group, block, settings, hidden, candidates, part, tallies[hidden], counter)
 
 
@@ -147,6 +154,13 @@ class _Scored:
     rows_Q: Tensor  # position of each query's edge in the unit
     scores_QC: Tensor
     true_Q: Tensor
+    certified: CertifiedChunks | None = None  # the same, if ranks are certified
+
+    def scores_of(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Return the scores of cells, as the pooled AUC compares them."""
+        if self.certified is None:
+            return self.scores_QC[query, candidate]
+        return self.certified.values_of(query, candidate)
 
 
 def _score(
@@ -175,6 +189,34 @@ def _score(
     else:
         true_Q = _true_scores(group, hidden, rows_Q, queries_BQD.flatten(0, 1))
     return _Scored(start * rows_BQ.shape[1], rows_Q, scores_BQC.flatten(0, 1), true_Q)
+
+
+def _score_certified(
+    group: Group,
+    block: ChunkBlock,
+    hidden: Side,
+    known_BQD: Tensor,
+    candidates: _List,
+    candidate_rows_BCD: Tensor,
+    start: int,
+    stop: int,
+    *,
+    values: bool,
+) -> _Scored:
+    exact = group.relation.scorer.certified
+    assert exact is not None, "the caller has asked"
+    rows_BQ, ids_BC = block.rows_BQ[start:stop], candidates.ids_BC[start:stop]
+    rows_Q = rows_BQ.flatten()
+    queries_BQL = group.queries(hidden, known_BQD, rows_BQ)
+    candidates_BCL = group.candidates(hidden, candidate_rows_BCD, ids_BC)
+    if block.num_batch:
+        true_QL = candidates_BCL[:, : block.num_batch].flatten(0, 1)
+    else:
+        ids_Q = group.side(hidden).ids_E[rows_Q]
+        true_QL = group.candidates(hidden, group.side(hidden).rows(ids_Q), ids_Q)
+    certified = CertifiedChunks.score(exact, queries_BQL, candidates_BCL, true_QL, values=values)
+    start_query = start * rows_BQ.shape[1]
+    return _Scored(start_query, rows_Q, certified.fast.scores_KC, certified.queries.true.value_Q, certified)
 
 
 def _true_scores(group: Group, hidden: Side, rows_Q: Tensor, queries_QD: Tensor) -> Tensor:
@@ -208,8 +250,8 @@ def _tally(
     num_queries = part.rows_Q.numel()
     copies = candidates.copies.of_queries(part.start, part.start + num_queries)
     barred = _barred_cells(group, block, hidden, candidates, part, copies)
-    raw = counter.count(part.scores_QC, part.true_Q, barred.everywhere, holds_true=block.num_batch > 0)
-    counts = QueryCounts(raw, count_cells(part.scores_QC, part.true_Q, barred.known))
+    counts = _counts(block, part, barred, counter)
+    raw = counts.raw
     kept_Q = _inside(group, hidden, part.rows_Q)
     num_kept = num_queries if kept_Q is None else int(kept_Q.sum())
     topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
@@ -232,6 +274,13 @@ def _tally(
         losses_Q = fold.finish(lengths_Q, group.weights(part.rows_Q))
         tally.add_losses(losses_Q if kept_Q is None else losses_Q[kept_Q.to(losses_Q.device)])
     _pool(group, block, candidates, part, barred, kept_Q, tally)
+
+
+def _counts(block: ChunkBlock, part: _Scored, barred: _Barred, counter: BlockCounter) -> QueryCounts:
+    if part.certified is not None:
+        return part.certified.count(counter, _with_own(block, barred.everywhere, part.rows_Q.numel()), barred.known)
+    raw = counter.count(part.scores_QC, part.true_Q, barred.everywhere, holds_true=block.num_batch > 0)
+    return QueryCounts(raw, count_cells(part.scores_QC, part.true_Q, barred.known))
 
 
 def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> Tensor | None:
@@ -306,7 +355,7 @@ def _pool(
         true_kept_Q = true_kept_Q & kept_Q
     known = _mask(part, barred.known)[query, candidate] if filtered else None
     tally.add_true_scores(part.true_Q[true_kept_Q.to(device)])
-    tally.add_scores(part.scores_QC[query.to(device), candidate.to(device)], known)
+    tally.add_scores(part.scores_of(query.to(device), candidate.to(device)), known)
 
 
 def _mask(part: _Scored, cells: tuple[Tensor, Tensor]) -> Tensor:

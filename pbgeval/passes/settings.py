@@ -71,7 +71,12 @@ class Relation:
 
     scorer: RelationScorer  # its parameters are of type `dtype`
     policy: CandidatePolicy
-    dtype: torch.dtype = torch.float32  # of vectors, products and comparisons
+    dtype: torch.dtype = torch.float32  # of vectors, products and comparisons; certified: of vectors alone
+
+    @property
+    def prepared_dtype(self) -> torch.dtype:
+        """Of prepared rows."""
+        return self.dtype if self.scorer.certified is None else torch.float32
 
 
 @frozen(eq=False)

@@ -11,6 +11,7 @@ from pbgeval.candidates.constraints import is_among
 from pbgeval.passes.cells import CellSample
 from pbgeval.passes.query_edges import QueryBlock
 from pbgeval.passes.sweep_pass import SweepState
+from pbgeval.scoring.fast_products import PreparedRows, values_of_cells
 
 
 @frozen(eq=False)
@@ -32,6 +33,12 @@ class KnownAnswers:
         low = min(int(self.number_P.min()), int(number.min()))
         width = max(int(self.number_P.max()), int(number.max())) - low + 1
         return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+
+
+def own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the true entities that are in a block."""
+    query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
+    return query, own_Q[query]
 
 
 def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -113,6 +120,12 @@ class CellsByBlock:
     def read(self, part: int, block: QueryBlock, scores_KC: Tensor) -> None:
         """Keep the scores of a block's cells in a run of columns."""
         self.keep(part, block, scores_KC[self.in_block(part, block, scores_KC.device)])
+
+    def read_values(self, part: int, block: QueryBlock, queries: PreparedRows, candidates: PreparedRows) -> None:
+        """Keep the values of these cells, if ranks are certified."""
+        row, column = self.in_block(part, block, candidates.rows_NL.device)
+        if row.numel():
+            self.keep(part, block, values_of_cells(queries, row, candidates, column).float())
 
     def in_block(self, part: int, block: QueryBlock, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return (row, column) of a block's cells in a run of columns."""

@@ -6,15 +6,19 @@ it, it is left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
+from pbgeval.counting.certified import decide
 from pbgeval.passes.cells import CellSample, ScoreCollector
-from pbgeval.passes.query_edges import QueryEdges
+from pbgeval.passes.query_edges import QueryBlock, QueryEdges
 from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.twins import row_hashes
 
 CELLS_AT_A_TIME = 1 << 12  # scored together; changes no number
@@ -51,21 +55,18 @@ def rank_given(
         if not query.size:
             continue
         prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(device)
-        true = state.true(block.first, block.stop, device)
+        compare = _comparison(state, block, prepared_KD)
         for at in range(0, query.size, CELLS_AT_A_TIME):
             of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
             x_PD = table.rows(torch.from_numpy(numbers - first_number), dtype)
             candidates_PD = prepared_candidates(state, edges, x_PD, numbers)
             key = state.queries.key_Q[of_cell]
             row = torch.from_numpy(key - block.first_key).to(device)
-            scores = state.comparator.paired_scores(prepared_KD[row], candidates_PD)
+            local = torch.from_numpy(of_cell - block.first).to(device)
+            scores, better, tied = compare(local, row, candidates_PD)
             if bool(torch.isnan(scores).any()):
                 bad = int(torch.isnan(scores).nonzero()[0])
                 raise nan_score(state, edges, int(of_cell[bad]), int(numbers[bad]))
-            local = torch.from_numpy(of_cell - block.first).to(device)
-            twin = (row_hashes(candidates_PD) == true.hash_Q[local]) & (scores == true.kernel_Q[local])
-            better = (scores > true.score_Q[local]) & ~twin
-            tied = (scores == true.score_Q[local]) | twin
             is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
             every = torch.ones_like(better)
             parts = [
@@ -75,6 +76,43 @@ def rank_given(
             state.add(block.first, block.stop, QueryCounts(parts[0], parts[1]))
             if collector is not None:
                 collector.add(of_cell, scores, None if known is None else is_known)
+
+
+Comparison = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+
+
+def _comparison(state: SweepState, block: QueryBlock, prepared_KD: torch.Tensor) -> Comparison:
+    """Return what tells of (query in the block, its row, candidate) the score, and whether it is better, and tied."""
+    certified = state.certified
+    if certified is not None:
+        row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key)
+        exact = state.certified_true(certified, block.first, prepared_KD[row_Q.to(prepared_KD.device)])
+
+        def compare_exactly(
+            query: torch.Tensor, row: torch.Tensor, candidates_PD: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            at = torch.arange(row.numel(), device=row.device)
+            signs = decide(certified, (prepared_KD, row), (candidates_PD, at), exact, query)
+            return _pair_scores(state, prepared_KD[row], candidates_PD), signs > 0, signs == 0
+
+        return compare_exactly
+    true = state.true(block.first, block.stop, prepared_KD.device)
+
+    def compare(
+        query: torch.Tensor, row: torch.Tensor, candidates_PD: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        scores = _pair_scores(state, prepared_KD[row], candidates_PD)
+        twin = (row_hashes(candidates_PD) == true.hash_Q[query]) & (scores == true.kernel_Q[query])
+        return scores, (scores > true.score_Q[query]) & ~twin, (scores == true.score_Q[query]) | twin
+
+    return compare
+
+
+def _pair_scores(state: SweepState, query_PD: torch.Tensor, candidates_PD: torch.Tensor) -> torch.Tensor:
+    """Return the score of each query with its own candidate, as the pooled AUC compares it."""
+    if state.certified is None:
+        return state.comparator.paired_scores(query_PD, candidates_PD)
+    return values_of_pairs(state.certified, query_PD, candidates_PD)
 
 
 def _counts(
@@ -118,5 +156,5 @@ def score_cells(
             candidates_PD = state.queries.contest.candidates(
                 table.rows(torch.from_numpy(numbers - first_number), dtype)
             )
-            scores = state.comparator.paired_scores(prepared_KD[row], candidates_PD)
+            scores = _pair_scores(state, prepared_KD[row], candidates_PD)
             collector.add(of_cell, scores, None if known is None else known.are_known(key, numbers))

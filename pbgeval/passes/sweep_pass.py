@@ -26,12 +26,14 @@ from pbgeval.errors import DataError
 from pbgeval.notation import Side
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking import QueryCounts, RankCounts
-from pbgeval.scoring.comparators import Comparator, ZeroVectorError
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.comparators import Comparator, UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 
 KEYS_AT_A_TIME = 4096  # prepared together; changes no number
 QUERIES_AT_A_TIME = 8192  # true scores computed together
+ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
 
 
 class Rows(Protocol):
@@ -86,7 +88,7 @@ class SweepState:
 
     queries: ContestQueries
     prepared: Rows  # (K, D'): a prepared query per key
-    true_scores: Rows  # a packed `TrueScores` per query
+    true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
     fused: bool = False  # counted by one kernel on a GPU, which nobody asks for the scores themselves
     counts_6Q: Tensor = field(init=False)  # int64: better, tied, competing of all candidates; then of the known ones
 
@@ -101,9 +103,25 @@ class SweepState:
     def comparator(self) -> Comparator:
         return next(iter(self.queries.contest.scorers.values())).comparator
 
+    @property
+    def certified(self) -> CertifiedComparator | None:
+        """The comparator in exact arithmetic, if ranks are certified."""
+        return next(iter(self.queries.contest.scorers.values())).certified
+
     def true(self, first: int, stop: int, device: torch.device) -> TrueScores:
         """Return the true scores of consecutive queries."""
         return TrueScores.unpacked(self.true_scores.read(first, stop), device)
+
+    def certified_true(self, certified: CertifiedComparator, first: int, query_QL: Tensor) -> CertifiedTrue:
+        """Return those of consecutive queries, whose prepared rows are given, if ranks are certified."""
+        rows_QW = self.true_scores.read(first, first + query_QL.shape[0]).to(query_QL.device)
+        return CertifiedTrue.unpacked(certified, rows_QW, query_QL)
+
+    def true_values(self) -> Tensor:
+        """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
+        if self.certified is not None:
+            return self.true_scores.read(0, self.queries.num_queries)[:, -1]
+        return self.true(0, self.queries.num_queries, torch.device("cpu")).kernel_Q.float()
 
     def add(self, first: int, stop: int, counts: QueryCounts) -> None:
         """Add what a block of candidates says about consecutive queries."""
@@ -166,8 +184,8 @@ def prepare(
         rel_K = torch.from_numpy(queries.rel_K[first:stop]) if scorer.dynamic else None
         try:
             prepared_KD = queries.contest.queries(schema, known_KD, rel_K)
-        except ZeroVectorError as error:
-            raise _no_direction(edges, scorer.name, int(queries.known_K[first + error.rows[0]])) from error
+        except UnrankableRowsError as error:
+            raise _unrankable(error, edges, scorer.name, int(queries.known_K[first + error.rows[0]])) from error
         state.prepared.write(first, prepared_KD)
         _true_scores(state, edges, entities, vectors, prepared_KD, (first, stop))
 
@@ -197,8 +215,12 @@ def _true_scores(
         true_QD = vectors.finished(candidate_type, entities.take(candidate_type, true_Q))
         row_Q = torch.from_numpy(queries.key_Q[at:until] - keys[0]).to(prepared_KD.device)
         candidates_QD = prepared_candidates(state, edges, true_QD, true_Q)
+        queries_QD = prepared_KD.index_select(0, row_Q)
+        if state.certified is not None:
+            state.true_scores.write(at, CertifiedTrue.of_pairs(state.certified, queries_QD, candidates_QD).packed())
+            continue
         paired = paired_scores if state.fused else None
-        true = TrueScores.of_pairs(state.comparator, prepared_KD.index_select(0, row_Q), candidates_QD, paired)
+        true = TrueScores.of_pairs(state.comparator, queries_QD, candidates_QD, paired)
         if bool(torch.isnan(true.score_Q).any()):
             query = at + int(torch.isnan(true.score_Q).nonzero()[0])
             raise nan_score(state, edges, query, int(queries.true_Q[query]))
@@ -206,17 +228,33 @@ def _true_scores(
 
 
 def prepared_candidates(state: SweepState, edges: QueryEdges, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
-    """Return the prepared rows of candidates; one without a direction under cos is the user's fault."""
+    """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
     try:
         return state.queries.contest.candidates(x_CD)
-    except ZeroVectorError as error:
+    except UnrankableRowsError as error:
         name = next(iter(state.queries.contest.scorers.values())).name
-        raise _no_direction(edges, name, int(numbers_C[error.rows[0]])) from error
+        raise _unrankable(error, edges, name, int(numbers_C[error.rows[0]])) from error
 
 
-def _no_direction(edges: QueryEdges, relation: str, number: int) -> DataError:
+def prepared_range(
+    state: SweepState, edges: QueryEdges, table: EntityTable, numbers_C: np.ndarray, dtype: torch.dtype
+) -> Tensor:
+    """Return the prepared rows of all candidates of a table, whose numbers are given; likewise."""
+    if state.certified is None:
+        return prepared_candidates(state, edges, table.range_of_rows(0, table.num_rows, dtype), numbers_C)
+    # In float64 they take twice the room, so a few at a time.
+    width = state.certified.candidate_width(table.embeddings_ND.shape[1])
+    prepared_CL = torch.empty((table.num_rows, width), device=table.device)
+    for start in range(0, table.num_rows, ROWS_AT_A_TIME):
+        stop = min(start + ROWS_AT_A_TIME, table.num_rows)
+        rows_CD = table.range_of_rows(start, stop, dtype)
+        prepared_CL[start:stop] = prepared_candidates(state, edges, rows_CD, numbers_C[start:stop])
+    return prepared_CL
+
+
+def _unrankable(error: UnrankableRowsError, edges: QueryEdges, relation: str, number: int) -> DataError:
     return DataError(
-        f"{edges.entity_label(number)}: expected a vector with a direction for comparator 'cos', got a zero vector "
+        f"{edges.entity_label(number)}: expected {error.expected}, got {error.found} "
         f"after the operator of relation '{relation}'; this checkpoint cannot be ranked"
     )
 

@@ -19,14 +19,17 @@ from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_known, ties_of_twins
 from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.certified import CertifiedQueries, count_certified
 from pbgeval.passes.fused_block import BlockCells, count_fused
 from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
 from pbgeval.passes.query_edges import QueryBlock, QueryEdges
-from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers, KnownByBlock, positions
-from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
+from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers, KnownByBlock, own_cells, positions
+from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_range
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.fast_products import PreparedRows, fast_scores
 from pbgeval.scoring.product import padded_rows
 from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.scoring.twins import Twins
@@ -52,6 +55,7 @@ class _Columns:
     numbers_C: np.ndarray
     prepared_CD: Tensor
     width: int  # of a block of scores: CANDIDATES_PER_BLOCK, or all of them
+    certified: tuple[PreparedRows, ...] = ()  # the same in runs of `width` rows, if ranks are certified
     largest: tuple[float, ...] = field(init=False)  # magnitude in each run of `width` rows
 
     @largest.default
@@ -91,7 +95,7 @@ def rank(
     if not state.queries.blocks:
         return
     all_numbers_C = np.arange(first_number, first_number + table.num_rows)
-    prepared_CD = prepared_candidates(state, edges, table.range_of_rows(0, table.num_rows, dtype), all_numbers_C)
+    prepared_CD = prepared_range(state, edges, table, all_numbers_C, dtype)
     for relation, blocks in groupby(state.queries.blocks, key=lambda block: block.relation):
         allowed = sets.of(state.hidden, relation)
         columns = (all_numbers_C, prepared_CD)
@@ -100,7 +104,16 @@ def rank(
             columns = (all_numbers_C[rows], prepared_CD[torch.from_numpy(rows).to(prepared_CD.device)])
         if columns[0].size:
             width = columns[0].size if state.fused else CANDIDATES_PER_BLOCK
-            _rank_blocks(state, edges, list(blocks), _Columns(*columns, width), known, counter, threads, sinks)
+            of_blocks = _Columns(*columns, width, _in_runs(state.certified, columns[1], width))
+            _rank_blocks(state, edges, list(blocks), of_blocks, known, counter, threads, sinks)
+
+
+def _in_runs(comparator: CertifiedComparator | None, prepared_CL: Tensor, width: int) -> tuple[PreparedRows, ...]:
+    """Return the runs of candidates that certified ranks multiply: what they need of each is made while in cache."""
+    if comparator is None:
+        return ()
+    runs = torch.split(prepared_CL, width)
+    return tuple(PreparedRows(comparator, run_CL, of_queries=False) for run_CL in runs)
 
 
 def _rank_blocks(
@@ -122,10 +135,12 @@ def _rank_blocks(
         if sinks.sample is not None
         else None
     )
-    twins = Twins.of_rows(columns.prepared_CD)
+    twins = Twins.of_rows(columns.prepared_CD) if state.certified is None else None
     turns = _turns(blocks, columns, threads.num_threads)
 
     def count(turn: _Turn) -> QueryCounts:
+        if twins is None:
+            return _count_certified_turn(state, turn, columns, known_of, cells, counter, sinks)
         if state.fused:
             return _count_fused(state, edges, turn.block, columns, known, known_of, cells, twins)
         return _count_turn(state, edges, turn, columns, known, known_of, cells, twins, counter, sinks)
@@ -173,7 +188,7 @@ def _count_turn(
         start = part * CANDIDATES_PER_BLOCK
         scores_KC = _scores(state, edges, block, columns, rows, part)
         own_Q = rows.own_Q - start
-        excluded = _own_cells(own_Q, scores_KC.shape[1])
+        excluded = own_cells(own_Q, scores_KC.shape[1])
         raw = counter.count(scores_KC, rows.true.score_Q, excluded, row_Q=rows.row_Q)
         in_block = None
         of_known = RankCounts.zero(rows.row_Q.numel(), scores_KC.device)
@@ -186,14 +201,7 @@ def _count_turn(
             counts.append(_tie_twins(state, block, columns, known, rows, scores_KC, start, twin_cells))
         if cells is not None:
             cells.read(part, block, scores_KC)
-        elif sinks.collector is not None:
-            with sinks.lock:
-                scores_QC = scores_KC[rows.row_Q]
-                sinks.collector.add_block(block.first, scores_QC, own_Q, rows.row_Q.cpu(), in_block)
-        if sinks.top is not None:
-            numbers = columns.numbers_C[start : start + CANDIDATES_PER_BLOCK]
-            with sinks.lock:
-                _offer(sinks.top, block, scores_KC, numbers, in_block)
+        _hand_over(sinks, cells, turn, part, columns, scores_KC, (rows.row_Q, own_Q), in_block)
     return _sum(counts)
 
 
@@ -217,7 +225,7 @@ def _count_fused(
         rows.true,
         rows.row_Q,
         BlockCells(
-            own=_own_cells(rows.own_Q, columns.numbers_C.size),
+            own=own_cells(rows.own_Q, columns.numbers_C.size),
             known=None if known_of is None else known_of.in_block(0, block, device),
             twins=(torch.from_numpy(twin_query), torch.from_numpy(twin_column)),
             twin_is_known=torch.from_numpy(_are_known(state, block, columns, known, twin_query, twin_column)),
@@ -231,6 +239,61 @@ def _count_fused(
     if cells is not None:
         cells.keep(0, block, found.sampled_score_P)
     return found.counts
+
+
+def _count_certified_turn(
+    state: SweepState,
+    turn: _Turn,
+    columns: _Columns,
+    known_of: KnownByBlock | None,
+    cells: CellsByBlock | None,
+    counter: BlockCounter,
+    sinks: RangeSinks,
+) -> QueryCounts:
+    """Do the same in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
+    block, comparator, device = turn.block, columns.certified[0].comparator, columns.prepared_CD.device
+    prepared_KL = state.prepared.read(block.first_key, block.stop_key).to(device)
+    row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key).to(device)
+    in_range_Q = torch.from_numpy(positions(columns.numbers_C, state.queries.true_Q[block.first : block.stop]))
+    true = state.certified_true(comparator, block.first, prepared_KL[row_Q])
+    prepared = PreparedRows(comparator, prepared_KL, of_queries=True)
+    queries = CertifiedQueries(comparator, prepared, row_Q, true)
+    values = sinks.top is not None or (cells is None and sinks.collector is not None)
+    counts: list[QueryCounts] = []
+    for part in turn.parts:
+        candidates = columns.certified[part]
+        fast = fast_scores(prepared, candidates, values=values)
+        own_Q = in_range_Q - part * CANDIDATES_PER_BLOCK
+        in_block = None if known_of is None else known_of.in_block(part, block, device)
+        excluded = own_cells(own_Q, candidates.rows_NL.shape[0])
+        counts.append(
+            count_certified(queries, candidates.rows_NL, 0, fast, counter, excluded, in_block, own_Q.to(device))
+        )
+        if cells is not None:
+            cells.read_values(part, block, prepared, candidates)
+        _hand_over(sinks, cells, turn, part, columns, fast.scores_KC, (row_Q, own_Q), in_block)
+    return _sum(counts)
+
+
+def _hand_over(
+    sinks: RangeSinks,
+    cells: CellsByBlock | None,
+    turn: _Turn,
+    part: int,
+    columns: _Columns,
+    scores_KC: Tensor,
+    row_and_own_Q: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+) -> None:
+    """Give a block's scores to who asks for them all."""
+    row_Q, own_Q = row_and_own_Q
+    if cells is None and sinks.collector is not None:
+        with sinks.lock:
+            sinks.collector.add_block(turn.block.first, scores_KC[row_Q], own_Q, row_Q.cpu(), known)
+    if sinks.top is not None:
+        numbers = columns.numbers_C[part * CANDIDATES_PER_BLOCK : (part + 1) * CANDIDATES_PER_BLOCK]
+        with sinks.lock:
+            _offer(sinks.top, turn.block, scores_KC, numbers, known)
 
 
 def _offer(
@@ -326,9 +389,3 @@ def _sum(counts: list[QueryCounts]) -> QueryCounts:
     for part in counts[1:]:
         total = total + part
     return total
-
-
-def _own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the true entities that are in a block."""
-    query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
-    return query, own_Q[query]

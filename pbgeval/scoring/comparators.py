@@ -22,12 +22,29 @@ SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root
 SMALLEST_NORM, LARGEST_NORM = 1e-15, 1e15  # between them the squares of float32 neither vanish nor overflow
 
 
-class ZeroVectorError(Exception):
-    """Rows without a direction under `cos`; the scorer's caller knows which entities they are."""
+class UnrankableRowsError(Exception):
+    """Rows that cannot be prepared; the scorer's caller knows which entities they are."""
+
+    expected: str
+    found: str
 
     def __init__(self, rows: list[int]) -> None:
         super().__init__(rows)
         self.rows = rows
+
+
+class ZeroVectorError(UnrankableRowsError):
+    """Rows without a direction under `cos`."""
+
+    expected = "a vector with a direction for comparator 'cos'"
+    found = "a zero vector"
+
+
+class OverflowedError(UnrankableRowsError):
+    """Rows that would be rounded to infinity."""
+
+    expected = "numbers within float32 for certified ranks"
+    found = "larger ones"
 
 
 def _norms(x_ND: Tensor) -> Tensor:

@@ -20,8 +20,9 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.scoring.operators import OPERATORS
+from pbgeval.scoring.operators import OPERATORS, moves_to_query
 from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.true_scores import TrueScores
 
 
 @frozen(eq=False)
@@ -60,9 +61,18 @@ class Contest:
         return torch.cat([prepared_CD, torch.ones_like(prepared_CD[:, :1])], dim=1)
 
     def width(self, dimension: int) -> int:
-        """Return D', the number of columns of prepared rows, for rows of `dimension` columns."""
-        comparator = next(iter(self.scorers.values())).comparator
-        return comparator.width(dimension) + int(self.has_constant)
+        """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
+        scorer = next(iter(self.scorers.values()))
+        if scorer.certified is not None:
+            return scorer.certified.query_width(dimension)
+        return scorer.comparator.width(dimension) + int(self.has_constant)
+
+    def true_width(self, dimension: int, dtype: torch.dtype) -> int:
+        """Return the number of columns that hold a query's true score, or what it is computed from."""
+        scorer = next(iter(self.scorers.values()))
+        if scorer.certified is not None:
+            return scorer.certified.candidate_width(dimension) + 1
+        return TrueScores.width(dtype)
 
     def _moved_queries(self, scorer: RelationScorer, q_KD: Tensor) -> Tensor:
         operator, comparator = OPERATORS[scorer.operator], scorer.comparator
@@ -94,13 +104,6 @@ def _translated_back(q_KD: Tensor, translation_D: Tensor | None, *, bias: bool) 
     return moved_KD
 
 
-def moves_to_query(operator: str, comparator: str) -> bool:
-    """Tell whether an operator on the candidates can act on the query instead."""
-    if operator == "none" or comparator == "dot":
-        return True
-    return operator == "translation" and comparator in ("l2", "squared_l2")
-
-
 def contests(scorers: Sequence[RelationScorer], hidden: Side, *, move: bool = True) -> list[Contest]:
     """Group the relations of a config for queries that hide one side.
 
@@ -117,7 +120,8 @@ def contests(scorers: Sequence[RelationScorer], hidden: Side, *, move: bool = Tr
             own.append(relation)
         else:
             shared.setdefault(scorer.entity_type(hidden), []).append(relation)
-    moved = not scorers[0].dynamic and hidden is Side.RHS
+    # A scorer for certified ranks moves its operator itself, by the same rule.
+    moved = not scorers[0].dynamic and hidden is Side.RHS and scorers[0].certified is None
     return [
         *(_shared_contest(scorers, hidden, entity_type, of, moved) for entity_type, of in shared.items()),
         *(Contest(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own),

@@ -13,6 +13,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
+from pbgeval.scoring.fixed_order import means_in_order, norms_in_order
 
 ROWS_AT_A_TIME = 1 << 15  # of a partition under inspection: a few MB at usual widths
 NORM_MARGIN = 1e-7  # torch's embedding renormalisation divides by the norm plus this
@@ -55,6 +56,8 @@ class EntityTable:
         """Return the vectors of featurized entities: entity i has `features[offsets[i]:offsets[i + 1]]`."""
         x_FD = self._renormalised(self.embeddings_ND.index_select(0, features.to(self.device)).to(dtype))
         offsets_E = offsets_E.to(self.device)
+        if dtype is torch.float64:
+            return self._with_global(means_in_order(x_FD, offsets_E))
         bags_ED = F.embedding_bag(
             torch.arange(x_FD.shape[0], device=self.device), x_FD, offsets_E, mode="mean", include_last_offset=True
         )
@@ -66,7 +69,7 @@ class EntityTable:
     def _renormalised(self, x_ED: Tensor) -> Tensor:
         if self.max_norm is None:
             return x_ED
-        norms_E1 = torch.linalg.vector_norm(x_ED, dim=1, keepdim=True, dtype=torch.float64)
+        norms_E1 = norms_in_order(x_ED.double()).unsqueeze(1)
         scale_E1 = torch.where(norms_E1 > self.max_norm, self.max_norm / (norms_E1 + NORM_MARGIN), 1.0)
         return x_ED * scale_E1.to(x_ED.dtype)
 

@@ -8,15 +8,18 @@ dimension R; then `rel_E` says which one each row takes. Source: PBG.md section 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring import compiled_operators
+from pbgeval.scoring.fixed_order import transform_in_order
 from pbgeval.scoring.product import transform
 
 Parameters = Mapping[str, Tensor]
+Transform = Callable[[Tensor, Tensor], Tensor]  # rows (E, D) and a matrix (F, D) -> matrix @ x for each row x
 
 
 class Operator(ABC):
@@ -82,7 +85,7 @@ class Translation(Operator):
         return parameters["translation"]
 
 
-def _multiply_matrices(matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+def _multiply_matrices(transform: Transform, matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
     """Return M x for each row; with dynamic relations, relation by relation."""
     rows_ED = x_ED.flatten(0, -2)
     if rel_E is None:
@@ -94,31 +97,37 @@ def _multiply_matrices(matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> 
     return transformed_ED.view(x_ED.shape)
 
 
+@frozen
 class Linear(Operator):
     """M x (RESCAL)."""
+
+    transform: Transform = transform
 
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
         return {"linear_transformation": (dimension, dimension)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        return _multiply_matrices(parameters["linear_transformation"], x_ED, rel_E)
+        return _multiply_matrices(self.transform, parameters["linear_transformation"], x_ED, rel_E)
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        return transform(q_ED, parameters["linear_transformation"].t().contiguous())
+        return self.transform(q_ED, parameters["linear_transformation"].t().contiguous())
 
 
+@frozen
 class Affine(Operator):
     """M x + t."""
+
+    transform: Transform = transform
 
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
         return {"linear_transformation": (dimension, dimension), "translation": (dimension,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        transformed_ED = _multiply_matrices(parameters["linear_transformation"], x_ED, rel_E)
+        transformed_ED = _multiply_matrices(self.transform, parameters["linear_transformation"], x_ED, rel_E)
         return transformed_ED + _of_rows(parameters["translation"], rel_E)
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        return transform(q_ED, parameters["linear_transformation"].t().contiguous())
+        return self.transform(q_ED, parameters["linear_transformation"].t().contiguous())
 
     def translation(self, parameters: Parameters) -> Tensor | None:
         return parameters["translation"]
@@ -158,3 +167,17 @@ OPERATORS: dict[str, Operator] = {
     "affine": Affine(),
     "complex_diagonal": ComplexDiagonal(),
 }
+
+# With the same bits on any hardware, which a matrix kernel does not have.
+FIXED_ORDER_OPERATORS: dict[str, Operator] = {
+    **OPERATORS,
+    "linear": Linear(transform_in_order),
+    "affine": Affine(transform_in_order),
+}
+
+
+def moves_to_query(operator: str, comparator: str) -> bool:
+    """Tell whether an operator on the candidates can act on the query instead."""
+    if operator == "none" or comparator == "dot":
+        return True
+    return operator == "translation" and comparator in ("l2", "squared_l2")

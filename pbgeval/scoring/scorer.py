@@ -4,6 +4,9 @@ Which side an operator acts on (PBG.md section 2.5), for a query whose side S is
 
     not dynamic   the relation's one operator acts on rhs rows, whether they are the known side or the candidates
     dynamic       side O's operators act on the known row, candidates stay as they are
+
+For certified ranks an operator that would act on the candidates acts on the query wherever that is exact algebra, in
+all passes alike: rows are rounded once they are prepared, so the two ways would be two orders.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
+from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.operators import OPERATORS, Parameters
+from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, moves_to_query
 
 
 @frozen(eq=False)
@@ -30,6 +34,7 @@ class RelationScorer:
     lhs_type: str
     rhs_type: str
     weight: float = 1.0  # of the relation, in the loss only
+    certified: CertifiedComparator | None = None  # prepares rows for certified ranks, from vectors in float64
 
     def entity_type(self, side: Side) -> str:
         return side.pick(self.lhs_type, self.rhs_type)
@@ -44,16 +49,25 @@ class RelationScorer:
         """
         if self.dynamic or hidden is Side.LHS:
             known_ED = self._transformed(hidden.other, known_ED, rel_E)
-        return self.comparator.prepare_queries(known_ED)
+        if self.certified is None:
+            return self.comparator.prepare_queries(known_ED)
+        if self._acts_on_candidates(hidden) and moves_to_query(self.operator, self.comparator.name):
+            return self.certified.prepare_moved_queries(self.operator, self.parameters[hidden], known_ED)
+        return self.certified.prepare_queries(known_ED)
 
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
         """Return the prepared candidate rows (E, D') of the hidden side."""
-        if not self.dynamic and hidden is Side.RHS:
+        moved = self.certified is not None and moves_to_query(self.operator, self.comparator.name)
+        if self._acts_on_candidates(hidden) and not moved:
             x_ED = self._transformed(hidden, x_ED, None)
-        return self.comparator.prepare_candidates(x_ED)
+        return (self.certified or self.comparator).prepare_candidates(x_ED)
+
+    def _acts_on_candidates(self, hidden: Side) -> bool:
+        return not self.dynamic and hidden is Side.RHS
 
     def _transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         parameters = self.parameters.get(side, {})
         if rel_E is not None:
             rel_E = rel_E.to(x_ED.device)
-        return OPERATORS[self.operator].apply(parameters, x_ED, rel_E)
+        operators = OPERATORS if self.certified is None else FIXED_ORDER_OPERATORS
+        return operators[self.operator].apply(parameters, x_ED, rel_E)

@@ -8,7 +8,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.twins import row_hashes
 
 PairedScores = Callable[[Tensor, Tensor], Tensor]
@@ -51,3 +53,29 @@ class TrueScores:
     def width(dtype: torch.dtype) -> int:
         """Return the number of columns of packed rows."""
         return 2 + 8 // torch.empty(0, dtype=dtype).element_size()
+
+
+@frozen(eq=False)
+class CertifiedTrue:
+    """Of some queries, for certified ranks: the true entities' prepared rows, from which exact scores follow."""
+
+    rows_QL: Tensor  # float32
+    value_Q: Tensor  # float32: the score with which the pooled AUC compares, as competitors' values are made
+    score_Q: Tensor  # float64, without the query's constant
+    error_Q: Tensor  # float64: it is off by at most this
+
+    @classmethod
+    def of_pairs(cls, comparator: CertifiedComparator, query_QL: Tensor, true_QL: Tensor) -> CertifiedTrue:
+        """Score each prepared query with its own true entity's prepared row."""
+        value_Q = values_of_pairs(comparator, query_QL, true_QL).float()
+        return cls(true_QL, value_Q, *comparator.scores_in_float64(query_QL, true_QL))
+
+    def packed(self) -> Tensor:
+        """Return a row of floats per query."""
+        return torch.cat([self.rows_QL, self.value_Q.unsqueeze(1)], dim=1)
+
+    @classmethod
+    def unpacked(cls, comparator: CertifiedComparator, rows_QW: Tensor, query_QL: Tensor) -> CertifiedTrue:
+        """Read what `packed` made; the queries are those that it was made with."""
+        true_QL = rows_QW[:, :-1]
+        return cls(true_QL, rows_QW[:, -1], *comparator.scores_in_float64(query_QL, true_QL))

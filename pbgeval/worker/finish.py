@@ -83,8 +83,7 @@ def _side_table(edges: QueryEdges, contestants: list[Contestants], outside_E: np
     for one in contestants:
         queries = one.state.queries
         counts_6E[:, torch.from_numpy(queries.edge_Q)] = one.state.counts_6Q
-        true = one.state.true(0, queries.num_queries, torch.device("cpu"))
-        image_E[queries.edge_Q] = order_image(true.kernel_Q.float())  # as competitors' scores are made
+        image_E[queries.edge_Q] = order_image(one.state.true_values())
         kept_E[queries.edge_Q] = True if one.sample is None else one.sample.true_kept_Q
     return _SideTable(counts_6E, outside_E, image_E, kept_E)
 

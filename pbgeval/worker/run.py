@@ -16,7 +16,7 @@ from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.files import ScratchFolder, remove_scratch, write_atomically
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
-from pbgeval.inputs.model import PRECISIONS, read_relations
+from pbgeval.inputs.model import PRODUCTS, read_relations
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
@@ -67,7 +67,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
     inputs, config = work.inputs, work.inputs.config
     num_threads = use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
-    kernels = check_kernels(device, PRECISIONS[config.precision])
+    kernels = check_kernels(device, PRODUCTS[config.precision])
     counting = fused.self_check(device)
     if counting is not None:
         kernels.fingerprint["counting"] = counting
@@ -111,7 +111,10 @@ def _drawn(record: Record, protocol: Protocol) -> Drawn:
 
 def _facts(kernels: KernelReport, num_threads: int, num_loads: int, bench: Bench) -> dict[str, Any]:
     """Return what the report says about one worker."""
+    certified = bench.relations[0].scorer.certified
+    decided = {} if certified is None else {"certified": certified.tally.as_dict()}
     return {
+        **decided,
         "host": host_name(),
         "device": str(bench.device),
         "threads": num_threads,
@@ -122,9 +125,17 @@ def _facts(kernels: KernelReport, num_threads: int, num_loads: int, bench: Bench
     }
 
 
+def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
+    """Return how many candidates the fast products of all workers left open, and how they were decided."""
+    tallies = [facts.pop("certified") for facts in facts_of_workers]
+    return {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
+
+
 def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dict[str, Any]]) -> Report:
     config, protocol = work.inputs.config, work.protocol
-    alike = len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
+    # Certified ranks are the same whatever the kernels.
+    certified = config.precision == "certified"
+    alike = certified or len({str(facts["kernels"]) for facts in facts_of_workers}) == 1
     if not alike:
         work.observer.warn(
             "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"
@@ -154,6 +165,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         "num_workers": len(facts_of_workers),
         "workers": facts_of_workers,
         "reproducible": alike,
+        **({"certified": _decided(facts_of_workers)} if certified else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }

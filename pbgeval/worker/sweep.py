@@ -46,7 +46,6 @@ from pbgeval.passes.sweep_rank import RangeSinks, rank
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.storage.rows import MemoryRows, ScratchRows
 from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import group_classes, query_dimensions
@@ -100,7 +99,7 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     if limit is not None and bench.device.type == "cpu" and is_installed():
-        compiled.load(bench.relations[0].dtype)  # so that what it takes is among what this process holds
+        compiled.load(bench.relations[0].prepared_dtype)  # so that what it takes is among what this process holds
     return plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
 
 
@@ -122,12 +121,13 @@ def _contestants(
     number: int,
     ranges: list[CandidateRange],
 ) -> Contestants:
-    dtype = bench.relations[0].dtype
-    width = queries.contest.width(bench.inputs.config.dimension_of(queries.contest.candidate_type))
+    dtype = bench.relations[0].prepared_dtype
+    dimension = bench.inputs.config.dimension_of(queries.contest.candidate_type)
+    width, true_width = queries.contest.width(dimension), queries.contest.true_width(dimension, dtype)
     state = SweepState(
         queries,
         _rows(bench, f"queries-{number}", queries.num_keys, width, dtype, plan),
-        _rows(bench, f"true-{number}", queries.num_queries, TrueScores.width(dtype), dtype, plan),
+        _rows(bench, f"true-{number}", queries.num_queries, true_width, dtype, plan),
         _is_fused(bench),
     )
     codes = queries.rel_K * edges.numbering.num_entities + queries.known_K
@@ -144,7 +144,7 @@ def _contestants(
 def _is_fused(bench: Bench) -> bool:
     """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets."""
     wants_scores = bench.inputs.config.save_topk is not None or bench.settings.auc.exact
-    relation = bench.relations[0]  # all have one comparator
+    relation = bench.relations[0]  # all have one comparator, and one type of numbers: float64 for certified ranks
     serves = fused.serves(relation.scorer.comparator, bench.device, relation.dtype)
     return serves and not wants_scores and not bench.inputs.candidate_files
 

@@ -133,7 +133,7 @@ def pessimistic_ranks(case: Path, config: Any) -> np.ndarray:
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("precision", ["float32", "float64", "certified"])
 def test_the_heterogeneous_case_equals_a_slow_reference(
     precision: str, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +144,7 @@ def test_the_heterogeneous_case_equals_a_slow_reference(
     report = run(case, tmp_path / "output", monkeypatch, f"precision={precision}")
 
     count = len(ranks) // 2
-    near_ties = 0 if precision == "float64" else 2  # a few of float32's candidates stand within its rounding
+    near_ties = 0 if precision == "float64" else 2  # a few candidates stand within the rounding of float32 vectors
     assert len(ranks) == report.document["num_queries"]
     assert ranks.mean() == pytest.approx(report["both.pessimistic.mean_rank"], rel=1e-12, abs=near_ties / count)
     reciprocal = (1 / ranks).mean()

@@ -44,7 +44,7 @@ def protocols(draw: st.DrawFn, candidates: str | None) -> Protocol:
         num_negs=draw(st.sampled_from([(2, 3), (3, 0), (0, 4), (7, 2)])),
         seed=draw(st.integers(0, 3)),
         sides=draw(st.sampled_from([("lhs", "rhs"), ("lhs", "rhs"), ("lhs",), ("rhs",)])),
-        precision=draw(st.sampled_from(["float32", "float64"])),
+        precision=draw(st.sampled_from(["float32", "float64", "certified"])),
     )
 
 

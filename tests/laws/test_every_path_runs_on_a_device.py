@@ -29,10 +29,14 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "partition": ({}, ("candidates=partition", "compute_loss=True")),
     "partition_filtered": ({"comparator": "l2", "bias": True}, ("candidates=partition", FILTERED, "save_ranks=True")),
     "partition_restricted": ({}, ("candidates=partition", "train_paths=edges", "type_constraint=observed")),
+    "sampled_certified": ({"comparator": "l2", "bias": True}, ("precision=certified", FILTERED)),
+    "partition_certified": ({}, ("candidates=partition", "precision=certified", FILTERED)),
     "all": ({"comparator": "squared_l2"}, ("candidates=all",)),
     "all_filtered": ({"dynamic": True}, ("candidates=all", FILTERED, "save_ranks=True", "save_topk=3")),
     "all_restricted": ({}, ("candidates=all", "train_paths=edges", "type_constraint=observed", "sample_edges=40")),
     "all_cos": ({"comparator": "cos", "global_emb": False}, ("candidates=all", "precision=float64")),
+    "all_certified": ({"dynamic": True}, ("candidates=all", "precision=certified", FILTERED)),
+    "all_certified_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=certified", "save_topk=3")),
 }
 
 pytestmark = pytest.mark.slow

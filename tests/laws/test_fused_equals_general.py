@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pbgeval.counting import fused
-from pbgeval.passes import auc_sampling, partition
+from pbgeval.passes import auc_sampling, partition, sweep_rank
 from pbgeval.worker import sweep
 from tests.tiny_checkpoint import TinyCase, evaluated
 
@@ -44,6 +44,28 @@ def test_the_fused_kernel_gives_the_figures_of_the_general_path(
         del document["run"]
     assert without_pooled_auc(expected) == without_pooled_auc(found)
     assert found["metrics"]["both.auc"] == pytest.approx(expected["metrics"]["both.auc"], abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_certified_ranks_are_not_left_to_the_fused_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    """It serves float32 alone, whatever else would let it count."""
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=12)
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
+    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
+    expected = evaluated(case, *overrides, output="general")
+    monkeypatch.setattr(fused, "_has_kernel", lambda device: True)
+    monkeypatch.setattr(fused, "self_check", lambda device: None)
+    for module in (partition, sweep_rank):
+        monkeypatch.setattr(module, "count_fused", None)  # a call of it is a fault
+
+    found = evaluated(case, *overrides, output="fused")
+
+    del found["run"], expected["run"]
+    assert expected == found
 
 
 def without_pooled_auc(document: Any) -> Any:

@@ -187,8 +187,8 @@ def test_partitions_and_threads_change_no_rank_of_20_entities(comparator, operat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_entities", "bias", "precision"),
-    [(103, False, "float32"), (20, True, "float64")],  # eleven runs each
-    ids=["103-plain-float32", "20-bias-float64"],
+    [(103, False, "float32"), (20, True, "float64"), (103, True, "certified")],  # eleven runs each
+    ids=["103-plain-float32", "20-bias-float64", "103-bias-certified"],
 )
 @pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS, ids=NAMES)
 def test_partitions_and_threads_change_no_rank_at_length(

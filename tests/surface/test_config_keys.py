@@ -106,9 +106,8 @@ partition_shard_size: int = 250
 half_precision: bool = False
 """
 
-# Accepted, but refused unless they have their default (`precision`: refused if "certified"). Rows only ever go.
+# Accepted, but refused unless they have their default. Rows only ever go.
 NOT_BUILT_KEYS = """
-precision
 model
 trust_pickle
 taxonomy_path

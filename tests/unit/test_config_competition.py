@@ -79,6 +79,10 @@ ACCEPTED = {
     "no breakdowns": valid(breakdowns=[]),
     "groups that are not asked for": valid(relation_groups="groups.json"),
     "filters as in PBG's filtered evaluation": valid(filter_paths=["known"], candidates="partition", **PBG),
+    "certified": valid(precision="certified", compute_loss=True),
+    "certified, with everything": valid(
+        precision="certified", candidates="all", filter_paths=["known"], save_ranks=True, save_topk=3
+    ),
     "given": valid(candidate_path="given"),
     "given among all": valid(candidate_path="given", candidates="all", num_batch_negs=0, num_uniform_negs=0),
     "given and restricted": valid(candidate_path="given", restrict_entities=["a"], filter_paths=["known"]),
@@ -110,6 +114,11 @@ REFUSED = {
         valid(candidates="all", **PBG),
         "candidates: expected None, 'sampled' or 'partition' with pbg_semantics = True, got 'all'; "
         "torchbiggraph_eval ranks within the partitions of a bucket only",
+    ),
+    "certified under pbg_semantics": (
+        valid(precision="certified", **PBG),
+        "precision: expected 'float32' or 'float64' with pbg_semantics = True, got 'certified'; torchbiggraph_eval"
+        " compares rounded scores, and which near-ties rounding makes is part of its figures",
     ),
     "given under pbg_semantics": (
         valid(candidate_path="given", **PBG),

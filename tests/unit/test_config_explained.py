@@ -63,7 +63,7 @@ def test_help_shows_groups_in_order_with_nested_keys_types_and_defaults() -> Non
 def test_help_says_what_is_not_built() -> None:
     text = " ".join(help_config().split())
 
-    assert "float32, float64 or certified. Not built yet in this version: certified." in text
+    assert "read by its adapter. Not built yet in this version: only the default is accepted." in text
     assert len(NOT_BUILT) == text.count("Not built yet in this version: ")
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.contest import Contest, contests, moves_to_query
+from pbgeval.scoring.contest import Contest, contests
+from pbgeval.scoring.operators import moves_to_query
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.true_scores import TrueScores
 from tests import reference

@@ -50,6 +50,21 @@ def test_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(blo
     assert expected == as_tuples(count_known(torch.tensor(scores), true_Q, row_Q, own_Q, indices(cells)))
 
 
+@given(blocks(), st.lists(score_values(), min_size=6, max_size=6))
+def test_an_interval_of_scores_ties_where_one_is_given(block, others):
+    """Both borders belong to it."""
+    scores, queries, cells = block
+    borders = [sorted((true, other)) for (_, true, _), other in zip(queries, others, strict=False)]
+    expected = []
+    for (row, _, own), (low, high) in zip(queries, borders, strict=True):
+        known = [scores[row][column] for of, column in cells if of == row and column != own]
+        expected.append((sum(x > high for x in known), sum(low <= x <= high for x in known), len(known)))
+    row_Q, own_Q = indices([(row, own) for row, _, own in queries])
+    low_Q, high_Q = torch.tensor(borders).reshape(-1, 2).unbind(1)
+
+    assert expected == as_tuples(count_known(torch.tensor(scores), high_Q, row_Q, own_Q, indices(cells), low_Q))
+
+
 def test_scores_that_differ_only_in_float64_are_told_apart():
     close = [1.0, 1.0 + 2**-40, 1.0 - 2**-40, -0.0, 0.0]
     row_Q, own_Q = torch.zeros(3, dtype=torch.int64), torch.tensor([-1, 0, -(1 << 62)])

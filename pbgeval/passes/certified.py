@@ -1,0 +1,131 @@
+"""Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`)."""
+
+from __future__ import annotations
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.counting.certified import Thresholds, are_among, decide, undecided, with_decisions
+from pbgeval.counting.general import BlockCounter
+from pbgeval.counting.known import count_cells, count_known
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.fast_products import FastScores, PreparedRows, fast_scores, values_of_pairs
+from pbgeval.scoring.true_scores import CertifiedTrue
+
+
+@frozen(eq=False)
+class CertifiedQueries:
+    """Some queries, and the rows that they share or that each has."""
+
+    comparator: CertifiedComparator
+    prepared: PreparedRows  # (K, L + 1)
+    row_Q: Tensor | None  # row of each; None: each has its own, in order
+    true: CertifiedTrue
+
+    @property
+    def rows(self) -> Tensor:
+        if self.row_Q is not None:
+            return self.row_Q
+        return torch.arange(self.true.score_Q.numel(), device=self.true.score_Q.device)
+
+
+def count_certified(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    first_Q: Tensor | int,
+    fast: FastScores,
+    counter: BlockCounter,
+    excluded: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+    own_Q: Tensor | None = None,
+) -> QueryCounts:
+    """Count a block as exact arithmetic does.
+
+    Args:
+        queries: of the block.
+        candidates_CL: prepared rows.
+        first_Q: the row of the block's first column; for each query, where they meet different candidates.
+        fast: the block's scores, (K, C).
+        counter: keeps the comparison buffers.
+        excluded: (query, column) of the cells that do not compete, each once.
+        known: (row, column) of the known answers, rows ascending; of queries if each has its own row. None: no filter.
+        own_Q: column of each true entity, negative where it is not in the block; needed if rows are shared.
+    """
+    row_Q, true = queries.rows, queries.true
+    thresholds = Thresholds.of_block(fast, true, row_Q)
+    high_Q, low_Q = thresholds.high_Q, thresholds.low_Q
+    scores_KC = fast.scores_KC
+    raw = counter.count(scores_KC, high_Q, excluded, row_Q=queries.row_Q, low_Q=low_Q)
+    of_known = RankCounts.zero(row_Q.numel(), scores_KC.device)
+    if known is not None and own_Q is not None:
+        of_known = count_known(scores_KC, high_Q, row_Q, own_Q, known, low_Q)
+    elif known is not None:
+        of_known = count_cells(scores_KC, high_Q, known, low_Q)
+    counts = QueryCounts(raw, of_known)
+    query_P, column_P = undecided(scores_KC, thresholds, row_Q, raw.tied_Q)
+    if not query_P.numel():
+        return counts
+    num_columns = scores_KC.shape[1]
+    competes_P = ~are_among(query_P, column_P, excluded, num_columns)
+    query_P, column_P = query_P[competes_P], column_P[competes_P]
+    known_P = torch.zeros_like(query_P, dtype=torch.bool)
+    if known is not None:
+        known_P = are_among(row_Q[query_P], column_P, known, num_columns)
+    first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
+    signs_P = decide(
+        queries.comparator,
+        (queries.prepared.rows_NL, row_Q[query_P]),
+        (candidates_CL, column_P + first_P),
+        true,
+        query_P,
+    )
+    return with_decisions(counts, query_P, signs_P, known_P)
+
+
+@frozen(eq=False)
+class CertifiedChunks:
+    """Chunks of queries, each with candidates of its own, and their scores: fast ones, or values if asked for."""
+
+    fast: FastScores  # of all queries (Q, C)
+    queries: CertifiedQueries
+    candidates_CL: Tensor  # of all chunks, one after the other
+    first_Q: Tensor  # row of the first candidate of each query's chunk
+
+    @classmethod
+    def score(
+        cls,
+        comparator: CertifiedComparator,
+        query_BQL: Tensor,
+        candidate_BCL: Tensor,
+        true_QL: Tensor,
+        *,
+        values: bool,
+    ) -> CertifiedChunks:
+        """Multiply prepared rows of some chunks, whose true entities' rows are given for all queries in order."""
+        prepared = PreparedRows(comparator, query_BQL, of_queries=True)
+        fast = fast_scores(prepared, PreparedRows(comparator, candidate_BCL, of_queries=False), values=values)
+        query_QL = query_BQL.flatten(0, 1)
+        true = CertifiedTrue.of_pairs(comparator, query_QL, true_QL)
+        num_chunks, num_candidates = candidate_BCL.shape[:2]
+        first_B1 = torch.arange(num_chunks, device=query_QL.device).unsqueeze(1) * num_candidates
+        return cls(
+            FastScores(fast.scores_KC.flatten(0, 1), fast.offset_K.flatten(), fast.error_K.flatten()),
+            CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), None, true),
+            candidate_BCL.flatten(0, 1),
+            first_B1.expand(query_BQL.shape[:2]).flatten(),
+        )
+
+    def count(
+        self, counter: BlockCounter, excluded: tuple[Tensor, Tensor], known: tuple[Tensor, Tensor]
+    ) -> QueryCounts:
+        """Count the candidates of each query but for those excluded; cells are (query, candidate)."""
+        device = self.first_Q.device
+        excluded, known = ((query.to(device), column.to(device)) for query, column in (excluded, known))
+        return count_certified(self.queries, self.candidates_CL, self.first_Q, self.fast, counter, excluded, known)
+
+    def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Return the values of cells."""
+        candidate_PL = self.candidates_CL[self.first_Q[query] + candidate]
+        return values_of_pairs(self.queries.comparator, self.queries.prepared.rows_NL[query], candidate_PL)

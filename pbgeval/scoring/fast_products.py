@@ -1,0 +1,258 @@
+"""Prepared rows for certified ranks -> fast scores, each with a bound of how far it is from the exact score.
+
+Two kinds. A *float product* multiplies the rows themselves: whatever the kernel's order, shape or threads, rounding
+moves a sum of n products by at most n roundings of the sum of their magnitudes, which the rows' norms bound (Cauchy
+and Schwarz). A *grid product* first puts each row on a grid, a power of two below its largest number, so coarse that
+float64 adds the products without rounding: its scores have the same bits on any hardware, and the bound is that of
+what the grids left out. Products on grids are the *values* that certified runs report where a score is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.comparators import SMALLEST_SQUARE
+from pbgeval.scoring.product import product
+
+LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
+FLUSHED = 2.0**-120  # more than what becomes of a float32 product that underflows, on hardware that flushes to zero
+SLACK = 1.0 + 1e-9  # for roundings of bounds, which are computed in float64
+ROUNDINGS = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}  # of one operation, rounded to nearest or not
+SIGNIFICAND = 53
+
+
+@frozen(eq=False)
+class Operand:
+    """Rows of queries or of candidates, ready for one kind of product; leading axes are batches."""
+
+    rows_NW: Tensor  # what is multiplied
+    norm_N: Tensor  # float64: at least the length of each vector
+    square_N: Tensor  # float64: of that length, for distances
+    left_out_N: Tensor  # float64: at least the length of what a grid left out
+    bias_N: Tensor  # float64: a candidate's bias, what a query multiplies it by
+    constant_N: Tensor  # float64: of a query
+
+    def take(self, index: Tensor) -> Operand:
+        """Return some rows, which may repeat; without batches."""
+        of_rows = (self.rows_NW, self.norm_N, self.square_N, self.left_out_N, self.bias_N, self.constant_N)
+        return Operand(*(column.index_select(0, index) for column in of_rows))
+
+    @property
+    def num_columns(self) -> int:
+        return self.rows_NW.shape[-1]
+
+
+@frozen(eq=False)
+class FastScores:
+    """A block of fast scores, (..., K, C), and what is known of them."""
+
+    scores_KC: Tensor
+    offset_K: Tensor  # float64: what a row's scores have more than exact scores without the constant
+    error_K: Tensor  # float64: they are off by at most this
+
+
+class FloatProduct:
+    """Rows multiplied as they are."""
+
+    def __init__(self, comparator: CertifiedComparator, dtype: torch.dtype) -> None:
+        self.comparator, self.dtype = comparator, dtype
+
+    def queries(self, rows_NL: Tensor) -> Operand:
+        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=True)
+        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        columns = [vector_NL.to(self.dtype)]
+        if self.comparator.is_distance:
+            columns = [2 * columns[0], torch.ones_like(columns[0][..., :1])]
+            if not self.comparator.has_root:
+                columns.append(bias_N.unsqueeze(-1).to(self.dtype))
+        return _operand(columns, square_N, torch.zeros_like(square_N), bias_N, constant_N)
+
+    def candidates(self, rows_NL: Tensor) -> Operand:
+        vector_NL, bias_N, _ = _columns(self.comparator, rows_NL, of_queries=False)
+        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        columns = [vector_NL.to(self.dtype)]
+        if self.comparator.is_distance:
+            columns.append(-square_N.unsqueeze(-1).to(self.dtype))
+            if not self.comparator.has_root:
+                columns.append(bias_N.unsqueeze(-1).to(self.dtype))
+        return _operand(columns, square_N, torch.zeros_like(square_N), bias_N, torch.zeros_like(square_N))
+
+    def is_safe(self, queries: Operand, candidates: Operand) -> bool:
+        """Tell whether no score of a block can overflow."""
+        magnitude_K = torch.maximum(_magnitudes(self.comparator, queries, candidates), queries.norm_N)
+        return bool((magnitude_K < LARGEST_SAFE_SCORE).all())
+
+    def scores(self, queries: Operand, candidates: Operand) -> FastScores:
+        """Multiply queries (..., K, W) and candidates (..., C, W)."""
+        scores_KC = _product(queries.rows_NW, candidates.rows_NW)
+        magnitude_K = _magnitudes(self.comparator, queries, candidates)
+        roundings = (queries.num_columns + 8) * ROUNDINGS[self.dtype]  # of the square's column, too
+        error_K = magnitude_K * (roundings / (1 - roundings) * SLACK)
+        if self.dtype is torch.float32:
+            error_K = error_K + queries.num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
+        if not self.comparator.is_distance:
+            return FastScores(scores_KC, torch.zeros_like(error_K), error_K)
+        if not self.comparator.has_root:
+            return FastScores(scores_KC, queries.square_N, error_K + queries.square_N * 2.0**-40)
+        squares_KC = (queries.square_N.unsqueeze(-1) - scores_KC).clamp(min=0.0)
+        added_KC = queries.bias_N.unsqueeze(-1) * candidates.bias_N.unsqueeze(-2)
+        error_K = (error_K + queries.square_N * 2.0**-40).sqrt() + magnitude_K.sqrt() * 2.0**-40
+        error_K += (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs() * 2.0**-40
+        return FastScores(added_KC - squares_KC.sqrt(), torch.zeros_like(error_K), error_K)
+
+
+class GridProduct:
+    """Rows on grids, multiplied in float64 without rounding: values with the same bits on any hardware."""
+
+    def __init__(self, comparator: CertifiedComparator) -> None:
+        self.comparator = comparator
+
+    def queries(self, rows_NL: Tensor) -> Operand:
+        return self._on_grid(*_columns(self.comparator, rows_NL, of_queries=True))
+
+    def candidates(self, rows_NL: Tensor) -> Operand:
+        return self._on_grid(*_columns(self.comparator, rows_NL, of_queries=False))
+
+    def _on_grid(self, vector_NL: Tensor, bias_N: Tensor, constant_N: Tensor) -> Operand:
+        vector_NL = vector_NL.double()
+        largest_N1 = vector_NL.abs().amax(-1, keepdim=True)
+        fraction_N1, _ = torch.frexp(largest_N1)
+        bits = (SIGNIFICAND - (vector_NL.shape[-1] - 1).bit_length()) // 2
+        # The power of two above the largest number, exactly: an exponential would round on some hardware.
+        step_N1 = torch.where(largest_N1 > 0, largest_N1 / fraction_N1, 1.0) * 2.0**-bits
+        on_grid_NL = (vector_NL / step_N1).round() * step_N1
+        left_out_N = (vector_NL - on_grid_NL).square().sum(-1).sqrt() * SLACK
+        square_N = on_grid_NL.square().sum(-1)  # without rounding, too
+        return _operand([on_grid_NL], square_N, left_out_N, bias_N, constant_N)
+
+    def scores(self, queries: Operand, candidates: Operand) -> FastScores:
+        """Return the values of a block, and how far they are from the exact scores."""
+        values_KC = self._values(
+            _product(queries.rows_NW, candidates.rows_NW),
+            (queries.square_N.unsqueeze(-1), queries.bias_N.unsqueeze(-1), queries.constant_N.unsqueeze(-1)),
+            (candidates.square_N.unsqueeze(-2), candidates.bias_N.unsqueeze(-2)),
+        )
+        return FastScores(values_KC, queries.constant_N, self._errors(queries, candidates))
+
+    def paired(self, queries: Operand, candidates: Operand) -> Tensor:
+        """Return the value of each query with its own candidate, with the bits that `scores` gives."""
+        return self._values(
+            (queries.rows_NW * candidates.rows_NW).sum(-1),
+            (queries.square_N, queries.bias_N, queries.constant_N),
+            (candidates.square_N, candidates.bias_N),
+        )
+
+    def _values(
+        self, products: Tensor, of_query: tuple[Tensor, Tensor, Tensor], of_candidate: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        if not self.comparator.is_distance:
+            return products + of_query[2]
+        values: Tensor = products.mul_(2).sub_(of_candidate[0]).sub_(of_query[0])
+        if self.comparator.name == "l2" and self.comparator.bias:
+            values = values.neg_().clamp_(min=SMALLEST_SQUARE).sqrt_().neg_()
+        if self.comparator.bias:
+            values = values + of_query[1] * of_candidate[1]
+        return values + of_query[2]
+
+    def _errors(self, queries: Operand, candidates: Operand) -> Tensor:
+        norm, left_out = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
+        added_K = (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs() + queries.constant_N.abs()
+        if not self.comparator.is_distance:
+            error_K = queries.left_out_N * (norm + left_out) + queries.norm_N * left_out
+            return (error_K + (queries.norm_N * norm + added_K) * 2.0**-40) * SLACK
+        apart_K, both_K = queries.norm_N + norm, queries.left_out_N + left_out
+        if self.comparator.has_root:
+            return both_K + apart_K * 2.0**-20 + added_K * 2.0**-40 + 2 * math.sqrt(SMALLEST_SQUARE)
+        return (both_K * (2 * apart_K + both_K) + (apart_K.square() + added_K) * 2.0**-40) * SLACK
+
+
+@define(eq=False)
+class PreparedRows:
+    """Prepared rows of queries or candidates; what each kind of product needs of them is made when asked for."""
+
+    comparator: CertifiedComparator
+    rows_NL: Tensor
+    of_queries: bool
+    _operands: dict[str, Operand] = field(factory=dict, init=False)
+
+    def of_float_product(self, dtype: torch.dtype) -> Operand:
+        return self._operand(str(dtype), FloatProduct(self.comparator, dtype))
+
+    def on_grid(self) -> Operand:
+        return self._operand("grid", GridProduct(self.comparator))
+
+    def _operand(self, name: str, kind: FloatProduct | GridProduct) -> Operand:
+        if name not in self._operands:
+            make = kind.queries if self.of_queries else kind.candidates
+            self._operands[name] = make(self.rows_NL)
+        return self._operands[name]
+
+
+def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool = False) -> FastScores:
+    """Score a block by the cheapest product that can be trusted there.
+
+    Args:
+        queries: (..., K, L + 1).
+        candidates: (..., C, L).
+        values: whether the scores must be values, to be reported.
+    """
+    if values:
+        return GridProduct(queries.comparator).scores(queries.on_grid(), candidates.on_grid())
+    if not queries.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
+        in_float32 = FloatProduct(queries.comparator, torch.float32)
+        operands = queries.of_float_product(torch.float32), candidates.of_float_product(torch.float32)
+        if in_float32.is_safe(*operands):
+            return in_float32.scores(*operands)
+    in_float64 = FloatProduct(queries.comparator, torch.float64)
+    return in_float64.scores(queries.of_float_product(torch.float64), candidates.of_float_product(torch.float64))
+
+
+def values_of_cells(queries: PreparedRows, row_P: Tensor, candidates: PreparedRows, column_P: Tensor) -> Tensor:
+    """Return the values (P,) of cells of a block, with the bits that `fast_scores` gives."""
+    if row_P.numel() < candidates.rows_NL.shape[0] // 2:  # putting their rows on grids costs less than all rows
+        return values_of_pairs(queries.comparator, queries.rows_NL[row_P], candidates.rows_NL[column_P])
+    kind = GridProduct(queries.comparator)
+    return kind.paired(queries.on_grid().take(row_P), candidates.on_grid().take(column_P))
+
+
+def values_of_pairs(comparator: CertifiedComparator, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
+    """Return the values (P,) of each query with its own candidate, likewise."""
+    kind = GridProduct(comparator)
+    return kind.paired(kind.queries(query_PL), kind.candidates(candidate_PL))
+
+
+def _columns(comparator: CertifiedComparator, rows_NL: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return vectors, biases and constants of prepared rows; under dot and cos the bias is part of the vector."""
+    zero_N = torch.zeros(rows_NL.shape[:-1], dtype=torch.float64, device=rows_NL.device)
+    constant_N = rows_NL[..., -1].double() if of_queries else zero_N
+    vector_NL = rows_NL[..., :-1] if of_queries else rows_NL
+    if not (comparator.is_distance and comparator.bias):
+        return vector_NL, zero_N, constant_N
+    return vector_NL[..., :-1], vector_NL[..., -1].double(), constant_N
+
+
+def _operand(
+    columns: list[Tensor], square_N: Tensor, left_out_N: Tensor, bias_N: Tensor, constant_N: Tensor
+) -> Operand:
+    rows_NW = columns[0].contiguous() if len(columns) == 1 else torch.cat(columns, dim=-1)
+    return Operand(rows_NW, square_N.sqrt() * SLACK + left_out_N, square_N, left_out_N, bias_N, constant_N)
+
+
+def _magnitudes(comparator: CertifiedComparator, queries: Operand, candidates: Operand) -> Tensor:
+    """Return for each query at least the sum of the magnitudes that add up to a score, (..., K)."""
+    norm = candidates.norm_N.amax(-1, keepdim=True)
+    if not comparator.is_distance:
+        return queries.norm_N * norm
+    added_K = (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs()
+    return (queries.norm_N * 2 + norm) * norm + added_K
+
+
+def _product(query_KW: Tensor, candidate_CW: Tensor) -> Tensor:
+    if query_KW.dim() == 2:
+        return product(query_KW.unsqueeze(0), candidate_CW.unsqueeze(0))[0]
+    return product(query_KW, candidate_CW)

@@ -1,0 +1,187 @@
+"""Tiny graph -> exact scores of prepared float32 vectors, in fractions: what certified ranks are held to.
+
+Plain Python that shares nothing with `pbgeval`. Vectors are prepared in Python's floats (float64), in the order that
+docs/decisions/0013-certified-ranks.md fixes, and rounded to float32 once; then nothing is rounded any more. A score
+is a pair (number, square): number - sqrt(square), so that only l2 with a bias needs a root.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from tests.reference import corrupt, true_entities
+from tests.strategies import Bucket, Edge, Entity, Params, Row, TinyGraph
+
+
+class Exact(NamedTuple):
+    """number - sqrt(square)."""
+
+    number: Fraction
+    square: Fraction
+
+
+def compare(first: Exact, second: Exact) -> int:
+    """The sign of first - second."""
+    if first.square == second.square:
+        return _sign(first.number - second.number)
+    # Roots of unlike squares by bisection of integers: enough digits are found before 4000 bits.
+    bits = 64
+    while True:
+        low = [score.number - Fraction(_root(score.square, bits) + 1, 1 << bits) for score in (first, second)]
+        high = [score.number - Fraction(_root(score.square, bits), 1 << bits) for score in (first, second)]
+        if low[0] > high[1] or high[0] < low[1]:
+            return 1 if low[0] > high[1] else -1
+        if bits > 4000:
+            return 0
+        bits *= 4
+
+
+def _root(square: Fraction, bits: int) -> int:
+    """floor(sqrt(square) * 2^bits)."""
+    return math.isqrt((square.numerator << 2 * bits) // square.denominator)
+
+
+def _sign(x: Fraction) -> int:
+    return (x > 0) - (x < 0)
+
+
+def float32(x: float) -> float:
+    return struct.unpack("f", struct.pack("f", x))[0] + 0.0
+
+
+def folded_sum(terms: Iterable[float]) -> float:
+    """The second half is added to the first until one number is left."""
+    terms = list(terms)
+    while len(terms) > 1:
+        half = (len(terms) + 1) // 2
+        second = [*terms[half:], *([0.0] * (2 * half - len(terms)))]
+        terms = [a + b for a, b in zip(terms[:half], second, strict=True)]
+    return terms[0]
+
+
+def running_sum(terms: Iterable[float]) -> float:
+    total = 0.0
+    for term in terms:
+        total += term
+    return total
+
+
+def finished(graph: TinyGraph, entity_type: str, of: Entity) -> list[float]:
+    """An entity's vector before operators: shortened to `max_norm`, then moved by the global embedding."""
+    row = graph.embeddings[entity_type][of[0]][of[1]]
+    if graph.max_norm is not None:
+        norm = math.sqrt(folded_sum(a * a for a in row))
+        row = [a * (graph.max_norm / (norm + 1e-7)) for a in row] if norm > graph.max_norm else row
+    shift = graph.global_embeddings.get(entity_type)
+    return [a + float32(b) for a, b in zip(row, shift, strict=True)] if shift else list(row)
+
+
+def operate(name: str, params: Params, x: Row) -> list[float]:
+    if name == "complex_diagonal":
+        half = len(x) // 2
+        quads = list(zip(x[:half], x[half:], params["real"], params["imag"], strict=True))
+        return [a * c - b * d for a, b, c, d in quads] + [a * d + b * c for a, b, c, d in quads]
+    y = list(x)
+    if name in ("linear", "affine"):
+        y = [running_sum(a * b for a, b in zip(row, x, strict=True)) for row in params["linear_transformation"]]
+    if name in ("translation", "affine"):
+        y = [a + t for a, t in zip(y, params["translation"], strict=True)]
+    return [d * a for d, a in zip(params["diagonal"], y, strict=True)] if name == "diagonal" else y
+
+
+def adjoint(name: str, params: Params, q: Row) -> list[float]:
+    if name in ("linear", "affine"):
+        columns = zip(*params["linear_transformation"], strict=True)
+        return [running_sum(a * b for a, b in zip(column, q, strict=True)) for column in columns]
+    if name == "complex_diagonal":
+        return operate(name, {"real": params["real"], "imag": [-b for b in params["imag"]]}, q)
+    return operate(name, params, q) if name == "diagonal" else list(q)
+
+
+class Prepared(NamedTuple):
+    vector: list[float]
+    added: float = 0.0  # a candidate's bias
+    weight: float = 1.0  # of a candidate's bias, in a query
+
+
+def prepared(graph: TinyGraph, x: Row) -> Prepared:
+    vector, bias = (list(x[1:]), x[0]) if graph.bias else (list(x), 0.0)
+    if graph.comparator == "cos":
+        norm = math.sqrt(folded_sum(a * a for a in vector))
+        vector = [a / norm for a in vector]
+    return Prepared([float32(a) for a in vector], float32(bias))
+
+
+def moved_query(graph: TinyGraph, operator: str, params: Params, q: Row) -> Prepared | None:
+    """The query that scores candidates as they are; None where the operator stays with the candidates."""
+    if operator == "none":
+        return prepared(graph, q)
+    if graph.comparator == "dot":
+        weight = [1.0, *q[1:]] if graph.bias else q
+        moved = [float32(a) for a in adjoint(operator, params, weight)]
+        return Prepared(moved[1:], weight=moved[0]) if graph.bias else Prepared(moved)
+    if operator == "translation" and graph.comparator != "cos":
+        return prepared(graph, [a - t for a, t in zip(q, params["translation"], strict=True)])
+    return None
+
+
+@lru_cache(maxsize=200_000)  # graphs compare by identity
+def query(graph: TinyGraph, rel: int, side: str, known: Entity) -> tuple[Prepared, bool]:
+    """The prepared query that hides `side`, and whether the operator acts on candidates."""
+    relation = graph.relations[rel]
+    params = (relation.lhs_params, relation.rhs_params)
+    x = finished(graph, relation.rhs if side == "lhs" else relation.lhs, known)
+    if graph.dynamic:
+        return prepared(graph, operate(relation.operator, params[side == "lhs"], x)), False
+    if side == "lhs":
+        return prepared(graph, operate(relation.operator, relation.rhs_params, x)), False
+    moved = moved_query(graph, relation.operator, relation.rhs_params, x)
+    return (prepared(graph, x), True) if moved is None else (moved, False)
+
+
+@lru_cache(maxsize=200_000)
+def candidate(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool) -> Prepared:
+    relation = graph.relations[rel]
+    x = finished(graph, relation.lhs if side == "lhs" else relation.rhs, of)
+    return prepared(graph, operate(relation.operator, relation.rhs_params, x) if transformed else x)
+
+
+@lru_cache(maxsize=200_000)
+def exact_score(graph: TinyGraph, rel: int, side: str, known: Entity, of: Entity) -> Exact:
+    q, transforms = query(graph, rel, side, known)
+    c = candidate(graph, rel, side, of, transforms)
+    return exact_score_of(graph.comparator, graph.bias, q, c)
+
+
+def exact_score_of(comparator: str, bias: bool, q: Prepared, c: Prepared) -> Exact:
+    added = Fraction(q.weight) * Fraction(c.added) if bias else Fraction(0)
+    pairs = [(Fraction(a), Fraction(b)) for a, b in zip(q.vector, c.vector, strict=True)]
+    if comparator in ("dot", "cos"):
+        return Exact(sum((a * b for a, b in pairs), added), Fraction(0))
+    square = sum(((a - b) ** 2 for a, b in pairs), Fraction(0))
+    return Exact(added, square) if comparator == "l2" and bias else Exact(added - square, Fraction(0))
+
+
+def counts(
+    graph: TinyGraph, bucket: Bucket, edge: Edge, side: str, others: Sequence[Entity], is_known: Sequence[bool]
+) -> dict[str, int]:
+    """The row of a ranks file of the query that hides `side`."""
+    ends, rel = true_entities(graph, bucket, edge), edge[1]
+    known = ends["rhs" if side == "lhs" else "lhs"]
+    assert corrupt(ends, rel, side, ends[side]) == (ends["lhs"], rel, ends["rhs"])
+    true = exact_score(graph, rel, side, known, ends[side])
+    signs = [compare(exact_score(graph, rel, side, known, other), true) for other in others]
+    of_known = [sign for sign, known_answer in zip(signs, is_known, strict=True) if known_answer]
+    return {
+        "better": signs.count(1),
+        "tied": signs.count(0),
+        "num_candidates": len(signs) + 1,
+        "excluded_better": of_known.count(1),
+        "excluded_tied": of_known.count(0),
+        "num_excluded": len(of_known),
+    }

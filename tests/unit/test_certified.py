@@ -1,0 +1,188 @@
+"""Blocks of adversarial rows, counted exactly whatever the product, the block or the number of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.counting.general import BlockCounter
+from pbgeval.passes.certified import CertifiedQueries, count_certified
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
+from pbgeval.scoring.fast_products import FastScores, FloatProduct, GridProduct, PreparedRows, fast_scores
+from pbgeval.scoring.true_scores import CertifiedTrue
+from tests.certified_reference import Prepared, compare, exact_score_of
+from tests.strategies import COMPARATORS
+
+KINDS = ("float32", "float64", "grid", "chosen")
+LARGEST, SMALLEST, SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-149, 2.0**-126
+
+
+def neighbour(x: float, steps: int) -> float:
+    """The float32 number some steps away."""
+    value = np.float32(x)
+    for _ in range(abs(steps)):
+        value = np.nextafter(value, np.float32(np.inf if steps > 0 else -np.inf))
+    return float(value)
+
+
+values = st.one_of(
+    st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.25, 3.0, SMALLEST, -SMALLEST, SMALLEST_NORMAL, 1e-30, 1e19, -1e19, 2e38]),
+    st.floats(-4, 4, width=32),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> tuple[list[list[float]], list[list[float]], list[int]]:
+    """Queries, candidates (many of them copies of others, or one unit in the last place from them), true entities."""
+    dimension = draw(st.integers(2, 6))
+    of_kind = draw(st.sampled_from([values, st.floats(-4, 4, width=32), st.just(draw(values))]))
+    row = st.lists(of_kind, min_size=dimension, max_size=dimension)
+    queries = draw(st.lists(row, min_size=1, max_size=4))
+    candidates = draw(st.lists(row, min_size=1, max_size=5))
+    for _ in range(draw(st.integers(0, 6))):
+        copy = list(draw(st.sampled_from(candidates)))
+        place = draw(st.integers(0, dimension - 1))
+        if abs(copy[place]) < LARGEST / 2:
+            copy[place] = neighbour(copy[place], draw(st.integers(-1, 1)))
+        if draw(st.booleans()):
+            copy.reverse()
+        candidates.append(copy)
+    true = draw(st.lists(st.integers(0, len(candidates) - 1), min_size=len(queries), max_size=len(queries)))
+    return queries, candidates, true
+
+
+def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> FastScores | None:
+    """The block's scores by one kind of product; None where that kind cannot be trusted."""
+    if kind in ("grid", "chosen"):
+        return fast_scores(queries, candidates, values=kind == "grid")
+    dtype = {"float32": torch.float32, "float64": torch.float64}[kind]
+    product = FloatProduct(queries.comparator, dtype)
+    operands = queries.of_float_product(dtype), candidates.of_float_product(dtype)
+    unsafe = dtype is torch.float32 and (queries.comparator.has_root or not product.is_safe(*operands))
+    return None if unsafe else product.scores(*operands)
+
+
+def counts_of(
+    comparator: CertifiedComparator, query_KL: torch.Tensor, candidate_CL: torch.Tensor, true: list[int], kind: str
+) -> list[tuple[int, int]] | None:
+    """(better, tied) of queries, candidates in two blocks, each query with a row of its own."""
+    of_true = CertifiedTrue.of_pairs(comparator, query_KL, candidate_CL[true])
+    prepared = PreparedRows(comparator, query_KL, of_queries=True)
+    queries = CertifiedQueries(comparator, prepared, None, of_true)
+    cut = (len(candidate_CL) + 1) // 2
+    better, tied = torch.zeros(len(true)), torch.zeros(len(true))
+    for start, block_CL in zip((0, cut), torch.split(candidate_CL, cut), strict=False):
+        fast = scores_by(kind, prepared, PreparedRows(comparator, block_CL, of_queries=False))
+        if fast is None:
+            return None
+        own = torch.tensor(true) - start
+        inside = ((own >= 0) & (own < len(block_CL))).nonzero().squeeze(1)
+        counts = count_certified(queries, block_CL, 0, fast, BlockCounter(), (inside, own[inside]), None).raw
+        better, tied = better + counts.better_Q, tied + counts.tied_Q
+    return list(zip(better.long().tolist(), tied.long().tolist(), strict=True))
+
+
+def expected_counts(
+    name: str, bias: bool, query_KL: torch.Tensor, candidate_CL: torch.Tensor, true: list[int]
+) -> list[tuple[int, int]]:
+    vectors = slice(0, candidate_CL.shape[1] - bias)
+    candidates = [Prepared(row[vectors], row[-1] if bias else 0.0) for row in candidate_CL.tolist()]
+    expected = []
+    for row, own in zip(query_KL.tolist(), true, strict=True):
+        query = Prepared(row[vectors], weight=row[-2] if bias else 1.0)
+        scores = [exact_score_of(name, bias, query, candidate) for candidate in candidates]
+        signs = [compare(score, scores[own]) for at, score in enumerate(scores) if at != own]
+        expected.append((signs.count(1), signs.count(0)))
+    return expected
+
+
+@settings(max_examples=40)
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("name", COMPARATORS)
+@given(blocks())
+def test_counts_are_exact_for_every_product(name, bias, block):
+    comparator = CertifiedComparator(name, bias)
+    queries, candidates, true = block
+    try:
+        query_KL = comparator.prepare_queries(torch.tensor(queries, dtype=torch.float64))
+        candidate_CL = comparator.prepare_candidates(torch.tensor(candidates, dtype=torch.float64))
+    except ZeroVectorError:
+        return
+    expected = expected_counts(name, bias, query_KL, candidate_CL, true)
+    for kind in KINDS:
+        assert counts_of(comparator, query_KL, candidate_CL, true, kind) in (None, expected), kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_a_cluster_of_near_ties(name, kind):
+    """Five hundred candidates around the true entity, each one or two units in the last place from it, or its copy."""
+    generator = np.random.default_rng(3)
+    true = generator.standard_normal(24).astype(np.float32)
+    rows = np.repeat(true[None], 500, axis=0)
+    for row in rows[50:]:
+        for place in generator.choice(24, 2, replace=False):
+            row[place] = neighbour(row[place], int(generator.integers(-2, 3)))
+    comparator = CertifiedComparator(name)
+    query_KL = comparator.prepare_queries(torch.from_numpy(generator.standard_normal((2, 24))))
+    candidate_CL = comparator.prepare_candidates(torch.from_numpy(rows).double())
+
+    found = counts_of(comparator, query_KL, candidate_CL, [0, 120], kind)
+
+    assert expected_counts(name, False, query_KL, candidate_CL, [0, 120]) == found
+    assert comparator.tally.exactly > 0
+    assert comparator.tally.in_float64 > 0 or kind == "float64"  # whose bounds leave to float64 what it cannot decide
+
+
+def test_identical_candidates_and_a_zero_query_tie():
+    comparator = CertifiedComparator("dot")
+    candidate_CL = comparator.prepare_candidates(torch.randn((40, 9), dtype=torch.float64)).repeat(3, 1)
+    query_KL = comparator.prepare_queries(torch.stack([torch.zeros(9), torch.randn(9)]).double())
+
+    zero, other = counts_of(comparator, query_KL, candidate_CL, [0, 1], "chosen")
+
+    assert (0, 119) == zero
+    assert 2 == other[1]
+
+
+def test_values_have_the_same_bits_for_any_order_of_sums():
+    """As sums on grids are exact; and cells by themselves have the bits of the block."""
+    generator = torch.Generator().manual_seed(0)
+    x_ND = torch.randn((300, 64), dtype=torch.float64, generator=generator) * torch.rand((300, 1)).exp()
+    for name in COMPARATORS:
+        for bias in (False, True):
+            comparator = CertifiedComparator(name, bias)
+            query_KL, candidate_CL = comparator.prepare_queries(x_ND[:37]), comparator.prepare_candidates(x_ND)
+            queries, candidates = (
+                PreparedRows(comparator, query_KL, True),
+                PreparedRows(comparator, candidate_CL, False),
+            )
+            every_KC = fast_scores(queries, candidates, values=True).scores_KC
+            kind = GridProduct(comparator)
+            for column in (0, 8, 299):
+                one_K1 = kind.scores(queries.on_grid(), candidates.on_grid().take(torch.tensor([column]))).scores_KC
+                pairs_K = kind.paired(queries.on_grid(), candidates.on_grid().take(torch.full((37,), column)))
+                assert torch.equal(every_KC[:, column : column + 1], one_K1)
+                assert torch.equal(every_KC[:, column], pairs_K)
+
+
+def test_what_float32_cannot_hold_is_refused():
+    comparator = CertifiedComparator("dot")
+
+    with pytest.raises(OverflowedError) as caught:
+        comparator.prepare_candidates(torch.tensor([[1.0, 2.0], [1e39, 0.0]], dtype=torch.float64))
+    assert [1] == caught.value.rows
+
+
+def test_scores_that_overflow_float32_are_compared():
+    comparator = CertifiedComparator("dot")
+    candidate_CL = torch.tensor([[2e38, 2e38, -2e38], [2e38, 1e38, 2e38], [1e38, 1e38, 1e38], [3e38, -3e38, 0.0]])
+    query_KL = comparator.prepare_queries(torch.tensor([[3e38, 3e38, 3e38]], dtype=torch.float64))
+
+    expected = expected_counts("dot", False, query_KL, candidate_CL, [2])
+    assert expected == counts_of(comparator, query_KL, candidate_CL, [2], "chosen")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.scoring.exact_sign import exact_signs
+from pbgeval.scoring.root_sign import root_signs
+
+exponents = st.sampled_from([-298, -150, -3, 0, 1, 60, 255])
+numbers = st.builds(lambda mantissa, exponent: mantissa * 2.0**exponent, st.integers(-(2**48), 2**48), exponents)
+
+
+def sign(x: Fraction) -> int:
+    return (x > 0) - (x < 0)
+
+
+def sign_of_sum(terms: list[float]) -> int:
+    return sign(sum(map(Fraction, terms), Fraction(0)))
+
+
+@given(st.lists(numbers, max_size=12), st.lists(numbers, max_size=2), st.randoms(use_true_random=False))
+def test_the_sign_is_that_of_the_exact_sum(terms, rest, random):
+    """All terms cancel but a few, of any size."""
+    row = [*terms, *(-term for term in terms), *rest]
+    random.shuffle(row)
+
+    assert [sign_of_sum(row)] == exact_signs(np.array([row], np.float64).reshape(1, -1)).tolist()
+
+
+def test_every_row_is_decided_by_itself():
+    tiny, huge = 2.0**-298, 2.0**255
+    rows = [[huge, -huge, tiny], [huge, -huge, -tiny], [huge, tiny, -huge], [0.0, 0.0, -0.0], [1.0, 2.0**-53, -1.0]]
+    rows += [[tiny, -tiny, 0.0], [huge, huge, -huge], [-1.0, -1.0, 2.0 - 2.0**-52]]
+
+    assert [sign_of_sum(row) for row in rows] == exact_signs(np.array(rows)).tolist()
+    assert [] == exact_signs(np.empty((0, 4))).tolist()
+    assert [0] == exact_signs(np.empty((1, 0))).tolist()
+
+
+def test_more_rows_than_are_taken_at_a_time():
+    generator = np.random.default_rng(0)
+    terms = generator.integers(-(2**24), 2**24, (3000, 300)).astype(np.float64) * 2.0 ** generator.integers(-40, 40)
+    terms[:, 150:] = -terms[:, :150]
+    terms[np.arange(0, 3000, 3), 7] += 2.0**-30 * np.abs(terms[np.arange(0, 3000, 3), 7])
+
+    assert [sign_of_sum(row) for row in terms.tolist()] == exact_signs(terms).tolist()
+
+
+@given(st.lists(st.tuples(*[st.integers(-6, 6)] * 3), min_size=1, max_size=3), st.integers(-8, 8), st.integers(-8, 8))
+def test_a_root_with_a_bias_is_compared_exactly(columns, added, true_added):
+    """Against squares of integers, where roots are integers too: distances 3-4-5 and their like."""
+    query, candidate, true = (np.array(rows, np.float64)[None] for rows in zip(*columns, strict=True))
+    squares = [Fraction(float(((query - x) ** 2).sum())) for x in (candidate, true)]
+
+    (found,) = root_signs(query, candidate, np.array([float(added)]), true, np.array([float(true_added)])).tolist()
+
+    low, high = ([bounds(square)[end] for square in squares] for end in (0, 1))
+    if squares[0] == squares[1] or all(bounds(square)[0] == bounds(square)[1] for square in squares):
+        assert sign((added - low[0]) - (true_added - low[1])) == found
+    elif added - high[0] > true_added - low[1]:
+        assert found == 1
+    elif added - low[0] < true_added - high[1]:
+        assert found == -1
+    else:
+        raise AssertionError("2^-200 does not separate the two")
+
+
+def bounds(square: Fraction) -> tuple[Fraction, Fraction]:
+    """Below and above the root of an integer."""
+    from math import isqrt
+
+    root = isqrt(int(square) << 400)
+    return Fraction(root, 1 << 200), Fraction(root + (root * root != int(square) << 400), 1 << 200)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+import torch
+
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.fixed_order import means_in_order, norms_in_order, sum_in_order, transform_in_order
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 101])
+def test_the_second_half_is_added_to_the_first(width):
+    x_ND = torch.randn((4, width), dtype=torch.float64, generator=torch.Generator().manual_seed(width))
+
+    expected = []
+    for row in x_ND.tolist():
+        while len(row) > 1:
+            half = (len(row) + 1) // 2
+            row = [a + b for a, b in zip(row[:half], [*row[half:], 0.0], strict=False)]
+        expected += row
+    assert expected == sum_in_order(x_ND).tolist()
+    assert [0.0] * 4 == sum_in_order(x_ND[:, :0]).tolist()
+
+
+def test_a_matrix_product_adds_from_the_first_column_to_the_last():
+    generator = torch.Generator().manual_seed(0)
+    x_ED, matrix_FD = (torch.randn((size, 7), dtype=torch.float64, generator=generator) for size in (3000, 5))
+
+    transformed_EF = transform_in_order(x_ED, matrix_FD)
+
+    for row in (0, 1023, 1024, 2999):
+        sums = [0.0] * 5
+        for column in range(7):
+            sums = [total + float(x_ED[row, column] * matrix_FD[f, column]) for f, total in enumerate(sums)]
+        assert sums == transformed_EF[row].tolist()
+
+
+def test_means_of_runs_of_rows():
+    x_FD = torch.tensor([[1.0], [2.0], [4.0], [8.0]], dtype=torch.float64)
+
+    assert [[1.0], [14 / 3]] == means_in_order(x_FD, torch.tensor([0, 1, 4])).tolist()
+    assert [] == means_in_order(x_FD, torch.tensor([0])).tolist()
+    table = EntityTable("word", 0, x_FD.float(), featurized=True)
+    bags = table.rows_of_features(torch.tensor([0, 1, 4]), torch.tensor([0, 1, 2, 3]), torch.float64)
+    assert [[1.0], [14 / 3]] == bags.tolist()
+
+
+def test_a_sum_of_squares_of_the_largest_and_smallest_float32():
+    largest, smallest = (struct.unpack("f", struct.pack("I", bits))[0] for bits in (0x7F7FFFFF, 1))
+
+    norms = norms_in_order(torch.tensor([[largest] * 4, [smallest] * 4], dtype=torch.float64)).tolist()
+
+    assert [2 * largest, 2 * smallest] == norms
+    assert all(map(math.isfinite, norms))
