@@ -7,7 +7,6 @@ bound allows, else exactly. So the integers do not depend on the product, its bl
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -18,6 +17,7 @@ from pbgeval.scoring.fast_products import FastScores
 from pbgeval.scoring.true_scores import CertifiedTrue
 
 PAIRS_AT_A_TIME = 1 << 12  # whose rows are gathered together; changes no number
+FEW_COMPARISONS = 1 << 16
 
 
 @frozen(eq=False)
@@ -123,6 +123,7 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
 
 def are_among(query_P: Tensor, column_P: Tensor, cells: tuple[Tensor, Tensor], num_columns: int) -> Tensor:
     """Tell of each (query, column) whether it is among some cells, bool."""
-    codes = np.asarray((cells[0] * num_columns + cells[1]).cpu())
-    found: np.ndarray = np.isin(np.asarray((query_P * num_columns + column_P).cpu()), codes)
-    return torch.from_numpy(found).to(query_P.device)
+    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
+    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
+        return (code_P.unsqueeze(1) == codes).any(1)
+    return torch.isin(code_P, codes)

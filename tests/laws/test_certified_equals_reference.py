@@ -1,17 +1,26 @@
-"""Certified ranks are those of exact arithmetic, for every policy, model, filter, block, worker and product."""
+"""Certified ranks are those of exact arithmetic, for every policy, model and filter.
+
+Products of other kinds: tests/unit/test_certified.py. Workers, blocks, memory and figures: the laws of other precisions
+draw this one too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pbgeval import RunOptions, evaluate
+from pbgeval.errors import EvalError
 from tests import certified_reference
+from tests.graph_on_disk import write_graph
 from tests.laws.competition import expected_cases
 from tests.laws.test_competition_equals_reference import POLICIES, all_rules, evaluated, protocols
-from tests.strategies import tiny_graphs
+from tests.laws.test_partitions_change_no_rank import MODELS, NAMES, assert_same_ranks, plain_graph
+from tests.strategies import Relation, TinyGraph, tiny_graphs
 
 quick = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
@@ -39,3 +48,47 @@ def assert_counts_of_exact_arithmetic(graph, candidates, data):
 def test_counts_are_those_of_exact_arithmetic(candidates, data):
     """Small multiples of 1/4, identical rows, and normal numbers."""
     assert_counts_of_exact_arithmetic(data.draw(tiny_graphs(max_edges=20, max_partitions=3)), candidates, data)
+
+
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[1::2], ids=NAMES[1::2])
+def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
+    assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic), precision="certified")
+
+
+def graph_of(scale: float, diagonal: float) -> TinyGraph:
+    rows = [[scale, -scale], [scale, scale], [-scale, scale], [scale / 2, scale / 4], [scale, -scale]]
+    return TinyGraph(
+        relations=[Relation("likes", "user", "user", "diagonal", {"diagonal": [diagonal, diagonal]}, {})],
+        embeddings={"user": [rows]},
+        global_embeddings={},
+        buckets={(0, 0): [(0, 0, 1), (3, 0, 2), (4, 0, 0)]},
+        comparator="squared_l2",
+    )
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_scores_that_overflow_float32_are_ranked(candidates, tmp_path: Path):
+    """In float32 one of them is not a number, which is refused."""
+    settings = {"candidates": candidates, "num_batch_negs": 2, "num_uniform_negs": 3}
+    config = write_graph(graph_of(2.0**100, 2.0), tmp_path / "large", precision="certified", **settings)
+    small = write_graph(graph_of(1.0, 2.0), tmp_path / "small", precision="certified", **settings)
+
+    reports = [
+        evaluate(one, RunOptions(output=tmp_path / f"out{index}", workers=1, device="cpu"))
+        for index, one in enumerate((config, small))
+    ]
+
+    large, expected = ({key: of for key, of in one.document["metrics"].items() if ".auc" not in key} for one in reports)
+    assert expected == large
+    in_float32 = write_graph(graph_of(2.0**100, 2.0), tmp_path / "float32", **settings)
+    with pytest.raises(EvalError, match="got NaN"):
+        evaluate(in_float32, RunOptions(output=tmp_path / "refused", workers=1, device="cpu"))
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_vectors_beyond_float32_are_refused_with_a_name(candidates, tmp_path: Path):
+    settings = {"candidates": candidates, "num_batch_negs": 2, "num_uniform_negs": 3}
+    config = write_graph(graph_of(2.0**100, 2.0**100), tmp_path / "data", precision="certified", **settings)
+
+    with pytest.raises(EvalError, match=r"expected numbers within float32 .*, got larger ones .*'likes'"):
+        evaluate(config, RunOptions(output=tmp_path / "out", workers=1, device="cpu"))
