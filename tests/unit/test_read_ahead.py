@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from pbgeval.inputs import read_ahead
-from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.inputs.read_ahead import rows_ahead
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -61,22 +58,3 @@ def test_what_reading_raises_comes_with_the_part_that_cannot_be_read(copies, dev
     assert 0 == int(next(of_parts))
     with pytest.raises(OSError, match="gone"):
         next(of_parts)
-
-
-@pytest.mark.parametrize(("room", "loads"), [(0, "ABCABCA"), (2, "ABCABA"), (3, "ABC"), (9, "ABC")])
-def test_partitions_stay_while_there_is_room(monkeypatch, room, loads):
-    """Pairs of partitions of one size; the one that was needed longest ago goes first."""
-    loaded = []
-    monkeypatch.setattr(PartitionHolder, "_load", lambda holder, *key: loaded.append(key[0]) or key[0])
-    embeddings = {(name, 0): SimpleNamespace(num_rows=2, dimension=8) for name in "ABC"}
-    inputs = SimpleNamespace(
-        embeddings=embeddings,
-        partitions_needed=lambda bucket: {(name, 0) for name in bucket},
-        config=SimpleNamespace(relations=[]),
-    )
-    holder = PartitionHolder(inputs, {}, CPU, room * 2 * 8 * 4)
-
-    for bucket in ("AB", "C", "AC", "B", "C", "A"):
-        holder.of_bucket(bucket)
-
-    assert loads == "".join(loaded)
