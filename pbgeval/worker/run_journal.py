@@ -1,6 +1,6 @@
 """A run's journal as its workers use it: take what is there, add what is finished now and then.
 
-Writing takes at most a fiftieth of the time: entries hold the sum of as many units as it takes for that.
+Writing takes at most a hundredth of the time: entries hold the sum of as many units as it takes for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pbgeval.worker.steps import in_step
 
 LEAST_SECONDS = 0.2  # between two entries of a worker
 LEAST_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
-SECONDS_PER_SECOND = 50.0  # of work, for each second that the last entry took
+SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry took
 
 Merge = Callable[[Sequence[np.ndarray]], None]
 Overlap = Callable[[Sequence[str], Sequence[str]], bool]
