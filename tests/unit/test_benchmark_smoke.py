@@ -14,7 +14,7 @@ BENCHMARKS = sorted(
     [*(REPOSITORY / "benchmarks").glob("*/main.py"), *(REPOSITORY / "benchmarks").glob("*/simulate.py")]
 )
 NAMES = [f"{program.parent.name}/{program.stem}" for program in BENCHMARKS]
-MOST_SECONDS = 60  # a smoke run takes some 10 s; more only where much else runs
+MOST_SECONDS = 150  # a smoke run takes some 10 to 20 s; more only where much else runs
 
 
 def test_there_are_benchmarks() -> None:
