@@ -9,6 +9,7 @@ A query hides one side, "lhs" or "rhs", of an edge; its competitors never includ
 
 from __future__ import annotations
 
+import cmath
 import math
 from bisect import bisect_left, bisect_right
 from fractions import Fraction
@@ -60,7 +61,18 @@ def prepare_row(x: Row, max_norm: float | None = None, global_embedding: Row | N
     return [scale * a + b for a, b in zip(x, global_embedding or [0.0] * len(x), strict=True)]
 
 
-def apply_operator(name: str, params: Params, x: Row) -> list[float]:
+def apply_operator(name: str, params: Params, x: Row, side: str = "rhs") -> list[float]:
+    if name == "projected_translation":  # acts on both sides
+        y = [inner(matrix_row, x) for matrix_row in params["projection"]]
+        return [a + t for a, t in zip(y, params["translation"], strict=True)] if side == "lhs" else y
+    if name == "swapped_diagonal":
+        half = len(x) // 2
+        return [d * a for d, a in zip(params["diagonal"], [*x[half:], *x[:half]], strict=True)]
+    if name == "rotate":
+        turned = [
+            complex(*z) * cmath.exp(1j * phase) for z, phase in zip(complex_numbers(x), params["phase"], strict=True)
+        ]
+        return [z.real for z in turned] + [z.imag for z in turned]
     if name == "complex_diagonal":
         half = len(x) // 2
         quads = list(zip(x[:half], x[half:], params["real"], params["imag"], strict=True))
@@ -75,6 +87,11 @@ def apply_operator(name: str, params: Params, x: Row) -> list[float]:
     return [d * a for d, a in zip(params["diagonal"], y, strict=True)] if name == "diagonal" else y
 
 
+def complex_numbers(x: Row) -> list[tuple[float, float]]:
+    """The first half of a row has the real parts."""
+    return list(zip(x[: len(x) // 2], x[len(x) // 2 :], strict=True))
+
+
 def score(comparator: str, x: Row, y: Row, bias: bool = False) -> float:
     """Higher is better. A zero vector under cos is a ZeroDivisionError: it cannot be ranked."""
     if bias:
@@ -84,6 +101,13 @@ def score(comparator: str, x: Row, y: Row, bias: bool = False) -> float:
     if comparator == "cos":
         x_norm, y_norm = math.hypot(*x), math.hypot(*y)
         return inner([a / x_norm for a in x], [b / y_norm for b in y])
+    if comparator == "clamped_dot":
+        return min(max(inner(x, y), -20.0), 20.0)
+    if comparator == "l1":
+        return -math.fsum(abs(a - b) for a, b in zip(x, y, strict=True))
+    if comparator == "complex_l1":
+        pairs = zip(complex_numbers(x), complex_numbers(y), strict=True)
+        return -math.fsum(abs(complex(*z) - complex(*w)) for z, w in pairs)
     if comparator not in ("l2", "squared_l2"):
         raise ValueError(f"unknown comparator {comparator!r}")
     squared = math.fsum((a - b) ** 2 for a, b in zip(x, y, strict=True))
@@ -104,6 +128,8 @@ def vector(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool)
     entity_type, params = (relation.lhs, relation.lhs_params) if side == "lhs" else (relation.rhs, relation.rhs_params)
     row = graph.embeddings[entity_type][of[0]][of[1]]
     prepared = prepare_row(row, graph.max_norm, graph.global_embeddings.get(entity_type))
+    if relation.operator == "projected_translation":
+        return apply_operator(relation.operator, relation.rhs_params, prepared, side)
     return apply_operator(relation.operator, params, prepared) if transformed else prepared
 
 

@@ -25,6 +25,9 @@ KnownEdge = tuple[Entity, int, Entity]
 
 OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
+# Beyond PyTorch-BigGraph's: of other systems' models, and not for certified ranks.
+OWN_OPERATORS = ("rotate", "swapped_diagonal", "projected_translation")
+OWN_COMPARATORS = ("l1", "complex_l1", "clamped_dot")
 EMBEDDING_KINDS = ("quarters", "identical", "normal")
 
 
@@ -77,7 +80,8 @@ class TinyGraph:
         The one rounding left is the square root of l2, and it keeps order and ties of such small grids, unless a
         bias is added to it.
         """
-        rounds = self.comparator == "cos" or self.max_norm is not None or (self.comparator == "l2" and self.bias)
+        rounds = self.comparator in ("cos", "complex_l1") or any(of.operator == "rotate" for of in self.relations)
+        rounds = rounds or self.max_norm is not None or (self.comparator == "l2" and self.bias)
         return self.is_quarters and not rounds
 
 
@@ -123,6 +127,12 @@ def operator_params(operator: str, dimension: int, draw_row: RowSource) -> Param
         params["translation"] = draw_row(dimension)
     if operator == "diagonal":
         params["diagonal"] = draw_row(dimension)
+    if operator == "swapped_diagonal":
+        params["diagonal"] = draw_row(dimension)
+    if operator == "rotate":
+        params["phase"] = draw_row(dimension // 2)
+    if operator == "projected_translation":
+        params |= {"projection": [draw_row(dimension) for _ in range(dimension)], "translation": draw_row(dimension)}
     if operator == "complex_diagonal":
         params |= {"real": draw_row(dimension // 2), "imag": draw_row(dimension // 2)}
     return params
@@ -148,9 +158,14 @@ def tables_of_rows(
 
 @st.composite
 def relation_lists(
-    draw: st.DrawFn, entity_types: list[str], dimension: int, draw_row: RowSource, dynamic: bool
+    draw: st.DrawFn,
+    entity_types: list[str],
+    dimension: int,
+    draw_row: RowSource,
+    dynamic: bool,
+    among: Sequence[str] = OPERATORS,
 ) -> list[Relation]:
-    types, operators = st.sampled_from(entity_types), st.sampled_from(OPERATORS)
+    types, operators = st.sampled_from(entity_types), st.sampled_from(among)
     relations: list[Relation] = []
     for index in range(draw(st.integers(1, 5))):
         first = relations[0] if dynamic and relations else None
@@ -213,19 +228,27 @@ def tiny_graphs(
     exact: bool = False,
     max_partitions: int = 4,
     max_edges: int = 60,
+    own: bool = False,
 ) -> TinyGraph:
-    """Any graph that can be ranked; what is given is fixed, and `exact` asks for `is_exact`."""
+    """Any graph that can be ranked; what is given is fixed, and `exact` asks for `is_exact`.
+
+    `own`: with operators and comparators that PyTorch-BigGraph lacks; else with its own alone.
+    """
 
     def pick(given: T | None, strategy: st.SearchStrategy[T]) -> T:
         return draw(strategy) if given is None else given
 
     is_dynamic = pick(dynamic, st.booleans())
-    by = pick(comparator, st.sampled_from([name for name in COMPARATORS if not exact or name != "cos"]))
+    known = (*COMPARATORS, *OWN_COMPARATORS) if own else COMPARATORS
+    by = pick(comparator, st.sampled_from([name for name in known if not exact or name not in ("cos", "complex_l1")]))
     of_kind = pick(kind, st.sampled_from([name for name in EMBEDDING_KINDS if not exact or name != "normal"]))
     dimension = draw(st.sampled_from([4, 6, 8] if by == "cos" else [2, 4, 6, 8]))
     embeddings = draw(tables_of_rows(dimension, of_kind, max_partitions))
     draw_row = RowSource(draw(st.integers(0, 2**32 - 1)), of_kind != "normal")
-    relations = draw(relation_lists(list(embeddings), dimension, draw_row, is_dynamic))
+    among = [*OPERATORS, *OWN_OPERATORS * 2] if own else list(OPERATORS)
+    among = [name for name in among if not (exact and name == "rotate")]
+    among = [name for name in among if not (is_dynamic and name == "projected_translation")]
+    relations = draw(relation_lists(list(embeddings), dimension, draw_row, is_dynamic, among))
     sizes = {entity_type: [len(table) for table in tables] for entity_type, tables in embeddings.items()}
     num_lhs = max(len(sizes[relation.lhs]) for relation in relations)
     num_rhs = max(len(sizes[relation.rhs]) for relation in relations)
@@ -238,7 +261,7 @@ def tiny_graphs(
         buckets={bucket: draw(edge_lists(bucket, relations, sizes, max_edges)) for bucket in grid},
         dynamic=is_dynamic,
         comparator=by,
-        bias=draw(st.just(False) if exact and by == "l2" else st.booleans()),
+        bias=draw(st.just(False) if (exact and by == "l2") or by == "complex_l1" else st.booleans()),
         max_norm=None if exact else draw(st.sampled_from([None, None, 1.0])),
         is_quarters=of_kind != "normal",
     )

@@ -120,6 +120,27 @@ def _chosen_parts(block: ChunkBlock, chunks: np.ndarray) -> Iterator[ChunkBlock]
             yield evolve(block, rows_BQ=block.rows_BQ[first:stop], first_word=word)
 
 
+def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
+    """Return which chunk each edge of a window (or slice) is in, int64 (E,), chunks of all groups numbered through.
+
+    Args:
+        rel_E: group of each evaluated edge, int64; zeros where relations are dynamic. Where only some chunks were
+            evaluated, edges of those alone.
+        lists: how lists are made.
+    """
+    order = np.argsort(rel_E, kind="stable")
+    is_first = np.diff(rel_E[order], prepend=-1) != 0
+    position = np.arange(len(order))
+    position -= np.maximum.accumulate(np.where(is_first, position, 0))  # within its group
+    if lists.pbg_semantics:
+        is_first |= position % lists.batch_size % lists.chunk_size == 0
+    else:
+        is_first |= position % lists.chunk_size == 0
+    numbers_E = np.empty(len(order), np.int64)
+    numbers_E[order] = np.cumsum(is_first) - 1
+    return numbers_E
+
+
 def rows_of_chunks(rows_E: Tensor, chunks: np.ndarray, chunk_size: int) -> Tensor:
     """Return the rows of some of a group's chunks, in the group's order."""
     parts = torch.split(rows_E, chunk_size)

@@ -17,7 +17,6 @@ from pbgeval.scoring.fast_products import FastScores
 from pbgeval.scoring.true_scores import CertifiedTrue
 
 PAIRS_AT_A_TIME = 1 << 12  # whose rows are gathered together; changes no number
-FEW_COMPARISONS = 1 << 16
 
 
 @frozen(eq=False)
@@ -119,11 +118,3 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
     better_Q = torch.bincount(query_P[signs_P > 0], minlength=num_queries)
     tied_Q = torch.bincount(query_P[signs_P == 0], minlength=num_queries)
     return RankCounts(counts.better_Q + better_Q, tied_Q, counts.competing_Q)
-
-
-def are_among(query_P: Tensor, column_P: Tensor, cells: tuple[Tensor, Tensor], num_columns: int) -> Tensor:
-    """Tell of each (query, column) whether it is among some cells, bool."""
-    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
-    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
-        return (code_P.unsqueeze(1) == codes).any(1)
-    return torch.isin(code_P, codes)

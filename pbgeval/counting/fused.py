@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import RowComparator
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
 _why_not: str | None = None  # what the self-check found wrong
@@ -50,7 +50,7 @@ class FusedCounts:
     nan: tuple[int, int] | None  # (key, candidate) of a score that is not a number
 
 
-def serves(comparator: Comparator, device: torch.device, dtype: torch.dtype) -> bool:
+def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype) -> bool:
     """Tell whether the kernel counts scores of a comparator in a type of numbers on a device."""
     return _has_kernel(device) and dtype is torch.float32 and comparator.is_inner_product
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from pbgeval.counting import compiled
 from pbgeval.ranking import QueryCounts, RankCounts
 
+FEW_COMPARISONS = 1 << 16
+
 
 def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
     """Pair each query with every entry of its row.
@@ -32,6 +34,22 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, 
     before_Q = entries_Q.cumsum(0) - entries_Q
     entry = torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
     return query, entry
+
+
+def own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
+    query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
+    return query, own_Q[query]
+
+
+def are_among(query_P: Tensor, column_P: Tensor, cells: tuple[Tensor, Tensor] | None, num_columns: int) -> Tensor:
+    """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
+    if cells is None:
+        return torch.zeros_like(query_P, dtype=torch.bool)
+    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
+    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
+        return (code_P.unsqueeze(1) == codes).any(1)
+    return torch.isin(code_P, codes)
 
 
 def count_known(
@@ -65,8 +83,7 @@ def count_known(
     low_Q = true_Q if low_Q is None else low_Q
     if compiled.serves(scores_KC, true_Q.numel()):
         return compiled.count_known_rows(scores_KC, (true_Q, low_Q), row_Q, own_column_Q, known)
-    query = ((own_column_Q >= 0) & (own_column_Q < num_columns)).nonzero().squeeze(1)
-    column = own_column_Q[query]
+    query, column = own_cells(own_column_Q, num_columns)
     own = OwnCells(query, column, scores_KC[row_Q[query], column])
     return count_known_scores(scores_KC[known], known, true_Q, row_Q, own, (num_rows, num_columns), low_Q)
 

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from pbgeval.metrics import classification
 from pbgeval.metrics.metric import EXPECTED
-from pbgeval.metrics.registry import FAMILIES, SYNONYMS, metric_key
+from pbgeval.metrics.registry import FAMILIES, NDCG_PREFIXES, SYNONYMS, metric_key
 from pbgeval.ranking import RANK_TYPE_SYNONYMS
 
 SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
@@ -21,7 +21,7 @@ POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
 CLASSIFICATION = tuple(name for name in classification.NAMES if name != classification.ROC_AUC)
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *CLASSIFICATION)
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
-_CUTOFF = re.compile(rf"(?:{'|'.join(family.prefix for family in FAMILIES)})([0-9]+)")
+_CUTOFF = re.compile(rf"(?:{'|'.join((*(family.prefix for family in FAMILIES), *NDCG_PREFIXES))})([0-9]+)")
 
 
 class UnknownMetricError(KeyError):
@@ -42,7 +42,7 @@ class MetricName:
     @property
     def key(self) -> str:
         """The key of a report."""
-        if self.metric in WITHOUT_RANK_TYPE or self.metric.startswith(POOLED_HITS):
+        if self.metric in WITHOUT_RANK_TYPE or self.metric.startswith((POOLED_HITS, *NDCG_PREFIXES)):
             return f"{self.side}.{self.metric}"
         return f"{self.side}.{self.rank_type}.{self.metric}"
 

@@ -98,15 +98,6 @@ SCORE_METRICS: tuple[Definition, ...] = (
         "OGB hits@K of shared negatives",
     ),
     Definition(
-        "ndcg",
-        (),
-        1,
-        SHARE,
-        Level("depends on the gains"),
-        "DCG / ideal DCG of graded gains; pbgeval.metrics.ndcg, from arrays alone",
-        "discount `standard` 1 / log2(p + 1), or `jk`: Järvelin and Kekäläinen (2002)",
-    ),
-    Definition(
         "loss", (), -1, RATIO, Level("depends on the loss"), "both sides' sum per edge, with compute_loss", "PBG"
     ),
 )

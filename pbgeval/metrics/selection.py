@@ -17,14 +17,15 @@ from pbgeval.metrics.names import (
     resolve,
     split,
 )
-from pbgeval.metrics.registry import OPTIONAL_FAMILIES, find_metric, rank_metrics
+from pbgeval.metrics.registry import NDCG_FAMILIES, NDCG_PREFIXES, OPTIONAL_FAMILIES, find_metric, rank_metrics
 from pbgeval.ranking import RankType
 
 T = TypeVar("T")
 
 RANK, AUC, AVERAGE_PRECISION, CLASSIFIER = "rank", "auc", "average_precision", "classification"
+NDCG = "ndcg"  # of the queries for types, where there is a hierarchy
 ESTIMATES = "estimates"  # from sampled candidates: a section of its own, none of whose metrics can be named alone
-FAMILIES = (RANK, AUC, AVERAGE_PRECISION, CLASSIFIER, ESTIMATES)
+FAMILIES = (RANK, AUC, AVERAGE_PRECISION, NDCG, CLASSIFIER, ESTIMATES)
 DEFAULT = (RANK, AUC)
 OGB_CUTOFFS = (1, 3, 10)  # of its lists of given negatives
 OGB_POOLED_CUTOFFS = (10, 20, 50, 100)  # of its pools of shared negatives
@@ -59,10 +60,11 @@ class Selection:
         return sorted(self.families | parts)
 
     def has(self, key: str) -> bool:
-        """Whether a key of metrics.json is chosen; the loss always is, as it has a switch of its own."""
+        """Whether a key of metrics.json is chosen; loss and NDCG always are, as they have switches of their own."""
         found = split(key)
+        has_switch = found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES)
         by_family = bool(self.families & _families_of(found.metric))
-        return by_family or found.metric == "loss" or any(part.covers(found) for part in self.parts)
+        return by_family or has_switch or any(part.covers(found) for part in self.parts)
 
     def has_metric(self, metric: str) -> bool:
         """Whether a metric is chosen for any side and rank type."""
@@ -83,6 +85,11 @@ class Selection:
         return ESTIMATES in self.families
 
     @property
+    def ndcg(self) -> bool:
+        """Whether NDCG is asked for by name, so that there must be a hierarchy."""
+        return NDCG in self.families or any(part.metric.startswith(NDCG_PREFIXES) for part in self.parts)
+
+    @property
     def pooled_cutoffs(self) -> tuple[int, ...]:
         """The K of pooled hits that are chosen."""
         return _cutoffs(POOLED_HITS, self.parts)
@@ -100,7 +107,9 @@ class Selection:
         return tuple(metric for metric in map(find_metric, names) if metric is not None)
 
 
-def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> None:
+def check_name(
+    name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool, with_types: bool = False
+) -> None:
     """Refuse a name that is no family and no metric of a report.
 
     Args:
@@ -108,6 +117,7 @@ def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, w
         sides: those that the report has.
         cutoffs: of its hits.
         with_loss: whether the loss is computed.
+        with_types: whether there are queries for types of a hierarchy.
 
     Raises:
         UnknownMetricError: says what is expected instead, and the nearest names.
@@ -120,7 +130,10 @@ def check_name(name: str, sides: Collection[str], cutoffs: Collection[int], *, w
     alone = Selection.of([name])
     if alone.optional_metrics or alone.pooled_cutoffs:
         return
-    resolve(name, parts.rank_type or RankType.REALISTIC.value, _keys(sides, cutoffs, with_loss=with_loss))
+    keys = _keys(sides, cutoffs, with_loss=with_loss)
+    if with_types:
+        keys += [f"{side}.{family.prefix}{k}" for side in ("tail", "both") for family in NDCG_FAMILIES for k in cutoffs]
+    resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
 
 
 def _keys(sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> list[str]:
@@ -137,6 +150,8 @@ ALL_BY_DEFAULT = Selection.of(DEFAULT)
 def _families_of(metric: str) -> frozenset[str]:
     if metric in _FAMILIES_OF:
         return _FAMILIES_OF[metric]
+    if metric.startswith(NDCG_PREFIXES):
+        return frozenset({NDCG})
     return _NONE if metric.startswith((POOLED_HITS, *_OPTIONAL)) else _RANK
 
 

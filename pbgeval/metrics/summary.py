@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 
-from attrs import frozen
+from attrs import field, frozen
 
-from pbgeval.metrics.auc import pooled_auc
+from pbgeval.metrics.auc import PooledAuc, pooled_auc
 from pbgeval.metrics.merged import all_rank_metrics
 from pbgeval.metrics.pooled import PoolSample, pooled_classification, pooled_hits
 from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics, ratio
@@ -22,7 +22,6 @@ from pbgeval.stats.pool import SortedPool
 from pbgeval.stats.rank_stats import RankStats
 
 Metrics = dict[str, float | int | None]
-SortedPools = Mapping[GroupKey, SortedPool]
 
 
 @frozen
@@ -31,6 +30,35 @@ class AucSample:
 
     all_true: bool
     all_competing: bool
+
+
+@frozen(eq=False)
+class SortedPools:
+    """The pools of groups, each sorted once; a pooled AUC is computed once, however many summaries show it."""
+
+    pools: Mapping[GroupKey, SortedPool]
+    sample: AucSample
+    _aucs: dict[tuple[GroupKey, ...], PooledAuc | None] = field(factory=dict, init=False)
+
+    @classmethod
+    def of_groups(cls, groups: GroupStats, sample: AucSample) -> SortedPools:
+        """Sort the pools of all groups."""
+        return cls({key: pool.sort() for key, pool in groups.pools.items()}, sample)
+
+    def auc(self, keys: Sequence[GroupKey]) -> PooledAuc | None:
+        """Return the pooled AUC of the union of some groups."""
+        of_keys = tuple(keys)
+        if of_keys not in self._aucs:
+            self._aucs[of_keys] = pooled_auc(
+                [self.pools[key] for key in of_keys],
+                all_true=self.sample.all_true,
+                all_competing=self.sample.all_competing,
+            )
+        return self._aucs[of_keys]
+
+    def union(self, keys: Sequence[GroupKey]) -> SortedPool:
+        """Return the scores of some groups together."""
+        return SortedPool.union([self.pools[key] for key in keys])
 
 
 @frozen(eq=False)
@@ -47,7 +75,6 @@ def summarise(
     groups: GroupStats,
     pools: SortedPools,
     sides: tuple[Side, ...],
-    auc_sample: AucSample,
     selection: Selection,
     *,
     with_loss: bool,
@@ -60,9 +87,9 @@ def summarise(
     follow from sums: mean rank, mean reciprocal rank, hits, and the pooled AUC.
     """
     of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
-    pool_of = {side.label: [pools[key] for key in groups.keys_of(side, path_index, bucket)] for side in sides}
+    keys_of = {side.label: list(groups.keys_of(side, path_index, bucket)) for side in sides}
     labelled = {**of_side, "both": reduce(add, of_side.values())}
-    pools_of = {**pool_of, "both": reduce(add, pool_of.values())}
+    keys_of["both"] = reduce(add, keys_of.values())
     histograms_of = None
     if bucket is None:
         of_each = {side.label: groups.side_histograms(side, path_index) for side in sides}
@@ -82,9 +109,7 @@ def summarise(
                 for name, value in rank_metrics(stats, rank_type).items()
             }
         metrics[f"{label}.query_auc"] = query_auc(stats)
-        of_pool, intervals_of_pool = _pool_metrics(
-            stats, pools_of[label], auc_sample, selection, only_auc=bucket is not None
-        )
+        of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
         metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}
         intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
     one_side = of_side[sides[0].label]
@@ -96,10 +121,10 @@ def summarise(
 
 
 def _pool_metrics(
-    stats: RankStats, pools: list[SortedPool], sample: AucSample, selection: Selection, *, only_auc: bool
+    stats: RankStats, pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, only_auc: bool
 ) -> tuple[Metrics, dict[str, dict[str, float]]]:
     """Return what follows from the scores of some groups, with the intervals of what is estimated."""
-    auc = pooled_auc(pools, all_true=sample.all_true, all_competing=sample.all_competing)
+    auc = pools.auc(keys)
     metrics: Metrics = {"auc": None if auc is None else auc.value}
     intervals = {}
     interval = None if auc is None else auc.interval()
@@ -107,8 +132,8 @@ def _pool_metrics(
         intervals["auc"] = interval
     if only_auc or not (selection.classification or selection.pooled_cutoffs):
         return metrics, intervals
-    pool = SortedPool.union(pools)
-    all_true, all_competing = sample.all_true, sample.all_competing
+    pool = pools.union(keys)
+    all_true, all_competing = pools.sample.all_true, pools.sample.all_competing
     metrics |= pooled_hits(pool, selection.pooled_cutoffs, all_true=all_true, all_competing=all_competing)
     if selection.classification:
         num_queries = stats.count("num_queries")

@@ -16,7 +16,9 @@ from torch import Tensor
 from pbgeval.candidates.draws import DrawStream, fractions, scaled
 
 EXACT_CELLS = 1 << 24
-SAMPLED_CELLS = 1 << 20  # expected size of each sample, of competitors and of true scores
+# Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
+SAMPLED_CELLS = 1 << 18
+SAMPLED_TRUE = 1 << 20
 TRUE_WORD, COUNT_WORD, FIRST_POSITION_WORD = 0, 1, 2  # what a row's words decide
 
 
@@ -35,7 +37,7 @@ class AucSampling:
             return cls(1.0, 1.0, 0)
         competing_rate = min(SAMPLED_CELLS / num_cells, 0.5)
         most_draws = math.floor(competing_rate * longest_list) + 1
-        return cls(competing_rate, min(1.0, SAMPLED_CELLS / num_queries), FIRST_POSITION_WORD + most_draws)
+        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws)
 
     @classmethod
     def of_nothing(cls) -> AucSampling:

@@ -7,7 +7,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.counting.known import expand_by_row
+from pbgeval.counting.known import expand_by_row, own_cells
 from pbgeval.stats.pool import order_image
 
 
@@ -69,8 +69,7 @@ class ScoreCollector:
         """
         num_queries, num_columns = scores_QC.shape
         competes_QC = torch.ones((num_queries, num_columns), dtype=torch.bool)
-        query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
-        competes_QC[query, own_Q[query]] = False
+        competes_QC[own_cells(own_Q, num_columns)] = False
         known_QC = torch.zeros((num_queries, num_columns), dtype=torch.bool)
         if known is not None:
             row_P, column_P = known[0].cpu(), known[1].cpu()

@@ -6,9 +6,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.counting.certified import Thresholds, are_among, decide, undecided, with_decisions
+from pbgeval.counting.certified import Thresholds, decide, undecided, with_decisions
 from pbgeval.counting.general import BlockCounter
-from pbgeval.counting.known import count_cells, count_known
+from pbgeval.counting.known import are_among, count_cells, count_known
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import FastScores, PreparedRows, fast_scores, values_of_pairs
@@ -70,9 +70,7 @@ def count_certified(
     num_columns = scores_KC.shape[1]
     competes_P = ~are_among(query_P, column_P, excluded, num_columns)
     query_P, column_P = query_P[competes_P], column_P[competes_P]
-    known_P = torch.zeros_like(query_P, dtype=torch.bool)
-    if known is not None:
-        known_P = are_among(row_Q[query_P], column_P, known, num_columns)
+    known_P = are_among(row_Q[query_P], column_P, known, num_columns)
     first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
     signs_P = decide(
         queries.comparator,

@@ -62,8 +62,8 @@ def count_fused(
     found.better_Q[own[0]] -= (own_score > true_own).long()
     found.tied_Q[own[0]] -= (own_score == true_own).long()
     raw = RankCounts(found.better_Q, found.tied_Q, competing_Q)
-    own_cells, shape = OwnCells(*own, own_score), (query_KD.shape[0], candidate_CD.shape[0])
-    counts = QueryCounts(raw, count_known_scores(known_score, known, true.score_Q, row_Q, own_cells, shape))
+    of_own, shape = OwnCells(*own, own_score), (query_KD.shape[0], candidate_CD.shape[0])
+    counts = QueryCounts(raw, count_known_scores(known_score, known, true.score_Q, row_Q, of_own, shape))
     if twin_score.numel():
         counts = counts + ties_of_twins(twin_score, true.score_Q, true.kernel_Q, twins[0], cells.twin_is_known)
     return FusedBlock(counts, sampled_score, found.nan)

@@ -11,7 +11,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError
+from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import Side
 from pbgeval.passes.settings import Competition, EdgeOrigin, Edges, Features, Relation, Tables
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -100,19 +100,19 @@ class Group:
         except UnrankableRowsError as error:
             raise self._unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
 
-    def _unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> DataError:
+    def _unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> UnrankableError:
         where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
-        return DataError(
+        return UnrankableError(
             f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "
             f"operator '{self.relation.scorer.operator}' of relation "
             f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
         )
 
-    def nan_score(self, hidden: Side, row: int, entity: int) -> DataError:
+    def nan_score(self, hidden: Side, row: int, entity: int) -> UnrankableError:
         """Return the error that names a query and a candidate whose score is not a number."""
         edges = self.edges
         edge = f"lhs {int(edges.lhs[row])}, rel {int(edges.rel[row])}, rhs {int(edges.rhs[row])}"
-        return DataError(
+        return UnrankableError(
             f"{self.origin.label}: row {edges.start + row} ({edge}): expected a number as the score of {hidden.label} "
             f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"

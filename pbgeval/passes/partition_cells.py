@@ -26,13 +26,19 @@ class PartitionQueries:
     rows_Q: Tensor
     prepared_QD: Tensor
     true: TrueScores | CertifiedTrue
-    own_C: Tensor  # position of each true entity among the candidates
+    own_Q: Tensor  # position of each true entity among the candidates
     counts: QueryCounts
     fold: LossFold | None
     auc_query: Tensor = field(factory=lambda: torch.empty(0, dtype=torch.int64))
     auc_candidate: Tensor = field(factory=lambda: torch.empty(0, dtype=torch.int64))
     known: tuple[Tensor, Tensor] | None = None  # (query, position of candidate) of known answers; None: no filter
     certified: CertifiedQueries | None = None  # the same queries, if ranks are certified
+
+    @property
+    def float_true(self) -> TrueScores:
+        """True scores to compare with, where ranks are not certified."""
+        assert isinstance(self.true, TrueScores), "certified ranks are counted elsewhere"
+        return self.true
 
 
 @frozen(eq=False)
@@ -78,20 +84,11 @@ def known_answers(
     return torch.from_numpy(query[order]), torch.from_numpy(position[order])
 
 
-def own_in_block(queries: PartitionQueries, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the true entities that are in a block."""
-    own_C = queries.own_C - start
-    query = ((own_C >= 0) & (own_C < num_columns)).nonzero().squeeze(1)
-    return query, own_C[query]
-
-
-def twins_in_block(
-    queries: PartitionQueries, true: TrueScores, twins: Twins, start: int, num_columns: int
-) -> tuple[Tensor, Tensor]:
+def twins_in_block(queries: PartitionQueries, twins: Twins, start: int, num_columns: int) -> tuple[Tensor, Tensor]:
     """Return (query, column) of the candidates with a query's true vector."""
-    own_C = queries.own_C - start
-    own_here_C = torch.where(own_C < num_columns, own_C, -1)
-    query, column = twins.of_queries(true.hash_Q.cpu().numpy(), own_here_C.numpy())
+    own_Q = queries.own_Q - start
+    own_here_Q = torch.where(own_Q < num_columns, own_Q, -1)
+    query, column = twins.of_queries(queries.float_true.hash_Q.cpu().numpy(), own_here_Q.numpy())
     return torch.from_numpy(query), torch.from_numpy(column)
 
 
@@ -115,12 +112,5 @@ def known_in_block(
     column_P = queries.known[1][first:stop][order] - start
     query, entry = expand_by_row(row_Q, row_P[order], keys.numel())
     column = column_P[entry]
-    others = column != (queries.own_C - start)[query]
+    others = column != (queries.own_Q - start)[query]
     return query[others], column[others]
-
-
-def are_among(query: Tensor, column: Tensor, cells: tuple[Tensor, Tensor] | None, num_columns: int) -> Tensor:
-    """Tell of each cell whether it is among others, bool."""
-    if cells is None:
-        return torch.zeros(query.shape, dtype=torch.bool)
-    return torch.isin(query * num_columns + column, cells[0] * num_columns + cells[1])

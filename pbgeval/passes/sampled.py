@@ -77,13 +77,12 @@ def count_sampled(
         rows = {side: _rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
             known_BQD = _known_rows(group, block, hidden.other, rows, start, stop)
+            prepared = _Prepared.of_rows(group, block, hidden, candidates, known_BQD, rows[hidden], start)
             if group.relation.scorer.certified is None:
-                part = _score(group, block, hidden, known_BQD, candidates, rows[hidden], start, stop)
+                part = _score(group, block, hidden, prepared)
             else:
                 values = settings.loss is not None or candidates.auc_cells is None
-                part = _score_certified(
-                    group, block, hidden, known_BQD, candidates, rows[hidden], start, stop, values=values
-                )
+                part = _score_certified(group, block, hidden, prepared, values=values)
             _tally(group, block, settings, hidden, candidates, part, tallies[hidden], counter)
 
 
@@ -163,70 +162,70 @@ class _Scored:
         return self.certified.values_of(query, candidate)
 
 
-def _score(
-    group: Group,
-    block: ChunkBlock,
-    hidden: Side,
-    known_BQD: Tensor,
-    candidates: _List,
-    candidate_rows_BCD: Tensor,
-    start: int,
-    stop: int,
-) -> _Scored:
-    comparator = group.relation.scorer.comparator
-    rows_BQ = block.rows_BQ[start:stop]
-    ids_BC = candidates.ids_BC[start:stop]
-    rows_Q = rows_BQ.flatten()
-    queries_BQD = group.queries(hidden, known_BQD, rows_BQ)
-    candidates_BCD = group.candidates(hidden, candidate_rows_BCD, ids_BC)
-    scores_BQC = comparator.scores(queries_BQD, candidates_BCD)
-    not_a_number = first_nan(queries_BQD, candidates_BCD, scores_BQC)
+@frozen(eq=False)
+class _Prepared:
+    """Queries and candidates of some of a block's chunks, ready for a product."""
+
+    start: int  # number of the first query in the block
+    rows_BQ: Tensor
+    ids_BC: Tensor
+    queries_BQD: Tensor
+    candidates_BCD: Tensor
+
+    @classmethod
+    def of_rows(
+        cls,
+        group: Group,
+        block: ChunkBlock,
+        hidden: Side,
+        candidates: _List,
+        known_BQD: Tensor,
+        candidate_rows_BCD: Tensor,
+        first_chunk: int,
+    ) -> _Prepared:
+        chunks = slice(first_chunk, first_chunk + known_BQD.shape[0])
+        rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
+        return cls(
+            first_chunk * rows_BQ.shape[1],
+            rows_BQ,
+            ids_BC,
+            group.queries(hidden, known_BQD, rows_BQ),
+            group.candidates(hidden, candidate_rows_BCD, ids_BC),
+        )
+
+    def true_rows(self, group: Group, block: ChunkBlock, hidden: Side) -> Tensor:
+        """Return the prepared rows of all queries' true entities: the head of the list, where it holds them."""
+        if block.num_batch:
+            return self.candidates_BCD[:, : block.num_batch].flatten(0, 1)
+        ids_Q = group.side(hidden).ids_E[self.rows_BQ.flatten()]
+        return group.candidates(hidden, group.side(hidden).rows(ids_Q), ids_Q)
+
+
+def _score(group: Group, block: ChunkBlock, hidden: Side, prepared: _Prepared) -> _Scored:
+    comparator, rows_Q = group.relation.scorer.comparator, prepared.rows_BQ.flatten()
+    scores_BQC = comparator.scores(prepared.queries_BQD, prepared.candidates_BCD)
+    not_a_number = first_nan(prepared.queries_BQD, prepared.candidates_BCD, scores_BQC)
     if not_a_number is not None:
         chunk, query, candidate = not_a_number
-        raise group.nan_score(hidden, int(rows_BQ[chunk, query]), int(ids_BC[chunk, candidate]))
+        raise group.nan_score(hidden, int(prepared.rows_BQ[chunk, query]), int(prepared.ids_BC[chunk, candidate]))
     if block.num_batch:
         true_Q = scores_BQC[:, :, : block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
     else:
-        true_Q = _true_scores(group, hidden, rows_Q, queries_BQD.flatten(0, 1))
-    return _Scored(start * rows_BQ.shape[1], rows_Q, scores_BQC.flatten(0, 1), true_Q)
+        true_QD = prepared.true_rows(group, block, hidden)
+        true_Q = comparator.paired_scores(prepared.queries_BQD.flatten(0, 1), true_QD)
+        if bool(torch.isnan(true_Q).any()):
+            row = int(rows_Q[int(torch.isnan(true_Q).nonzero()[0])])
+            raise group.nan_score(hidden, row, int(group.side(hidden).ids_E[row]))
+    return _Scored(prepared.start, rows_Q, scores_BQC.flatten(0, 1), true_Q)
 
 
-def _score_certified(
-    group: Group,
-    block: ChunkBlock,
-    hidden: Side,
-    known_BQD: Tensor,
-    candidates: _List,
-    candidate_rows_BCD: Tensor,
-    start: int,
-    stop: int,
-    *,
-    values: bool,
-) -> _Scored:
+def _score_certified(group: Group, block: ChunkBlock, hidden: Side, prepared: _Prepared, *, values: bool) -> _Scored:
     exact = group.relation.scorer.certified
     assert exact is not None, "the caller has asked"
-    rows_BQ, ids_BC = block.rows_BQ[start:stop], candidates.ids_BC[start:stop]
-    rows_Q = rows_BQ.flatten()
-    queries_BQL = group.queries(hidden, known_BQD, rows_BQ)
-    candidates_BCL = group.candidates(hidden, candidate_rows_BCD, ids_BC)
-    if block.num_batch:
-        true_QL = candidates_BCL[:, : block.num_batch].flatten(0, 1)
-    else:
-        ids_Q = group.side(hidden).ids_E[rows_Q]
-        true_QL = group.candidates(hidden, group.side(hidden).rows(ids_Q), ids_Q)
-    certified = CertifiedChunks.score(exact, queries_BQL, candidates_BCL, true_QL, values=values)
-    start_query = start * rows_BQ.shape[1]
-    return _Scored(start_query, rows_Q, certified.fast.scores_KC, certified.queries.true.value_Q, certified)
-
-
-def _true_scores(group: Group, hidden: Side, rows_Q: Tensor, queries_QD: Tensor) -> Tensor:
-    ids_Q = group.side(hidden).ids_E[rows_Q]
-    candidates_QD = group.candidates(hidden, group.side(hidden).rows(ids_Q), ids_Q)
-    true_Q = group.relation.scorer.comparator.paired_scores(queries_QD, candidates_QD)
-    if bool(torch.isnan(true_Q).any()):
-        query = int(torch.isnan(true_Q).nonzero()[0])
-        raise group.nan_score(hidden, int(rows_Q[query]), int(ids_Q[query]))
-    return true_Q
+    true_QL = prepared.true_rows(group, block, hidden)
+    certified = CertifiedChunks.score(exact, prepared.queries_BQD, prepared.candidates_BCD, true_QL, values=values)
+    true_Q = certified.queries.true.value_Q
+    return _Scored(prepared.start, prepared.rows_BQ.flatten(), certified.fast.scores_KC, true_Q, certified)
 
 
 @frozen(eq=False)

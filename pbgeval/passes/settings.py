@@ -16,7 +16,7 @@ from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.notation import Bucket, Side
 from pbgeval.passes.auc_sampling import AucSampling
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.stats.rank_stats import StatsLayout
 
 
@@ -69,7 +69,7 @@ class LossSettings:
 class Relation:
     """A relation schema and who competes in its queries."""
 
-    scorer: RelationScorer  # its parameters are of type `dtype`
+    scorer: EdgeScorer  # its parameters are of type `dtype`
     policy: CandidatePolicy
     dtype: torch.dtype = torch.float32  # of vectors, products and comparisons; certified: of vectors alone
 

@@ -35,12 +35,6 @@ class KnownAnswers:
         return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
 
 
-def own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the true entities that are in a block."""
-    query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
-    return query, own_Q[query]
-
-
 def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return where each number is in a sorted array; far below zero where it is not."""
     at = np.searchsorted(sorted_numbers, wanted)

@@ -27,7 +27,7 @@ from pbgeval.notation import Side
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import Comparator, UnrankableRowsError
+from pbgeval.scoring.comparators import RowComparator, UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 
@@ -100,13 +100,13 @@ class SweepState:
         return self.queries.contest.hidden
 
     @property
-    def comparator(self) -> Comparator:
-        return next(iter(self.queries.contest.scorers.values())).comparator
+    def comparator(self) -> RowComparator:
+        return self.queries.contest.scorer.comparator
 
     @property
     def certified(self) -> CertifiedComparator | None:
         """The comparator in exact arithmetic, if ranks are certified."""
-        return next(iter(self.queries.contest.scorers.values())).certified
+        return self.queries.contest.scorer.certified
 
     def true(self, first: int, stop: int, device: torch.device) -> TrueScores:
         """Return the true scores of consecutive queries."""
@@ -232,7 +232,7 @@ def prepared_candidates(state: SweepState, edges: QueryEdges, x_CD: Tensor, numb
     try:
         return state.queries.contest.candidates(x_CD)
     except UnrankableRowsError as error:
-        name = next(iter(state.queries.contest.scorers.values())).name
+        name = state.queries.contest.scorer.name
         raise _unrankable(error, edges, name, int(numbers_C[error.rows[0]])) from error
 
 

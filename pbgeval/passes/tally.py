@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.ranking import QueryCounts
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import RowComparator
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.pool import ScorePool, order_image
 
@@ -120,7 +120,7 @@ class SideTally:
 class LossFold:
     """The loss of some queries, folded over blocks of their candidates, on the comparator's own scale."""
 
-    def __init__(self, name: str, margin: float, comparator: Comparator, true_Q: Tensor) -> None:
+    def __init__(self, name: str, margin: float, comparator: RowComparator, true_Q: Tensor) -> None:
         self._loss = LOSSES[name]
         self._margin = margin
         self._comparator = comparator

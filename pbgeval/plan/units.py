@@ -16,4 +16,9 @@ def window_units(path_index: int, bucket: Bucket, num_edges: int, window_rows: i
 def slice_units(path_index: int, bucket: Bucket, num_edges: int, num_slices: int) -> Iterator[WorkUnit]:
     """Cut a bucket as PBG hands it to its workers: contiguous slices of ceil(n / workers) edges."""
     if num_edges:
-        yield from window_units(path_index, bucket, num_edges, -(-num_edges // num_slices))
+        yield from window_units(path_index, bucket, num_edges, slice_rows(num_edges, num_slices))
+
+
+def slice_rows(num_edges: int, num_slices: int) -> int:
+    """Return the rows of such a slice; the last may be shorter."""
+    return -(-num_edges // num_slices)

@@ -30,6 +30,10 @@ from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Operator, Parameters
 from pbgeval.scoring.root_sign import root_signs
 
+# What certified ranks know: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
+# sums, or need cosines, which no standard rounds.
+CERTIFIED_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
+CERTIFIED_OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_diagonal")
 UNIT = 2.0**-53  # relative error of a rounding in float64
 
 
@@ -131,7 +135,7 @@ class CertifiedComparator:
     def scores_in_float64(self, query_NL: Tensor, candidate_NL: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of pairs of prepared rows, without the constant, and how far at most they are off.
 
-        Rounding may depend on the hardware: who needs the same bits everywhere takes `scoring/values.py`.
+        Rounding may depend on the hardware: who needs the same bits everywhere takes values (fast_products.py).
         """
         q_NL, c_NL = query_NL[..., :-1].double(), candidate_NL.double()
         num_terms = c_NL.shape[-1] + 8  # of which some allow for roundings within a term

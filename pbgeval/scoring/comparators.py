@@ -1,8 +1,11 @@
-"""Pairs of transformed vectors -> scores, higher is better (PyTorch-BigGraph's comparators).
+"""Pairs of transformed vectors -> scores, higher is better: PyTorch-BigGraph's comparators, and three of our own.
 
-Every comparator is an inner product of *prepared* rows, so one kernel serves all: cos normalises the rows, and
+PBG's are inner products of *prepared* rows, so one kernel serves all: cos normalises the rows, and
 -|x-y|^2 = 2xy - |x|^2 - |y|^2 appends columns. PBG's bias (column 0 is withheld and added to the score) appends
 columns too. Queries and candidates are prepared differently.
+
+Other systems' models need three that PBG lacks (decision 0015): l1 and complex_l1 are distances that no product gives
+(`distances`), clamped_dot is DGL-KE's SimplE, whose scores end at -20 and 20.
 
 Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and rounding it would only add ties.
 `real_scores` gives the values that PBG's loss is defined on. Source: PBG.md section 2, torchbiggraph/model.py.
@@ -11,14 +14,17 @@ Distances are ranked by their squares: -sqrt(d2) is monotone in -d2, and roundin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
 from attrs import field, frozen
 from torch import Tensor
 
+from pbgeval.scoring.distances import absolute_sums, modulus_sums
 from pbgeval.scoring.product import paired_product, product
 
 SMALLEST_SQUARE = 1e-30  # PBG's floor under the square root
+CLAMP = 20.0  # of clamped_dot, as in DGL-KE
 SMALLEST_NORM, LARGEST_NORM = 1e-15, 1e15  # between them the squares of float32 neither vanish nor overflow
 
 
@@ -64,7 +70,9 @@ def _row_sums(x_ND: Tensor) -> Tensor:
 
 
 class Base(ABC):
-    """The comparator without bias: how rows become factors of an inner product."""
+    """The comparator without bias: how rows become factors of an inner product, or what is done with them instead."""
+
+    is_inner_product = True  # `scores` are inner products of prepared rows and nothing else
 
     @abstractmethod
     def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
@@ -81,6 +89,14 @@ class Base(ABC):
     @abstractmethod
     def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the inner product of each pair of prepared rows as PBG sums its positive scores."""
+
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        """Return the scores (B, Q, C) of prepared rows; those of a cell depend on its two rows alone."""
+        return product(query_BQD, candidate_BCD)
+
+    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the score (Q,) of each query with its own candidate, with the bits that `scores` gives."""
+        return paired_product(query_QD, candidate_QD)
 
 
 class Dot(Base):
@@ -177,12 +193,74 @@ class L2(Base):
         return _elementwise_square(query_QD, candidate_QD)
 
 
-COMPARATORS: dict[str, Base] = {"dot": Dot(), "cos": Cos(), "l2": L2(), "squared_l2": SquaredL2()}
+class ClampedDot(Dot):
+    """x . y, no less than -20 and no more than 20: scores beyond tie."""
+
+    is_inner_product = False
+
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return super().elementwise(query_QD, candidate_QD).clamp_(-CLAMP, CLAMP)
+
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        return product(query_BQD, candidate_BCD).clamp_(-CLAMP, CLAMP)
+
+    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return paired_product(query_QD, candidate_QD).clamp_(-CLAMP, CLAMP)
+
+
+class L1(Dot):
+    """-sum |x - y|."""
+
+    is_inner_product = False
+
+    def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return self.paired_scores(query_QD, candidate_QD)
+
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        return absolute_sums(query_BQD, candidate_BCD)
+
+    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return self.scores(query_QD.unsqueeze(1), candidate_QD.unsqueeze(1)).flatten()
+
+
+class ComplexL1(L1):
+    """-sum |x - y| of complex numbers, whose real parts are the first half of a row (RotatE by moduli)."""
+
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        return modulus_sums(query_BQD, candidate_BCD)
+
+
+COMPARATORS: dict[str, Base] = {
+    "dot": Dot(),
+    "cos": Cos(),
+    "l2": L2(),
+    "squared_l2": SquaredL2(),
+    "l1": L1(),
+    "complex_l1": ComplexL1(),
+    "clamped_dot": ClampedDot(),
+}
+DISTANCES = frozenset({"l2", "squared_l2", "l1", "complex_l1"})  # a translation of one side can be one of the other
+
+
+class RowComparator(Protocol):
+    """What passes ask for the scores of prepared rows: a `Comparator`, or a model of numbers (`block_scorer`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bias(self) -> bool: ...
+    @property
+    def is_inner_product(self) -> bool: ...
+    def width(self, dimension: int) -> int: ...
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor: ...
+    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor: ...
+    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor: ...
+    def real_scores(self, scores: Tensor) -> Tensor: ...
 
 
 @frozen
 class Comparator:
-    """A comparator by its PBG name, with or without bias."""
+    """A comparator by its name, with or without bias."""
 
     name: str
     bias: bool = False
@@ -195,12 +273,12 @@ class Comparator:
     @property
     def is_inner_product(self) -> bool:
         """Whether `scores` are inner products of prepared rows and nothing else."""
-        return not self._adds_bias_to_root
+        return self.base.is_inner_product and not self._adds_bias_outside
 
     @property
-    def _adds_bias_to_root(self) -> bool:
-        """Whether the bias is added to a square root, so that scores are no longer an inner product."""
-        return self.bias and self.name == "l2"
+    def _adds_bias_outside(self) -> bool:
+        """Whether the bias is added to a square root or to what is no inner product, so that scores are none."""
+        return self.bias and (self.name == "l2" or not self.base.is_inner_product)
 
     def prepare_queries(self, x_ND: Tensor) -> Tensor:
         """Return the query rows as factors: (..., D) -> (..., D'), contiguous."""
@@ -222,10 +300,10 @@ class Comparator:
 
     def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
         """Return what candidates are ranked by, (B, Q, C), from prepared rows; see `real_scores`."""
-        if not self._adds_bias_to_root:
-            return product(query_BQD, candidate_BCD)
-        roots_BQC = self.base.real_scores(product(query_BQD[..., :-2], candidate_BCD[..., :-2]))
-        return roots_BQC + query_BQD[..., -2].unsqueeze(2) + candidate_BCD[..., -1].unsqueeze(1)
+        if not self._adds_bias_outside:
+            return self.base.scores(query_BQD, candidate_BCD)
+        unbiased_BQC = self.base.real_scores(self.base.scores(query_BQD[..., :-2], candidate_BCD[..., :-2]))
+        return unbiased_BQC + query_BQD[..., -2].unsqueeze(2) + candidate_BCD[..., -1].unsqueeze(1)
 
     def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the scores (Q,) of true entities as PBG computes them: an elementwise product and a sum.
@@ -235,21 +313,21 @@ class Comparator:
         if not self.bias:
             return self.base.elementwise(query_QD, candidate_QD)
         products_Q = self.base.elementwise(query_QD[..., :-2], candidate_QD[..., :-2])
-        unbiased_Q = self.base.real_scores(products_Q) if self._adds_bias_to_root else products_Q
+        unbiased_Q = self.base.real_scores(products_Q) if self._adds_bias_outside else products_Q
         # Each is multiplied by its one, which is none where an operator has moved to the query (`contest`).
         bias_Q = query_QD[..., -2] * candidate_QD[..., -2]
         return unbiased_Q + bias_Q + query_QD[..., -1] * candidate_QD[..., -1]
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         """Return the score (Q,) of each query with its own candidate, with the bits that `scores` gives."""
-        if not self._adds_bias_to_root:
-            return paired_product(query_QD, candidate_QD)
-        roots_Q = self.base.real_scores(paired_product(query_QD[..., :-2], candidate_QD[..., :-2]))
-        return roots_Q + query_QD[..., -2] + candidate_QD[..., -1]
+        if not self._adds_bias_outside:
+            return self.base.paired_scores(query_QD, candidate_QD)
+        unbiased_Q = self.base.real_scores(self.base.paired_scores(query_QD[..., :-2], candidate_QD[..., :-2]))
+        return unbiased_Q + query_QD[..., -2] + candidate_QD[..., -1]
 
     def real_scores(self, scores: Tensor) -> Tensor:
         """Return the values that PBG defines, from those that candidates are ranked by (a monotone map)."""
-        return scores if self._adds_bias_to_root else self.base.real_scores(scores)
+        return scores if self._adds_bias_outside else self.base.real_scores(scores)
 
 
 def _joined(blocks: list[Tensor]) -> Tensor:

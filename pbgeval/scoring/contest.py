@@ -4,7 +4,7 @@ Where an operator acts on the candidates (PBG's relations that are not dynamic),
 its own. The operator moves to the query where that is exact algebra, and all those relations share one contest:
 
     dot                q . (M x + t) = (M^T q) . x + q . t      every operator; the constant is a column of its own
-    l2, squared_l2     |q - (x + t)| = |(q - t) - x|            translations
+    distances          |q - (x + t)| = |(q - t) - x|            translations
     cos                                                         none but the identity: M changes |M x|
 
 Elsewhere a relation is its own contest, and candidates are transformed block by block. Moving changes no score but in
@@ -20,8 +20,9 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
+from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS, moves_to_query
-from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import TrueScores
 
 
@@ -31,9 +32,14 @@ class Contest:
 
     hidden: Side
     candidate_type: str
-    scorers: Mapping[int, RelationScorer]  # by index in the config's relations
+    scorers: Mapping[int, EdgeScorer]  # by index in the config's relations
     moved: bool  # the candidates' operators act on the queries
     has_constant: bool  # a column for what a moved translation adds to every score of a query
+
+    @property
+    def scorer(self) -> EdgeScorer:
+        """One of them, for what they have in common: the comparator, and how candidates are prepared."""
+        return next(iter(self.scorers.values()))
 
     def queries(self, relation: int, known_KD: Tensor, rel_K: Tensor | None) -> Tensor:
         """Return prepared queries (K, D') of one relation of the config.
@@ -52,30 +58,27 @@ class Contest:
         Raises:
             ZeroVectorError: likewise.
         """
-        scorer = next(iter(self.scorers.values()))
         if not self.moved:
-            return scorer.candidates(self.hidden, x_CD)
-        prepared_CD = scorer.comparator.prepare_candidates(x_CD)
+            return self.scorer.candidates(self.hidden, x_CD)
+        prepared_CD = _vectors(self.scorer).prepare_candidates(x_CD)
         if not self.has_constant:
             return prepared_CD
         return torch.cat([prepared_CD, torch.ones_like(prepared_CD[:, :1])], dim=1)
 
     def width(self, dimension: int) -> int:
         """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
-        scorer = next(iter(self.scorers.values()))
-        if scorer.certified is not None:
-            return scorer.certified.query_width(dimension)
-        return scorer.comparator.width(dimension) + int(self.has_constant)
+        if self.scorer.certified is not None:
+            return self.scorer.certified.query_width(dimension)
+        return self.scorer.comparator.width(dimension) + int(self.has_constant)
 
     def true_width(self, dimension: int, dtype: torch.dtype) -> int:
         """Return the number of columns that hold a query's true score, or what it is computed from."""
-        scorer = next(iter(self.scorers.values()))
-        if scorer.certified is not None:
-            return scorer.certified.candidate_width(dimension) + 1
+        if self.scorer.certified is not None:
+            return self.scorer.certified.candidate_width(dimension) + 1
         return TrueScores.width(dtype)
 
-    def _moved_queries(self, scorer: RelationScorer, q_KD: Tensor) -> Tensor:
-        operator, comparator = OPERATORS[scorer.operator], scorer.comparator
+    def _moved_queries(self, scorer: EdgeScorer, q_KD: Tensor) -> Tensor:
+        operator, comparator = OPERATORS[scorer.operator], _vectors(scorer)
         parameters = scorer.parameters[self.hidden]
         translation_D = operator.translation(parameters)
         if comparator.name != "dot":
@@ -94,6 +97,12 @@ class Contest:
         return torch.cat([moved_KD, constant_K1], dim=1) if self.has_constant else moved_KD.contiguous()
 
 
+def _vectors(scorer: EdgeScorer) -> Comparator:
+    """Return the comparator of vectors, which alone have operators that move."""
+    assert isinstance(scorer.comparator, Comparator)
+    return scorer.comparator
+
+
 def _translated_back(q_KD: Tensor, translation_D: Tensor | None, *, bias: bool) -> Tensor:
     """Return q - t; under bias column 0 is added to the score, so there it is q + t."""
     if translation_D is None:
@@ -104,7 +113,7 @@ def _translated_back(q_KD: Tensor, translation_D: Tensor | None, *, bias: bool) 
     return moved_KD
 
 
-def contests(scorers: Sequence[RelationScorer], hidden: Side, *, move: bool = True) -> list[Contest]:
+def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[Contest]:
     """Group the relations of a config for queries that hide one side.
 
     Args:
@@ -115,8 +124,7 @@ def contests(scorers: Sequence[RelationScorer], hidden: Side, *, move: bool = Tr
     shared: dict[str, list[int]] = {}
     own: list[int] = []
     for relation, scorer in enumerate(scorers):
-        acts_on_candidates = not scorer.dynamic and hidden is Side.RHS and scorer.operator != "none"
-        if acts_on_candidates and not (move and moves_to_query(scorer.operator, scorer.comparator.name)):
+        if scorer.acts_on_candidates(hidden) and not (move and moves_to_query(scorer.operator, scorer.comparator.name)):
             own.append(relation)
         else:
             shared.setdefault(scorer.entity_type(hidden), []).append(relation)
@@ -129,7 +137,7 @@ def contests(scorers: Sequence[RelationScorer], hidden: Side, *, move: bool = Tr
 
 
 def _shared_contest(
-    scorers: Sequence[RelationScorer], hidden: Side, entity_type: str, relations: list[int], moved: bool
+    scorers: Sequence[EdgeScorer], hidden: Side, entity_type: str, relations: list[int], moved: bool
 ) -> Contest:
     of = {relation: scorers[relation] for relation in relations}
     comparator = scorers[relations[0]].comparator

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError
+from pbgeval.errors import UnrankableError
 from pbgeval.scoring.fixed_order import means_in_order, norms_in_order
 
 ROWS_AT_A_TIME = 1 << 15  # of a partition under inspection: a few MB at usual widths
@@ -80,7 +80,7 @@ class EntityTable:
         """Look at every row once.
 
         Raises:
-            DataError: some row holds NaN or infinity or, if `refuse_zero_vectors`, has no direction.
+            UnrankableError: some row holds NaN or infinity or, if `refuse_zero_vectors`, has no direction.
         """
         for start in range(0, self.num_rows, ROWS_AT_A_TIME):
             x_ED = self.embeddings_ND[start : start + ROWS_AT_A_TIME]
@@ -96,7 +96,7 @@ class EntityTable:
     def _refuse(self, bad_E: Tensor, start: int, found: str, expected: str) -> None:
         rows = (bad_E.nonzero().flatten() + start + self.first_row).tolist()
         named = ", ".join(str(row) for row in rows[:NUM_ROWS_NAMED]) + (", ..." if len(rows) > NUM_ROWS_NAMED else "")
-        raise DataError(
+        raise UnrankableError(
             f"{self.label}: expected {expected}, got {found} in rows {named}; "
             "this checkpoint cannot be ranked, choose an earlier one"
         )

@@ -1,8 +1,9 @@
-"""Entity vectors and relation parameters -> transformed entity vectors (PyTorch-BigGraph's operators).
+"""Entity vectors and relation parameters -> transformed entity vectors: PyTorch-BigGraph's operators, and our own.
 
 Each operator maps rows x to rows of the same width; rows may have several leading dimensions, here E. Its parameters
 come either for one relation (PBG's relations list) or, with dynamic relations, for all of them with a leading
-dimension R; then `rel_E` says which one each row takes. Source: PBG.md section 2 and torchbiggraph/operators.py.
+dimension R; then `rel_E` says which one each row takes. Source: PBG.md section 2 and torchbiggraph/operators.py;
+of ours (rotate, swapped_diagonal, projected_translation), other systems' models (decision 0015).
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring import compiled_operators
+from pbgeval.scoring.comparators import DISTANCES
 from pbgeval.scoring.fixed_order import transform_in_order
 from pbgeval.scoring.product import transform
 
@@ -25,6 +28,8 @@ Transform = Callable[[Tensor, Tensor], Tensor]  # rows (E, D) and a matrix (F, D
 class Operator(ABC):
     """A transformation of entity vectors that depends on the relation."""
 
+    acts_on_both_sides = False  # of relations that are not dynamic: on lhs rows too, by `apply_to_lhs`
+
     @abstractmethod
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each parameter of one relation."""
@@ -32,6 +37,14 @@ class Operator(ABC):
     @abstractmethod
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         """Return the transformed rows (E, D); `rel_E` is None when the parameters are those of one relation."""
+
+    def prepared(self, parameters: Parameters) -> Parameters:
+        """Return what `apply` takes, made of the parameters as a checkpoint has them; of one type of numbers."""
+        return parameters
+
+    def apply_to_lhs(self, parameters: Parameters, x_ED: Tensor) -> Tensor:
+        """Return the transformed rows of the left side of a relation that is not dynamic: in PBG as they are."""
+        return x_ED
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
         """Return the rows q' with q . M x = q' . x for every x, M being the linear part of one relation's operator."""
@@ -159,6 +172,54 @@ class ComplexDiagonal(Operator):
         return self.apply(conjugate, q_ED, None)
 
 
+class Rotate(ComplexDiagonal):
+    """e^(i phase) x, elementwise (RotatE)."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"phase": (dimension // 2,)}
+
+    def prepared(self, parameters: Parameters) -> Parameters:
+        """Return cosines and sines, computed in float64 by one thread and rounded once, so that layouts share bits."""
+        phase = parameters["phase"]
+        radians = phase.double().cpu().numpy()
+        parts = {"real": np.cos(radians), "imag": np.sin(radians)}
+        return {name: torch.from_numpy(part).to(phase.device, phase.dtype) for name, part in parts.items()}
+
+
+class SwappedDiagonal(Operator):
+    """d * (x2, x1), for rows x = (x1, x2) of two halves (SimplE, CP: an entity's vectors as subject and as object)."""
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"diagonal": (dimension,)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        return _of_rows(parameters["diagonal"], rel_E) * _swapped(x_ED)
+
+    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
+        return _swapped(parameters["diagonal"] * q_ED)
+
+
+def _swapped(x_ED: Tensor) -> Tensor:
+    return x_ED.roll(x_ED.shape[-1] // 2, dims=-1)
+
+
+@frozen
+class ProjectedTranslation(Operator):
+    """P x on the right side, P x + t on the left (TransR); not of dynamic relations, whose candidates stay as is."""
+
+    transform: Transform = transform
+    acts_on_both_sides = True
+
+    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
+        return {"projection": (dimension, dimension), "translation": (dimension,)}
+
+    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        return _multiply_matrices(self.transform, parameters["projection"], x_ED, rel_E)
+
+    def apply_to_lhs(self, parameters: Parameters, x_ED: Tensor) -> Tensor:
+        return self.apply(parameters, x_ED, None) + parameters["translation"]
+
+
 OPERATORS: dict[str, Operator] = {
     "none": Identity(),
     "diagonal": Diagonal(),
@@ -166,7 +227,11 @@ OPERATORS: dict[str, Operator] = {
     "linear": Linear(),
     "affine": Affine(),
     "complex_diagonal": ComplexDiagonal(),
+    "rotate": Rotate(),
+    "swapped_diagonal": SwappedDiagonal(),
+    "projected_translation": ProjectedTranslation(),
 }
+HALVED = ("complex_diagonal", "rotate", "swapped_diagonal")  # they take rows apart: dimensions must be even
 
 # With the same bits on any hardware, which a matrix kernel does not have.
 FIXED_ORDER_OPERATORS: dict[str, Operator] = {
@@ -178,6 +243,8 @@ FIXED_ORDER_OPERATORS: dict[str, Operator] = {
 
 def moves_to_query(operator: str, comparator: str) -> bool:
     """Tell whether an operator on the candidates can act on the query instead."""
+    if OPERATORS[operator].acts_on_both_sides:
+        return False
     if operator == "none" or comparator == "dot":
         return True
-    return operator == "translation" and comparator in ("l2", "squared_l2")
+    return operator == "translation" and comparator in DISTANCES

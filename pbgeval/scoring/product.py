@@ -1,40 +1,76 @@
 """Rows and columns of vectors -> all inner products, with the same last bits whatever the shape.
 
 Matrix kernels take other paths for small shapes, and each thread's share of the columns counts as a shape: then
-identical candidates differ in their last bits and ties are lost. In MKL (inner dimension 4 to 401, rows and columns
-1 to 130, 1 to 4 threads) all float32 shapes from 16 x 16 up agree when several products are batched, and all multiples
-of 16 when there is one; float64 shapes agree where they are multiples of 48, and at no smaller grain that was tried.
-So every product is padded to such a shape, here and nowhere else.
+identical candidates differ in their last bits and ties are lost. They also cut long inner dimensions into blocks whose
+length depends on the shape. What was found in MKL (inner dimension 4 to 800, up to 2048 x 4096, 1 to 4 threads):
+
+- Inner dimensions up to 256 in float32 and 192 in float64 are never cut, so longer ones are cut here, always alike.
+- With AVX-512, all float32 shapes from 16 x 16 up agree when each thread has whole products, and multiples of 16
+  when there are fewer; float64 shapes agree where they are multiples of 48, and at no smaller grain that was tried.
+- With AVX2, multiples of 96 or 192 agree, for one product and a power of two of threads.
+
+So every product is padded to such a shape, here and nowhere else; `self_check` finds out which rule this machine needs.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-GRAIN = 16  # rows and columns are padded to at least this, or to a multiple of it
-FLOAT64_GRAIN = 48  # float64 products are padded to a multiple of this, however many there are
-TILE = 192  # rows and columns of the one block shape, where the self-check failed
-_one_block_shape = False
+INNER = {torch.float64: 192}  # longest inner dimension that kernels add up in one go, whatever the shape
+FLOAT32_INNER = 256
 
 
-def use_one_block_shape() -> None:
-    """Compute every product of this process in tiles of one shape: slow, and right on any kernel.
+class BlockRule(Enum):
+    """Which shapes this machine's kernels give the same bits for: from the cheapest rule to the one that always holds.
 
-    For one thread; `self_check` calls it where shapes disagree.
+    The value names it in reports.
     """
-    global _one_block_shape
-    _one_block_shape = True
+
+    FINE = "fine"  # GRAIN, or FLOAT64_GRAIN
+    COARSE = "multiples of 96"
+    COARSER = "multiples of 192"
+    ONE_SHAPE = "tiles of one shape"  # TILE x TILE, for one thread: slow, and right on any kernel
 
 
-def padded_size(size: int, num_products: int, dtype: torch.dtype = torch.float32) -> int:
+GRAIN = 16  # FINE: rows and columns are padded to at least this, or to a multiple of it
+FLOAT64_GRAIN = 48  # FINE: float64 products are padded to a multiple of this, however many there are
+TILE = 192
+MULTIPLES = {BlockRule.COARSE: 96, BlockRule.COARSER: 192, BlockRule.ONE_SHAPE: TILE}
+_rules: dict[tuple[str, torch.dtype], BlockRule] = {}  # by type of device and of number
+
+
+def use_block_rule(rule: BlockRule, device: torch.device, dtype: torch.dtype) -> None:
+    """Compute every product of this process by a rule; `self_check` calls it with the cheapest one that holds."""
+    _rules[device.type, dtype] = rule
+
+
+def block_rule(device: torch.device, dtype: torch.dtype) -> BlockRule:
+    """Return the rule that products follow."""
+    return _rules.get((device.type, dtype), BlockRule.FINE)
+
+
+def padded_size(
+    size: int,
+    num_products: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = torch.device("cpu"),  # noqa: B008  # immutable
+) -> int:
     """Return the number of rows (or columns) that a product of this size is padded to."""
-    if dtype is torch.float64:
-        return max(-(-size // FLOAT64_GRAIN), 1) * FLOAT64_GRAIN
-    if num_products > 1:
-        return max(size, GRAIN)
-    return max(-(-size // GRAIN), 1) * GRAIN
+    multiple = MULTIPLES.get(block_rule(device, dtype))
+    if multiple is None:
+        if dtype is not torch.float64 and num_products >= _products_for_all_threads():
+            return max(size, GRAIN)
+        multiple = FLOAT64_GRAIN if dtype is torch.float64 else GRAIN
+    return max(-(-size // multiple), 1) * multiple
+
+
+def _products_for_all_threads() -> int:
+    """Return from how many products at once on each thread has whole ones: then their shape is not cut."""
+    return 2 * max(torch.get_num_threads(), 1)
 
 
 def _pad_rows(x_BND: Tensor, num_rows: int) -> Tensor:
@@ -44,7 +80,7 @@ def _pad_rows(x_BND: Tensor, num_rows: int) -> Tensor:
 
 def padded_rows(x_ND: Tensor) -> Tensor:
     """Return rows and as many of zeros below them as a single `product` would add: then it need not copy them."""
-    return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype))[0]
+    return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype, x_ND.device))[0]
 
 
 def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
@@ -56,43 +92,57 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     num_candidates = candidate_BCD.shape[1]
     if num_products == 0 or num_queries == 0 or num_candidates == 0:
         return query_BQD.new_zeros((num_products, num_queries, num_candidates))
-    if _one_block_shape:
-        return _tiled_product(query_BQD, candidate_BCD)
-    rows = padded_size(num_queries, num_products, query_BQD.dtype)
-    columns = padded_size(num_candidates, num_products, query_BQD.dtype)
-    scores_BQC = torch.bmm(_pad_rows(query_BQD, rows), _pad_rows(candidate_BCD, columns).transpose(1, 2))
-    return scores_BQC[:, :num_queries, :num_candidates]
+    dtype, device = query_BQD.dtype, query_BQD.device
+    rows = padded_size(num_queries, num_products, dtype, device)
+    columns = padded_size(num_candidates, num_products, dtype, device)
+    query_BRD, candidate_BSD = _pad_rows(query_BQD, rows), _pad_rows(candidate_BCD, columns)
+    rule = block_rule(device, dtype)
+    if rule is BlockRule.ONE_SHAPE:
+        scores_BRS = _tiled(query_BRD, candidate_BSD)
+    elif rule is BlockRule.FINE or num_products == 1 or num_products >= _products_for_all_threads():
+        scores_BRS = _multiplied(query_BRD, candidate_BSD)
+    else:
+        pairs = zip(torch.split(query_BRD, 1), torch.split(candidate_BSD, 1), strict=True)
+        scores_BRS = torch.cat([_multiplied(query_1RD, candidate_1SD) for query_1RD, candidate_1SD in pairs])
+    return scores_BRS[:, :num_queries, :num_candidates]
 
 
-def _tiled_product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-    num_products, num_queries = query_BQD.shape[:2]
-    num_candidates = candidate_BCD.shape[1]
-    scores_BQC = query_BQD.new_empty((num_products, num_queries, num_candidates))
+def _multiplied(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    """Add up the inner dimension in cuts of one length: kernels would choose another for each shape."""
+    inner = INNER.get(query_BRD.dtype, FLOAT32_INNER)
+    scores_BRS = torch.bmm(query_BRD[..., :inner], candidate_BSD[..., :inner].transpose(1, 2))
+    for start in range(inner, query_BRD.shape[2], inner):
+        cut = slice(start, start + inner)
+        scores_BRS.baddbmm_(query_BRD[..., cut], candidate_BSD[..., cut].transpose(1, 2))
+    return scores_BRS
+
+
+def _tiled(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    """Return the products of rows that fill tiles, one tile at a time."""
+    num_products, rows = query_BRD.shape[:2]
+    columns = candidate_BSD.shape[1]
+    scores_BRS = query_BRD.new_empty((num_products, rows, columns))
     for batch in range(num_products):
-        for row in range(0, num_queries, TILE):
-            query_QD = query_BQD[batch, row : row + TILE]
-            for column in range(0, num_candidates, TILE):
-                candidate_CD = candidate_BCD[batch, column : column + TILE]
-                tile_QC = torch.mm(
-                    F.pad(query_QD, (0, 0, 0, TILE - query_QD.shape[0])),
-                    F.pad(candidate_CD, (0, 0, 0, TILE - candidate_CD.shape[0])).t(),
-                )
-                scores_BQC[batch, row : row + TILE, column : column + TILE] = tile_QC[
-                    : query_QD.shape[0], : candidate_CD.shape[0]
-                ]
-    return scores_BQC
+        for row in range(0, rows, TILE):
+            query_1TD = query_BRD[batch : batch + 1, row : row + TILE]
+            for column in range(0, columns, TILE):
+                candidate_1TD = candidate_BSD[batch : batch + 1, column : column + TILE]
+                tile_TT = _multiplied(query_1TD.contiguous(), candidate_1TD.contiguous())[0]
+                scores_BRS[batch, row : row + TILE, column : column + TILE] = tile_TT
+    return scores_BRS
 
 
 def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     """Return the inner product (Q,) of each query with its own candidate, with the bits that `product` gives.
 
-    The pairs are the diagonals of 16 x 16 products: an elementwise sum would round differently.
+    The pairs are the diagonals of small products: an elementwise sum would round differently.
     """
     num_queries, dimension = query_QD.shape
-    num_products = max(-(-num_queries // GRAIN), 1)
-    missing = num_products * GRAIN - num_queries
+    grain = padded_size(1, 2, query_QD.dtype, query_QD.device)
+    num_products = max(-(-num_queries // grain), 1)
+    missing = num_products * grain - num_queries
     query_BGD, candidate_BGD = (
-        F.pad(x_QD, (0, 0, 0, missing)).view(num_products, GRAIN, dimension) for x_QD in (query_QD, candidate_QD)
+        F.pad(x_QD, (0, 0, 0, missing)).view(num_products, grain, dimension) for x_QD in (query_QD, candidate_QD)
     )
     scores_BGG = product(query_BGD, candidate_BGD)
     return scores_BGG.diagonal(dim1=1, dim2=2).reshape(-1)[:num_queries]

@@ -3,6 +3,7 @@
 Which side an operator acts on (PBG.md section 2.5), for a query whose side S is hidden and whose other side is O:
 
     not dynamic   the relation's one operator acts on rhs rows, whether they are the known side or the candidates
+                  (one of ours acts on lhs rows as well)
     dynamic       side O's operators act on the known row, candidates stay as they are
 
 For certified ranks an operator that would act on the candidates acts on the query wherever that is exact algebra, in
@@ -12,14 +13,38 @@ all passes alike: rows are rounded once they are prepared, so the two ways would
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import Comparator, RowComparator
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, moves_to_query
+
+
+class EdgeScorer(Protocol):
+    """What passes know of a relation: a `RelationScorer`, or a model of numbers (`block_scorer.ScorerRelation`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[Side, Parameters]: ...
+    @property
+    def comparator(self) -> RowComparator: ...
+    @property
+    def dynamic(self) -> bool: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def certified(self) -> CertifiedComparator | None: ...
+    def entity_type(self, side: Side) -> str: ...
+    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None) -> Tensor: ...
+    def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor: ...
+    def acts_on_candidates(self, hidden: Side) -> bool: ...
 
 
 @frozen(eq=False)
@@ -47,27 +72,30 @@ class RelationScorer:
             known_ED: rows of the entities of the other side.
             rel_E: the relation of each row, when relations are dynamic.
         """
-        if self.dynamic or hidden is Side.LHS:
-            known_ED = self._transformed(hidden.other, known_ED, rel_E)
+        known_ED = self._transformed(hidden.other, known_ED, rel_E)
         if self.certified is None:
             return self.comparator.prepare_queries(known_ED)
-        if self._acts_on_candidates(hidden) and moves_to_query(self.operator, self.comparator.name):
+        if self.acts_on_candidates(hidden) and moves_to_query(self.operator, self.comparator.name):
             return self.certified.prepare_moved_queries(self.operator, self.parameters[hidden], known_ED)
         return self.certified.prepare_queries(known_ED)
 
     def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
         """Return the prepared candidate rows (E, D') of the hidden side."""
         moved = self.certified is not None and moves_to_query(self.operator, self.comparator.name)
-        if self._acts_on_candidates(hidden) and not moved:
+        if self.acts_on_candidates(hidden) and not moved:
             x_ED = self._transformed(hidden, x_ED, None)
         return (self.certified or self.comparator).prepare_candidates(x_ED)
 
-    def _acts_on_candidates(self, hidden: Side) -> bool:
-        return not self.dynamic and hidden is Side.RHS
+    def acts_on_candidates(self, hidden: Side) -> bool:
+        """Tell whether candidates are transformed, so that relations have candidates of their own."""
+        if self.dynamic or self.operator == "none":
+            return False
+        return hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
 
     def _transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        parameters = self.parameters.get(side, {})
+        operator = (OPERATORS if self.certified is None else FIXED_ORDER_OPERATORS)[self.operator]
+        if not self.dynamic and side is Side.LHS:
+            return operator.apply_to_lhs(self.parameters.get(Side.RHS, {}), x_ED)
         if rel_E is not None:
             rel_E = rel_E.to(x_ED.device)
-        operators = OPERATORS if self.certified is None else FIXED_ORDER_OPERATORS
-        return operators[self.operator].apply(parameters, x_ED, rel_E)
+        return operator.apply(self.parameters.get(side, {}), x_ED, rel_E)

@@ -1,78 +1,137 @@
-"""This machine's matrix kernels -> whether a score depends on its two vectors alone, and a fingerprint.
+"""This machine's matrix kernels -> the cheapest rule by which a score depends on its two vectors alone.
 
-Law 2: identical candidates must tie exactly whatever the shape of the block and the number of threads. Where they
-do not, evaluation goes on with one thread and one fixed block shape, and the report says so.
+Law 2: identical candidates must tie exactly whatever the shape of the block and the number of threads. Kernels differ
+by machine, so rules are tried from the cheapest on; all give the bits of one thread and one block shape, which is the
+last one, and slow.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.scoring import product as kernels
+from pbgeval.scoring.product import BlockRule
 
-DIMENSIONS = (32, 101)
+DIMENSIONS = (16, 101, 300)  # the last is longer than what kernels add up in one go
+LARGE_DIMENSION = 16
 SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (130, 300))
+# Kernels deal tiles of columns out to threads: what is left over for the last ones is the shape that differs.
+LARGE_SHAPES = (
+    *((192, columns) for columns in range(384, 2113, 192)),
+    *((384, 1152), (96, 960), (576, 480), (768, 48), (500, 1000)),
+)
+LARGE_SHAPES_OF_ONE_THREAD = ((192, 1536), (768, 48), (500, 1000))
+NUM_PRODUCTS = (1, 2, 3)
+_reports: dict[tuple[torch.device, torch.dtype, int], KernelReport] = {}
 
 
 @frozen
 class KernelReport:
     """What the self-check found."""
 
-    passed: bool
+    rule: BlockRule
+    num_threads: int  # as many as there were, or as few as the rule needs
     fingerprint: dict[str, str]
+    passed: bool  # whether a rule holds for as many threads as there were
 
 
 def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> KernelReport:
-    """Compare products in `dtype` of many shapes and thread counts, and duplicated candidates within one.
+    """Compare products in `dtype` of many shapes and thread counts with those of one shape, and use what holds.
 
-    If they differ, switch this process to one thread and one block shape.
+    From then on this process computes by the rule, with the number of threads that it holds for. A process checks a
+    device, type and number of threads once.
     """
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
     threads = torch.get_num_threads()
-    passed = True
+    key = device, dtype, threads
+    if key not in _reports:
+        _reports[key] = _check(device, dtype, threads)
+    report = _reports[key]
+    kernels.use_block_rule(report.rule, device, dtype)
+    torch.set_num_threads(report.num_threads)
+    return evolve(report, fingerprint=dict(report.fingerprint))
+
+
+def _check(device: torch.device, dtype: torch.dtype, threads: int) -> KernelReport:
     digest = hashlib.sha256()
-    try:
-        for dimension in DIMENSIONS:
-            vectors_ND = _vectors(dimension).to(device, dtype)
-            torch.set_num_threads(1)
-            reference_NN = kernels.product(vectors_ND[None].repeat(2, 1, 1), vectors_ND[None].repeat(2, 1, 1))[0]
-            digest.update(reference_NN.cpu().numpy().tobytes())
-            for num_threads in sorted({1, threads}):
-                torch.set_num_threads(num_threads)
-                passed = passed and _agrees(vectors_ND, reference_NN)
-    finally:
-        torch.set_num_threads(threads)
-    if not passed:
+    samples = [_Sample.of(dimension, device, dtype) for dimension in DIMENSIONS]
+    for sample in samples:
+        digest.update(sample.expected_NN[: SHAPES[-1][0], : SHAPES[-1][1]].cpu().numpy().tobytes())
+    counts = list(_thread_counts(threads)) if device.type == "cpu" else [threads]
+    rule, num_threads = next(
+        ((rule, fewer) for fewer in counts for rule in BlockRule if _holds(rule, samples, fewer)),
+        (BlockRule.ONE_SHAPE, counts[-1]),
+    )
+    fingerprint = _fingerprint(device, dtype, digest.hexdigest()[:16])
+    return KernelReport(
+        rule, num_threads, fingerprint, passed=num_threads == threads and rule is not BlockRule.ONE_SHAPE
+    )
+
+
+def _thread_counts(threads: int) -> Iterator[int]:
+    """Return the counts to try: all threads, then powers of two, whose shares are even, down to one."""
+    yield threads
+    power = 1 << (threads.bit_length() - 1)
+    while power:
+        if power < threads:
+            yield power
+        power >>= 1
+
+
+@frozen(eq=False)
+class _Sample:
+    """Fixed vectors of one length, and their products by the rule that always holds."""
+
+    vectors_ND: Tensor
+    expected_NN: Tensor
+
+    @classmethod
+    def of(cls, dimension: int, device: torch.device, dtype: torch.dtype) -> _Sample:
+        shapes = SHAPES + LARGE_SHAPES if dimension == LARGE_DIMENSION else SHAPES
+        rows, columns = (max(sizes) for sizes in zip(*shapes, strict=True))
+        generator = torch.Generator().manual_seed(dimension)
+        vectors_ND = torch.randn((columns, dimension), generator=generator).to(device, dtype)
         torch.set_num_threads(1)
-        kernels.use_one_block_shape()
-    return KernelReport(passed, _fingerprint(device, dtype, digest.hexdigest()[:16]))
+        kernels.use_block_rule(BlockRule.ONE_SHAPE, device, dtype)
+        return cls(vectors_ND, kernels.product(vectors_ND[None, :rows], vectors_ND[None])[0])
+
+    def shapes(self, num_threads: int) -> tuple[tuple[int, int], ...]:
+        """Return the shapes to compare."""
+        if self.vectors_ND.shape[1] != LARGE_DIMENSION:
+            return SHAPES
+        return SHAPES + (LARGE_SHAPES if num_threads > 1 else LARGE_SHAPES_OF_ONE_THREAD)
 
 
-def _vectors(dimension: int) -> Tensor:
-    """Return 300 fixed vectors; the second half repeats the first, so duplicates lie far apart."""
-    generator = torch.Generator().manual_seed(dimension)
-    half = torch.randn((150, dimension), generator=generator)
-    return torch.cat([half, half])
+def _holds(rule: BlockRule, samples: list[_Sample], threads: int) -> bool:
+    if rule is BlockRule.ONE_SHAPE:
+        return False  # the last resort
+    vectors_ND = samples[0].vectors_ND
+    kernels.use_block_rule(rule, vectors_ND.device, vectors_ND.dtype)
+    for num_threads in sorted({1, threads}):
+        torch.set_num_threads(num_threads)
+        if not all(_agrees(sample, num_threads) for sample in samples):
+            return False
+    return True
 
 
-def _agrees(vectors_ND: Tensor, reference_NN: Tensor) -> bool:
-    half = vectors_ND.shape[0] // 2
-    if not torch.equal(reference_NN[:, :half], reference_NN[:, half:]):
+def _agrees(sample: _Sample, num_threads: int) -> bool:
+    vectors_ND, expected_NN = sample.vectors_ND, sample.expected_NN
+    paired_N = kernels.paired_product(vectors_ND[:37], vectors_ND[:37])
+    if not torch.equal(paired_N, expected_NN.diagonal()[:37]):
         return False
-    paired = kernels.paired_product(vectors_ND[:37], vectors_ND[:37])
-    if not torch.equal(paired, reference_NN.diagonal()[:37]):
-        return False
-    for rows, columns in SHAPES:
-        for batches in (1, 3):
-            queries = vectors_ND[None, :rows].repeat(batches, 1, 1)
-            candidates = vectors_ND[None, -columns:].repeat(batches, 1, 1)
-            scores = kernels.product(queries, candidates)[-1]
-            if not torch.equal(scores, reference_NN[:rows, -columns:]):
+    for rows, columns in sample.shapes(num_threads):
+        # The columns of a block lie elsewhere in it than in what is expected: no cell may depend on its place.
+        place = slice(sample.vectors_ND.shape[0] - columns, None)
+        for num_products in NUM_PRODUCTS:
+            queries = vectors_ND[None, :rows].expand(num_products, -1, -1).contiguous()
+            candidates = vectors_ND[None, place].expand(num_products, -1, -1).contiguous()
+            if not torch.equal(kernels.product(queries, candidates)[-1], expected_NN[:rows, place]):
                 return False
     return True
 

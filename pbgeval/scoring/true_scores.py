@@ -9,7 +9,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import RowComparator
 from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.twins import row_hashes
 
@@ -26,7 +26,7 @@ class TrueScores:
 
     @classmethod
     def of_pairs(
-        cls, comparator: Comparator, query_QD: Tensor, true_QD: Tensor, paired: PairedScores | None = None
+        cls, comparator: RowComparator, query_QD: Tensor, true_QD: Tensor, paired: PairedScores | None = None
     ) -> TrueScores:
         """Score each prepared query with its own true entity's prepared row.
 

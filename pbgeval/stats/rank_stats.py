@@ -51,6 +51,12 @@ class StatsLayout:
     def index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.columns)}
 
+    @cached_property
+    def limbs(self) -> dict[str, tuple[int, int]]:
+        """The places of the two limbs of a sum, low and high."""
+        names = [name.removesuffix(".low") for name in self.columns if name.endswith(".low")]
+        return {name: (self.index[f"{name}.low"], self.index[f"{name}.high"]) for name in names}
+
 
 @frozen(eq=False)
 class RankStats:
@@ -113,8 +119,8 @@ class RankStats:
 
     def total(self, name: str) -> int:
         """Return the sum of a column kept in two limbs, as a Python integer of any size."""
-        low, high = (self._integers[self.layout.index[f"{name}.{part}"]] for part in ("low", "high"))
-        return low + (high << LIMB_BITS)
+        low, high = self.layout.limbs[name]
+        return self._integers[low] + (self._integers[high] << LIMB_BITS)
 
     @cached_property
     def _integers(self) -> list[int]:

@@ -17,6 +17,7 @@ from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.pool import ScorePool
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.type_stats import TypeStats
 
 
 @define
@@ -26,6 +27,8 @@ class SavedStats:
     raw: GroupStats
     filtered: GroupStats | None  # None: known answers compete
     grouped: GroupedStats  # of filtered figures where there are any
+    raw_types: TypeStats | None = None  # ranks do not tell the places of other types
+    filtered_types: TypeStats | None = None
 
     @classmethod
     def zero(cls, layout: StatsLayout, groups: Iterable[GroupKey], *, filtered: bool) -> SavedStats:

@@ -9,22 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BENCHMARKS = sorted(
     [*(REPOSITORY / "benchmarks").glob("*/main.py"), *(REPOSITORY / "benchmarks").glob("*/simulate.py")]
 )
 NAMES = [f"{program.parent.name}/{program.stem}" for program in BENCHMARKS]
-MOST_SECONDS = 150  # a smoke run takes some 10 to 20 s; more only where much else runs
 
 
 def test_there_are_benchmarks() -> None:
     assert BENCHMARKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", BENCHMARKS, ids=NAMES)
 def test_a_benchmark_runs_and_prints_a_table(program: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(program), "--smoke"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"^\|.*\|\n\|[-|]+\|\n(\|.*\|\n)+", done.stdout, re.MULTILINE), done.stdout

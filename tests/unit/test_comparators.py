@@ -10,8 +10,10 @@ from torch.testing import assert_close
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from tests import reference
-from tests.strategies import COMPARATORS as NAMES
-from tests.strategies import RowSource
+from tests.strategies import COMPARATORS as PBG_NAMES
+from tests.strategies import OWN_COMPARATORS, RowSource
+
+NAMES = (*PBG_NAMES, *OWN_COMPARATORS)
 
 X, Y = [1.0, 2.0], [3.0, 4.0]
 BY_HAND = [
@@ -23,6 +25,11 @@ BY_HAND = [
     ("l2", True, -2 + 1 + 3),
     ("squared_l2", False, -8.0),
     ("squared_l2", True, -4 + 1 + 3),
+    ("l1", False, -4.0),
+    ("l1", True, -2 + 1 + 3),
+    ("complex_l1", False, -math.sqrt(8)),
+    ("clamped_dot", False, 11.0),
+    ("clamped_dot", True, 2 * 4 + 1 + 3),
 ]
 
 
@@ -63,6 +70,7 @@ def test_pairs_have_the_scores_of_the_block(name, bias, expected):
 )
 def test_scores_are_the_references(name, bias, dimension, seed, num_rows, quarters):
     draw_row = RowSource(seed, quarters)
+    dimension += (dimension - bias) % 2 if name == "complex_l1" else 0
     rows = [draw_row(dimension) for _ in range(num_rows)]
     if name == "cos":
         rows = [row for row in rows if any(row[int(bias) :])] or [[1.0] * dimension]
@@ -79,7 +87,8 @@ def test_scores_are_the_references(name, bias, dimension, seed, num_rows, quarte
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_ranked_by_has_the_order_of_the_scores(name, bias):
     draw_row = RowSource(5, is_quarters=False)
-    comparator, rows = Comparator(name, bias), torch.tensor([draw_row(6) for _ in range(30)])
+    width = 7 if name == "complex_l1" and bias else 6
+    comparator, rows = Comparator(name, bias), torch.tensor([draw_row(width) for _ in range(30)])
     by_QC = comparator.scores(comparator.prepare_queries(rows)[None], comparator.prepare_candidates(rows)[None])[0]
 
     order_QC = by_QC.argsort(dim=1)
@@ -107,7 +116,7 @@ def test_zero_vectors_under_cos_are_named(bias):
         assert [1, 3] == caught.value.rows
 
 
-@pytest.mark.parametrize("name", ["dot", "l2", "squared_l2"])
+@pytest.mark.parametrize("name", ["dot", "l2", "squared_l2", *OWN_COMPARATORS])
 def test_zero_vectors_have_scores_elsewhere(name):
     assert [[0.0]] == real_scores(Comparator(name), [[0.0, 0.0]], [[0.0, 0.0]]).round(decimals=6).abs().tolist()
 
@@ -145,3 +154,18 @@ def test_tiny_and_huge_vectors_have_directions():
     scores = real_scores(Comparator("cos"), [[1e-30, 0.0]], [[3e25, 4e25], [-1e-25, 0.0], [0.0, 1e30]])
 
     assert pytest.approx([0.6, -1.0, 0.0], abs=1e-6) == scores[0].tolist()
+
+
+def test_a_clamped_score_ends_at_20_and_ties_beyond():
+    rows = torch.tensor([[5.0, 0.0], [4.0, 0.0], [100.0, 0.0], [-1e30, 0.0]])
+    comparator = Comparator("clamped_dot")
+
+    assert [[20.0, 20.0, 20.0, -20.0]] == real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist()
+    assert [20.0, 16.0, 20.0, 20.0] == comparator.paired_scores(rows, rows).tolist()
+    assert torch.equal(comparator.paired_scores(rows, rows), comparator.pbg_true_scores(rows, rows))
+
+
+def test_the_bias_is_added_to_a_clamped_score():
+    assert 22.5 == real_scores(Comparator("clamped_dot", bias=True), [[2.0, 5.0]], [[0.5, 9.0]]).item()
+    assert not Comparator("clamped_dot").is_inner_product
+    assert not Comparator("l1", bias=True).is_inner_product

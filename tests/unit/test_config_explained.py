@@ -10,7 +10,6 @@ import pytest
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config, numeric_settings
 from pbgeval.config.fields import GROUPS, keys_of
-from pbgeval.config.schema import NOT_BUILT
 from pbgeval.errors import ConfigError
 
 
@@ -58,13 +57,6 @@ def test_help_shows_groups_in_order_with_nested_keys_types_and_defaults() -> Non
     ):
         assert line in lines
     assert max(map(len, lines)) <= 100
-
-
-def test_help_says_what_is_not_built() -> None:
-    text = " ".join(help_config().split())
-
-    assert "read by its adapter. Not built yet in this version: only the default is accepted." in text
-    assert len(NOT_BUILT) == text.count("Not built yet in this version: ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config
-from pbgeval.config.schema import NOT_BUILT
 from pbgeval.errors import ConfigError
 
 Change = Callable[[dict[str, Any]], object]
@@ -77,7 +76,9 @@ def test_a_valid_config_has_no_fault(folder: Path) -> None:
     assert [] == faults_of(folder, valid())
 
 
-OPERATORS = "affine, complex_diagonal, diagonal, linear, none, translation"
+OPERATORS = (
+    "affine, complex_diagonal, diagonal, linear, none, projected_translation, rotate, swapped_diagonal, translation"
+)
 WRONG_TYPES = {
     "a string for an int": (changed(batch_size="1000"), "batch_size: expected an int, got '1000' (str)"),
     "a bool for an int": (changed(batch_size=True), "batch_size: expected an int, got True (bool)"),
@@ -187,7 +188,10 @@ NAMES = {
         nested("relations", 1, operator="diag"),
         f"relations[1].operator: expected one of {OPERATORS}, got 'diag'",
     ),
-    "comparator": (changed(comparator="l1"), "comparator: expected one of dot, cos, l2, squared_l2, got 'l1'"),
+    "comparator": (
+        changed(comparator="l3"),
+        "comparator: expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'",
+    ),
     "loss_fn": (changed(loss_fn="hinge"), "loss_fn: expected one of logistic, ranking, softmax, got 'hinge'"),
     "candidates": (changed(candidates="every"), "candidates: expected one of sampled, partition, all, got 'every'"),
     "rank_type": (
@@ -326,33 +330,9 @@ def test_what_makes_sense_is_accepted(folder: Path, raw: dict[str, Any]) -> None
     assert [] == faults_of(folder, raw)
 
 
-SET: dict[str, object] = {"trust_pickle": True, "type_relations": ["r"]}
-
-
-@pytest.mark.parametrize("key", NOT_BUILT)
-def test_a_key_that_is_not_built_is_refused_when_it_is_set_but_not_by_its_default(folder: Path, key: str) -> None:
-    field = attrs.fields_dict(EvalConfig)[key]
-    default = getattr(field.default, "factory", lambda: field.default)()
-    value = SET.get(key, "x")
-
-    assert [] == faults_of(folder, changed(**{key: default}))
-    (fault,) = faults_of(folder, changed(**{key: value}))
-    expected = f"not built yet in this version; expected {default!r}, got {value!r}; "
-    assert fault.startswith(f"eval.json: {key}: {expected}"), fault
-
-
-def test_the_line_of_a_key_that_is_not_built_says_what_to_do(folder: Path) -> None:
-    assert ["eval.json: type_relations: not built yet in this version; expected None, got ['x']; remove the key"] == (
-        faults_of(folder, changed(type_relations=["x"]))
-    )
-    assert ["-p model=x: not built yet in this version; expected None, got 'x'; remove the key"] == faults_of(
-        folder, valid(), "model=x"
-    )
-
-
 def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
     raw = valid()
-    raw |= {"num_batch_neg": 3, "batch_size": "many", "comparator": "l1", "edge_paths": ["edges", "absent"]}
+    raw |= {"num_batch_neg": 3, "batch_size": "many", "comparator": "l3", "edge_paths": ["edges", "absent"]}
     raw["entities"]["item"]["num_partitions"] = 3
     raw["relations"][0] |= {"weight": "heavy", "operator": "diag"}
     raw["relations"][1] |= {"lhs": "person"}
@@ -361,7 +341,7 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
         [
             "eval.json: num_batch_neg: unknown key; did you mean 'num_batch_negs'?",
             "eval.json: batch_size: expected an int, got 'many' (str)",
-            "eval.json: comparator: expected one of dot, cos, l2, squared_l2, got 'l1'",
+            "eval.json: comparator: expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'",
             "eval.json: entities['item'].num_partitions: must equal that of 'user' (4), got 3",
             "eval.json: relations[0].weight: expected a number, got 'heavy' (str)",
             f"eval.json: relations[0].operator: expected one of {OPERATORS}, got 'diag'",

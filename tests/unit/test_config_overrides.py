@@ -159,7 +159,7 @@ def test_paths_of_overrides_start_in_the_working_directory(
         ("entities.all.num_partitions=x", "expected an int, got 'x' (str)"),
         ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),
         ("num_batch_negs=3", "batch_size: must be a multiple of num_batch_negs (3), got 1000"),
-        ("comparator=l1", "expected one of dot, cos, l2, squared_l2, got 'l1'"),
+        ("comparator=l3", "expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'"),
         ("entity_path=", "expected a directory, got ''"),
     ],
 )

@@ -11,10 +11,13 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.tiny_checkpoint import run_main
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 build_demo_graph = importlib.import_module("build_demo_graph")
 pbg_format = importlib.import_module("pbg_format")
+train_demo = importlib.import_module("train_demo")
 Edge, Entity = build_demo_graph.Edge, build_demo_graph.Entity
 
 SOURCE = {
@@ -209,6 +212,24 @@ def test_every_edge_is_either_trained_on_or_held_out(graph):
 
     assert random_edges(400) == sorted(train + held_out)
     assert 0 < len(held_out) < 0.1 * len(train)
+
+
+def test_the_graph_as_text_has_the_edges_of_its_files_and_can_be_imported_and_trained_on(graph, tmp_path):
+    build_demo_graph.write_text(tmp_path, random_edges(400), seed=0)
+    for name in ("train", "valid"):
+        expected = sorted(
+            f"{edge.lhs.name}\t{edge.relation}\t{edge.rhs.name}" for edge in read_named_edges(graph, f"edges_{name}")
+        )
+        assert expected == sorted((tmp_path / f"{name}.tsv").read_text(encoding="utf-8").splitlines())
+
+    flags = ("--types", "types.tsv", "--partitions", "function=2", "--edges", "edges_train=train.tsv", "--quiet")
+    done = run_main("import-graph", "--output", "imported", *flags, cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    ours, imported = train_demo.load_graph(graph), train_demo.load_graph(tmp_path / "imported", tmp_path / "types.tsv")
+    assert ours.schema["entities"] == imported.schema["entities"]
+    assert [of["name"] for of in ours.schema["relations"]] == [of["name"] for of in imported.schema["relations"]]
+    assert (ours.edges_E3.shape, ours.edges_E3.dtype) == (imported.edges_E3.shape, imported.edges_E3.dtype)
 
 
 def test_training_sees_every_entity_and_relation_of_the_held_out_edges():

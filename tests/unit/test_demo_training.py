@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from pbgeval.training_stats.reading import read_history
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 build_demo_graph = importlib.import_module("build_demo_graph")
@@ -133,3 +135,24 @@ def test_the_config_has_every_key_of_torchbiggraph(trained):
     keys = {"init_path", "eval_num_batch_negs", "distributed_init_method", "half_precision", "relation_lr", "verbose"}
     assert keys <= config.keys()
     assert len(config) == 45  # as many as torchbiggraph 1.0.1.dev0 writes
+
+
+def test_a_share_of_the_edges_is_held_out_and_watched(trained):
+    history = read_history(trained / "monitor", pytest.fail)
+    graph = train_demo.load_graph(trained)
+    _, rest = train_demo.monitor_of(graph, None, 0.05, 0)
+
+    assert 2 == len(history.passes)
+    assert len(graph.edges_E3) - history.passes[0].average.count == len(rest.edges_E3)
+    first, last = (of.details for of in history.passes)
+    assert first.before != first.after
+    assert first.after == last.before
+    assert [0.0] * 2 == [of.details.lost or 0.0 for of in history.passes]  # all buckets are trained at once
+
+
+def test_without_a_holdout_all_edges_are_trained_on(folder):
+    graph = train_demo.load_graph(folder)
+    monitor, rest = train_demo.monitor_of(graph, None, 0.0, 0)
+
+    assert not monitor.is_on
+    assert torch.equal(graph.edges_E3, rest.edges_E3)

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbgeval import files
 from pbgeval.distributed.journal import DamagedEntryError, ForeignEntryError, Journal
-from pbgeval.errors import IncompleteError
+from pbgeval.errors import IncompleteError, OutputError
+from pbgeval.files import System
 
 LIMITS = [0, -1, 127, 128, -128, -129, 2**15, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]
 ARRAYS = st.lists(st.lists(st.sampled_from(LIMITS), max_size=5), max_size=4)
 
 
 def journal(folder: Path, digest: str = "run", writer: str = "me") -> Journal:
-    return Journal(folder / "journal", digest, writer)
+    made = Journal(folder / "journal", digest, writer)
+    made.make()
+    return made
 
 
 @given(arrays=ARRAYS)
@@ -90,6 +94,7 @@ def test_without_its_lease_a_writer_writes_nothing(tmp_path):
     lease.parent.mkdir()
     lease.touch()
     ours = Journal(tmp_path / "journal", "run", "me", lease=lease)
+    ours.make()
     ours.log("start", unit="a")
     assert [ours.write(["a"], [])] == ours.entries()
     lease.unlink()
@@ -100,3 +105,29 @@ def test_without_its_lease_a_writer_writes_nothing(tmp_path):
     with pytest.raises(IncompleteError):
         ours.log("start", unit="c")
     assert not (tmp_path / "journal").exists()
+
+
+def test_a_writer_that_is_held_up_while_it_writes_brings_nothing_back(tmp_path, monkeypatch):
+    """It is stopped within a write, and when it goes on another run has taken over and come to its end."""
+    lease = tmp_path / "lease"
+    ours = Journal(tmp_path / "journal", "run", "me", lease=lease)
+
+    class TakenOver(System):
+        def sync(self, descriptor: int) -> None:
+            lease.unlink(missing_ok=True)
+
+    lease.touch()
+    ours.make()
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "system", TakenOver())
+        with pytest.raises(IncompleteError, match="found them removed"):
+            ours.write(["a"], [np.arange(3)])
+    assert [] == list(ours.folder.iterdir())
+
+    ours.folder.rmdir()
+    monkeypatch.setattr(Journal, "check_lease", lambda _: None)  # it had looked before it was stopped
+    with pytest.raises(OutputError, match="No such file"):
+        ours.write(["a"], [np.arange(3)])
+    with pytest.raises(OutputError, match="No such file"):
+        ours.log("start", unit="a")
+    assert not ours.folder.exists()

@@ -53,9 +53,13 @@ def slow_join(evaluated: list[Edge], known: list[Edge]) -> list[tuple[Side, int,
     return sorted(pairs, key=str)
 
 
-def joined(evaluated: list[Edge], blocks: list[list[Edge]], step: int = 1 << 16) -> list[tuple[Side, int, int]]:
+def joined(
+    evaluated: list[Edge], blocks: list[list[Edge]], step: int = 1 << 16, *, compiled: bool = False
+) -> list[tuple[Side, int, int]]:
     sink = Collector()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(semi_join, "ROWS_WORTH_COMPILING", 0)
+        patch.setattr(semi_join, "is_installed", lambda: compiled)
         patch.setattr(semi_join, "ROWS_PER_STEP", step)
         patch.setattr(semi_join, "STEPS_PER_HANDOVER", 2)
         join = SemiJoin(keys_of(evaluated), sink)
@@ -72,11 +76,23 @@ def test_by_hand():
     assert sorted(expected, key=str) == joined(evaluated, [known])
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @given(edges, edges, st.integers(1, 5), st.integers(1, 20))
-def test_the_join_equals_a_search_whatever_the_blocks(evaluated, known, step, block_size):
+def test_the_join_equals_a_search_whatever_the_blocks(compiled, evaluated, known, step, block_size):
     blocks = [known[start : start + block_size] for start in range(0, len(known), block_size)]
 
-    assert slow_join(evaluated, known) == joined(evaluated, blocks, step)
+    assert slow_join(evaluated, known) == joined(evaluated, blocks, step, compiled=compiled)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**62)), max_size=40), st.integers(0, 40))
+def test_the_compiled_sieve_lets_the_same_rows_pass(rows, num_marked):
+    """Relations and numbers of any size, with products that wrap around."""
+    rel_n, known_n = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+    marks = np.zeros(64, bool)
+    marks[(rel_n[:num_marked] * semi_join._SPREAD + known_n[:num_marked]) & 63] = True
+    sieve = semi_join._Sieve(marks)
+
+    assert sieve.passes(rel_n * semi_join._SPREAD, known_n).tolist() == sieve.passes_loop(rel_n, known_n).tolist()
 
 
 def test_nothing_joined_with_nothing_is_nothing():

@@ -11,8 +11,10 @@ from pbgeval.scoring import compiled_operators
 from pbgeval.scoring.compiled_operators import complex_rows
 from pbgeval.scoring.operators import OPERATORS
 from tests import reference
-from tests.strategies import OPERATORS as NAMES
-from tests.strategies import RowSource, operator_params
+from tests.strategies import OPERATORS as PBG_NAMES
+from tests.strategies import OWN_OPERATORS, RowSource, operator_params
+
+NAMES = (*PBG_NAMES, *OWN_OPERATORS)
 
 X = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.0, -1.0, 0.5, 2.0]])
 MATRIX = torch.tensor([[0.0, 1, 0, 0], [2, 0, 0, 0], [0, 0, 0, -1], [1, 1, 1, 1]])
@@ -25,7 +27,13 @@ BY_HAND = [
     ("linear", {"linear_transformation": MATRIX}, [[2, 2, -4, 10], [-1, 0, -2, 1.5]]),
     ("affine", {"linear_transformation": MATRIX, "translation": SHIFT}, [[3, 3, -4, 6], [0, 1, -2, -2.5]]),
     ("complex_diagonal", {"real": REAL, "imag": IMAG}, [[1, -4, 3, 2], [0, -2, 0.5, -1]]),
+    ("swapped_diagonal", {"diagonal": DIAGONAL}, [[6, 0, -1, 2], [1, 0, 0, -1]]),
+    ("projected_translation", {"projection": MATRIX, "translation": SHIFT}, [[2, 2, -4, 10], [-1, 0, -2, 1.5]]),
 ]
+
+
+def prepared(name, parameters):
+    return OPERATORS[name].prepared(parameters)
 
 
 def test_the_operators_are_those_of_the_domain():
@@ -58,9 +66,10 @@ def test_a_relation_for_each_row(name, parameters, expected):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_no_rows_make_no_rows(name, dynamic):
-    parameters = {
-        key: torch.ones((3, *shape) if dynamic else shape) for key, shape in OPERATORS[name].shapes(4).items()
-    }
+    parameters = prepared(
+        name,
+        {key: torch.ones((3, *shape) if dynamic else shape) for key, shape in OPERATORS[name].shapes(4).items()},
+    )
     rel_E = torch.empty(0, dtype=torch.int64) if dynamic else None
 
     assert (0, 4) == tuple(OPERATORS[name].apply(parameters, torch.empty(0, 4), rel_E).shape)
@@ -79,10 +88,12 @@ def test_rows_are_transformed_as_the_reference_does(name, dimension, quarters, s
     rows = [draw_row(dimension) for _ in range(num_rows)]
     parameters = operator_params(name, dimension, draw_row)
 
-    found = OPERATORS[name].apply({key: torch.tensor(of) for key, of in parameters.items()}, torch.tensor(rows), None)
+    tensors = prepared(name, {key: torch.tensor(of) for key, of in parameters.items()})
+    found = OPERATORS[name].apply(tensors, torch.tensor(rows), None)
 
     expected = torch.tensor([reference.apply_operator(name, parameters, row) for row in rows])
-    assert_close(found, expected, rtol=0 if quarters else 1e-5, atol=0 if quarters else 1e-5)
+    is_exact = quarters and name != "rotate"
+    assert_close(found, expected, rtol=0 if is_exact else 1e-5, atol=0 if is_exact else 1e-5)
 
 
 @given(
@@ -118,3 +129,27 @@ def test_large_blocks_take_the_compiled_complex_operator():
     assert not compiled_operators.serves(x_BQD, None)
     assert not compiled_operators.serves(x_BQD.transpose(1, 2), rel_BQ)
     assert not compiled_operators.serves(x_BQD[0], rel_BQ[0])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not OPERATORS[name].acts_on_both_sides])
+def test_the_left_side_of_a_relation_that_is_not_dynamic_stays_as_it_is(name):
+    assert X is OPERATORS[name].apply_to_lhs({}, X)
+
+
+def test_a_projection_acts_on_both_sides_and_a_translation_on_the_left():
+    parameters = {"projection": MATRIX, "translation": SHIFT}
+
+    left = OPERATORS["projected_translation"].apply_to_lhs(parameters, X)
+
+    assert [[3, 3, -4, 6], [0, 1, -2, -2.5]] == left.tolist()
+
+
+def test_a_phase_turns_by_its_cosine_and_sine_of_float64_rounded_once():
+    phase = torch.tensor([[0.5, -2.0, 3.0], [1e4, 0.0, 1.0]])
+
+    found = prepared("rotate", {"phase": phase})
+
+    assert found["real"].dtype == torch.float32
+    assert np.array_equal(np.cos(phase.numpy().astype(np.float64)).astype(np.float32), found["real"].numpy())
+    assert np.array_equal(np.sin(phase.numpy().astype(np.float64)).astype(np.float32), found["imag"].numpy())
+    assert torch.float64 == prepared("rotate", {"phase": phase.double()})["imag"].dtype

@@ -190,7 +190,7 @@ def test_64_partitions_end_within_5_percent_of_the_bound(room, num_workers, seed
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2, 16, 256, 1024])
 @pytest.mark.parametrize("room", [2, 8])
-@pytest.mark.parametrize(("num_partitions", "seed"), [(128, 0), (128, 1), (128, 2), (256, 0), (256, 1)])
+@pytest.mark.parametrize(("num_partitions", "seed"), [(128, 0), (128, 1), (256, 0)])
 def test_more_partitions_end_within_5_percent_of_the_bound(num_partitions, room, num_workers, seed):
     assert simulated(num_partitions, room, num_workers, seed).ratio <= 1.05
 

@@ -428,9 +428,7 @@ def assert_agrees(expected, queries, batches):
     ("setting", "bucket", "changes"),
     [
         ("allnegs", (0, 1), {}),  # every operator but complex_diagonal; both types
-        pytest.param("allnegs_cos", (3, 2), {"comparator": "cos"}, marks=pytest.mark.slow),
         pytest.param("allnegs_squared_l2", (3, 2), {"comparator": "squared_l2"}, marks=pytest.mark.slow),
-        pytest.param("allnegs_bias", (3, 2), {"bias": True}, marks=pytest.mark.slow),
         pytest.param("allnegs_bias_cos", (3, 2), {"comparator": "cos", "bias": True}, marks=pytest.mark.slow),
         pytest.param("allnegs_maxnorm", (3, 2), {"max_norm": 1.0}, marks=pytest.mark.slow),
         pytest.param("allnegs_noglobal", (3, 2), {"global_embeddings": {}}, marks=pytest.mark.slow),

@@ -55,7 +55,7 @@ def comparable(report: Report, *, with_macro: bool = True) -> list[Any]:
         diagnostics,
         *macro,
         [without_scores(row) for row in report.bucket_rows],
-        report.histogram_rows,
+        list(report.histogram_rows),
     ]
 
 

@@ -20,7 +20,7 @@ def test_what_workers_append_is_read_in_their_order(appended):
     """Worker 10 comes after worker 2, and a name is not mixed up with one that it begins."""
     with tempfile.TemporaryDirectory() as folder:
         for worker, name, values in appended:
-            ScratchFolder(Path(folder) / "scratch", worker).append(name, np.array(values, np.int64))
+            ScratchFolder(Path(folder), worker).append(name, np.array(values, np.int64))
         for name in ("pairs-LHS-1", "pairs-LHS-11", "nobody's"):
             expected = [
                 value
@@ -29,7 +29,7 @@ def test_what_workers_append_is_read_in_their_order(appended):
                 if (by, of) == (worker, name)
                 for value in values
             ]
-            assert expected == ScratchFolder(Path(folder) / "scratch", 0).read(name, np.int64).tolist()
+            assert expected == ScratchFolder(Path(folder), 0).read(name, np.int64).tolist()
 
 
 @settings(max_examples=30)
@@ -37,7 +37,7 @@ def test_what_workers_append_is_read_in_their_order(appended):
 def test_a_created_array_is_filled_in_parts_and_read_in_others(num_rows, num_columns, data):
     expected = np.zeros((num_rows, num_columns), np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        scratch = [ScratchFolder(Path(folder) / "new" / "scratch", worker) for worker in range(2)]
+        scratch = [ScratchFolder(Path(folder), worker) for worker in range(2)]
         scratch[0].create("rows", expected.shape, np.float32)
         for value in range(data.draw(st.integers(0, 4))):
             start, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_rows)] * 2)))
@@ -56,7 +56,16 @@ def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
     assert [0, 3, 1, 4, 2, 5] == scratch.read("table", np.int64).tolist()
 
 
-def test_a_folder_that_cannot_be_made_is_the_users_fault(tmp_path):
+def test_a_folder_that_was_removed_stays_away(tmp_path):
+    scratch = ScratchFolder(tmp_path / "removed", 0)
+
+    for action in (lambda: scratch.append("values", np.arange(3)), lambda: scratch.create("values", (3,), np.int64)):
+        with pytest.raises(OutputError, match="got: No such file or directory"):
+            action()
+    assert not scratch.path.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_the_users_fault(tmp_path):
     (tmp_path / "file").write_text("")
     scratch = ScratchFolder(tmp_path / "file" / "scratch", 0)
 
@@ -72,6 +81,7 @@ def test_a_folder_that_cannot_be_made_is_the_users_fault(tmp_path):
 def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
     """Who still reads sees all arrays or none: a part that is missing would be read as one that nobody wrote."""
     for name in ("group", "earlier.removed"):
+        (tmp_path / name).mkdir()
         ScratchFolder(tmp_path / name, 0).append("keys", np.arange(3))
     seen = []
     monkeypatch.setattr("pbgeval.files.shutil.rmtree", lambda folder: seen.append([x.name for x in folder.iterdir()]))

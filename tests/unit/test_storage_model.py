@@ -116,7 +116,7 @@ def test_the_key_attribute_wins_over_the_path(tmp_path):
     "name",
     [
         "model/bias",
-        "model/relations/0/operator/rhs/phase",
+        "model/relations/0/operator/rhs/angle",
         "model/relations/x/operator/rhs/real",
         "model/entities/a/emb",
     ],

@@ -1,0 +1,269 @@
+"""Sums over the queries of two runs -> the difference of each metric, its error, interval and p-value.
+
+METRICS.md 5: per-query differences, clustered by query key, the two sides of an edge kept together. Neither clusters
+the queries into disjoint sets that both hold (through shared keys nearly all edges of a relation hang together), so the
+variance adds what each way of clustering contributes (Cameron, Gelbach and Miller, Robust Inference with Multiway
+Clustering, 2011): squares over units, and for each side squares over keys less those within one unit, not below 0.
+
+The p-value is that of sign flips where few edges differ, which is when it matters: every way to exchange the runs, unit
+by unit, has the same probability if they do not differ, and all are counted, on the ratio of the difference to its
+error. Elsewhere it is Student's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from attrs import frozen
+
+from pbgeval.distinct import distinct
+from pbgeval.metrics.intervals import ERROR_RATE, student_quantile
+from pbgeval.metrics.student import two_sided_probability
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.paired import FewEdges, KeySums, Moments, PairedStats
+
+RECIPROCAL_BITS = 32  # of 1/rank: sums of 2^31 queries fit
+_NEAR = 1e-6  # of a ratio: others this near to it are compared in integers
+_ROUNDING = 1e-12  # variances below this part of the squares are rounding: all units agree
+
+
+@frozen
+class PairedMetric:
+    """A mean over queries that runs are compared by."""
+
+    name: str  # mean_rank, mean_reciprocal_rank, hits_at_<cutoff>
+    cutoff: int | None = None
+
+    @property
+    def unit(self) -> float:
+        """What an integer value of 1 stands for."""
+        return {"mean_rank": 0.5, "mean_reciprocal_rank": 2.0**-RECIPROCAL_BITS}.get(self.name, 1.0)
+
+    @property
+    def direction(self) -> int:
+        """1: higher is better; -1: lower."""
+        return -1 if self.name == "mean_rank" else 1
+
+    def values(self, counts: RankCounts, rank_type: RankType) -> np.ndarray:
+        """Return the value of each query in units, int64 (Q,)."""
+        doubled_Q: np.ndarray = counts.doubled_rank(rank_type).numpy()
+        if self.name == "mean_rank":
+            return doubled_Q
+        if self.cutoff is not None:
+            return (doubled_Q <= 2 * self.cutoff).astype(np.int64)
+        return np.rint(2.0 ** (RECIPROCAL_BITS + 1) / doubled_Q).astype(np.int64)
+
+
+def values_of(
+    metrics: Sequence[PairedMetric], better_Q: np.ndarray, tied_Q: np.ndarray, rank_type: RankType
+) -> np.ndarray:
+    """Return the value of each metric for each query, int64 (M, Q), from its competitors that are better and tied."""
+    better, tied = (torch.from_numpy(np.ascontiguousarray(of)) for of in (better_Q, tied_Q))
+    counts = RankCounts(better, tied, better + tied)  # how many others there are makes no difference
+    return np.stack([metric.values(counts, rank_type) for metric in metrics])
+
+
+@frozen
+class Difference:
+    """What two runs differ by in a metric; None: too few clusters tell it."""
+
+    metric: str
+    a: float
+    b: float
+    difference: float  # b less a
+    standard_error: float | None
+    low: float | None  # of the 95 % interval of the difference
+    high: float | None
+    p_value: float | None  # two-sided
+    direction: int  # 1: higher is better; -1: lower
+    p_holm: float | None = None  # corrected for the others of its table
+
+
+@frozen(eq=False)
+class GroupDifferences:
+    """The differences of a group of queries in all metrics."""
+
+    group: int
+    num_queries: int
+    differences: tuple[Difference, ...]
+
+
+def differences(stats: PairedStats, metrics: Sequence[PairedMetric], *, by_group: bool) -> list[GroupDifferences]:
+    """Return the differences in each group with queries, or in all queries as group 0 (none if there are no queries).
+
+    Args:
+        stats: whose metrics are these, in this order.
+        metrics: what is compared.
+        by_group: whether groups are compared, or all their queries together.
+    """
+    sums, keys = stats.by_group if by_group else stats.all, stats.key_sums()
+    few = [sums.few(number) for number in range(len(metrics))]
+    found = []
+    for group in sums.groups:
+        moments = sums.moments(group)
+        its_keys = tuple(of_side.of_group(group if by_group else None) for of_side in keys)
+        of_metrics = tuple(
+            _difference(
+                metric,
+                _OneMetric.of(number, moments, its_keys),
+                few[number].get(group),
+                differs=sums.differs(group, number),
+            )
+            for number, metric in enumerate(metrics)
+        )
+        found.append(GroupDifferences(group, int(moments.num_S.sum()), of_metrics))
+    return found
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values corrected for their number by Holm's step-down method (1979); None counts for nothing.
+
+    The k-th smallest of n is multiplied by n - k + 1 and is no smaller than those before it, nor above 1.
+    """
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for place, (p, index) in enumerate(known):
+        largest = min(1.0, max(largest, p * (len(known) - place)))
+        corrected[index] = largest
+    return corrected
+
+
+@frozen(eq=False)
+class _Keys:
+    """The keys of one side, and one metric's sums over them."""
+
+    num_K: np.ndarray  # float64
+    change_K: np.ndarray  # float64
+
+    @property
+    def num_effective(self) -> float:
+        """How many keys of equal size would be worth these."""
+        return float(self.num_K.sum()) ** 2 / float((self.num_K**2).sum())
+
+    def variance(self, mean: float) -> float:
+        """Return the sum of squared residuals of the keys, corrected for their number."""
+        num = self.num_effective
+        return float(((self.change_K - mean * self.num_K) ** 2).sum()) * num / (num - 1)
+
+
+@frozen(eq=False)
+class _OneMetric:
+    """One metric's sums over a group's queries, in units of the metric."""
+
+    num_S: np.ndarray
+    value: int
+    change_S: np.ndarray
+    num_units: float
+    size_SS: np.ndarray
+    square: float
+    size_change_S: np.ndarray
+    cell_sizes_S: np.ndarray
+    cell_square_S: np.ndarray
+    cell_size_change_S: np.ndarray
+    keys: tuple[_Keys | None, ...]  # by side; None: every query has its own
+
+    @classmethod
+    def of(cls, number: int, moments: Moments, keys: Sequence[KeySums]) -> _OneMetric:
+        of_sides = [
+            _Keys(of.num_K.astype(np.float64), of.change_MK[number].astype(np.float64)) if len(of.num_K) else None
+            for of in keys
+        ] or [None] * len(moments.num_S)
+        return cls(
+            num_S=moments.num_S,
+            value=int(moments.value_SM[:, number].sum()),
+            change_S=moments.change_SM[:, number],
+            num_units=float(moments.num_units),
+            size_SS=moments.size_SS,
+            square=float(moments.square_M[number]),
+            size_change_S=moments.size_change_SM[:, number],
+            cell_sizes_S=moments.cell_sizes_S,
+            cell_square_S=moments.cell_square_SM[:, number],
+            cell_size_change_S=moments.cell_size_change_SM[:, number],
+            keys=tuple(of_sides),
+        )
+
+    def variance(self) -> tuple[float, float] | None:
+        """Return the variance of the sum of changes and its degrees of freedom; None: fewer than two clusters tell.
+
+        Residuals are those from the mean of their side.
+        """
+        num_effective = float(self.num_S.sum()) ** 2 / float(self.size_SS.sum())
+        if num_effective < 2.0 - 1e-9:
+            return None
+        correction = num_effective / (num_effective - 1.0)
+        mean_S = self.change_S / np.maximum(self.num_S, 1)
+        of_units = self.square - 2 * float(mean_S @ self.size_change_S) + float(mean_S @ self.size_SS @ mean_S)
+        of_units = correction * (of_units if of_units > _ROUNDING * self.square else 0.0)
+        more, spread = 0.0, 0.0
+        for side, keys in enumerate(self.keys):
+            if keys is None:
+                continue
+            if keys.num_effective < 2.0 - 1e-9:
+                return None
+            mean = float(mean_S[side])
+            within = float(
+                self.cell_square_S[side] - 2 * mean * self.cell_size_change_S[side] + mean**2 * self.cell_sizes_S[side]
+            )
+            of_keys = keys.variance(mean)
+            more += of_keys - correction * max(within, 0.0)
+            spread += of_keys**2 / (keys.num_effective - 1)
+        variance = of_units + max(more, 0.0)
+        freedom = num_effective - 1
+        return variance, min(freedom, variance**2 / spread) if spread > 0.0 else freedom
+
+
+def _difference(metric: PairedMetric, sums: _OneMetric, few: FewEdges | None, *, differs: bool) -> Difference:
+    num, change = int(sums.num_S.sum()), int(sums.change_S.sum())
+    a, b = (metric.unit * value / num for value in (sums.value, sums.value + change))
+    difference = metric.unit * change / num
+    found = sums.variance()
+    error = low = high = None
+    p_value = None
+    if found is not None:
+        variance, freedom = found
+        error = metric.unit * math.sqrt(variance) / num
+        reach = student_quantile(1.0 - ERROR_RATE, max(1, int(freedom + 1e-9))) * error
+        low, high = difference - reach, difference + reach
+        t = math.inf if variance == 0.0 else abs(change) / math.sqrt(variance)
+        p_value = two_sided_probability(t if change else 0.0, max(1.0, freedom))
+    if sums.num_units >= 2 and not differs:
+        p_value = 1.0
+    elif sums.num_units >= 2 and few is not None:
+        p_value = flip_probability(few)
+    return Difference(metric.name, a, b, difference, error, low, high, p_value, metric.direction)
+
+
+def flip_probability(few: FewEdges) -> float:
+    """Return the share of all exchanges of the runs, unit by unit, after which they differ as much or more.
+
+    How much is the sum of changes over the root of its variance, without means: they are 0 if the runs do not differ.
+    """
+    _, unit_Q = np.unique(few.unit_Q, return_inverse=True)
+    num_units = int(unit_Q.max()) + 1
+    sums_UL = [np.zeros((num_units, 1), np.int64)]  # of changes: over each unit's queries, then over those of a key
+    np.add.at(sums_UL[0][:, 0], unit_Q, few.change_Q)
+    for side in distinct(few.side_Q):
+        here = few.side_Q == side
+        _, key_Q = np.unique(few.key_Q[here], return_inverse=True)
+        sums_UL.append(np.zeros((num_units, int(key_Q.max()) + 1), np.int64))
+        np.add.at(sums_UL[-1], (unit_Q[here], key_Q), few.change_Q[here])
+    signs_FU = 1 - 2 * ((np.arange(1 << (num_units - 1))[:, None] >> np.arange(num_units)) & 1)  # the last stays
+    square_F, variance_F = _flipped(signs_FU.astype(np.float64), [sums.astype(np.float64) for sums in sums_UL])
+    ratio_F = np.divide(square_F, variance_F, out=np.zeros_like(square_F), where=variance_F > 0.0)
+    larger_F = ratio_F > ratio_F[0]
+    near_F = np.flatnonzero(np.abs(ratio_F - ratio_F[0]) <= _NEAR * ratio_F[0])  # the first, as it was found, is one
+    square_N, variance_N = _flipped(signs_FU[near_F].astype(object), [sums.astype(object) for sums in sums_UL])
+    larger_F[near_F] = square_N * variance_N[0] >= square_N[0] * variance_N
+    return float(np.mean(larger_F))
+
+
+def _flipped(signs_FU: np.ndarray, sums_UL: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the squared sum of changes and its variance for each way to flip units; of integers, exactly."""
+    of_units_U1, *of_keys = sums_UL
+    square_F = (signs_FU @ of_units_U1)[:, 0] ** 2
+    more_F = sum((((signs_FU @ sums_UK) ** 2).sum(1) - (sums_UK**2).sum() for sums_UK in of_keys), 0 * square_F)
+    return square_F, (of_units_U1**2).sum() + np.maximum(more_F, 0)

@@ -1,0 +1,279 @@
+"""A block of queries and runs of a range's candidates -> counts: by products, exactly, or in one kernel."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from pbgeval.counting.general import BlockCounter
+from pbgeval.counting.known import count_known, own_cells, ties_of_twins
+from pbgeval.errors import DataError
+from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.certified import CertifiedQueries, count_certified
+from pbgeval.passes.fused_block import BlockCells, Cells, count_fused
+from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
+from pbgeval.passes.query_edges import QueryBlock, QueryEdges
+from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers, KnownByBlock, positions
+from pbgeval.passes.sweep_pass import SweepState, nan_score
+from pbgeval.passes.topk import TopCandidates
+from pbgeval.passes.type_gains import TypeGains
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.fast_products import PreparedRows, fast_scores
+from pbgeval.scoring.product import padded_rows
+from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.twins import Twins
+
+
+@frozen(eq=False)
+class RangeSinks:
+    """What a range of candidates is asked for besides counts; None where nobody asks."""
+
+    sample: CellSample | None = None  # the cells whose scores the pooled AUC compares
+    collector: ScoreCollector | None = None  # where they go; without a sample: all cells
+    top: TopCandidates | None = None
+    gains: TypeGains | None = None
+    lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands something over
+
+    @property
+    def by_key(self) -> list[TopCandidates | TypeGains]:
+        """Those that compare the candidates of a key, and want its scores once."""
+        return [sink for sink in (self.top, self.gains) if sink is not None]
+
+
+@frozen(eq=False)
+class Columns:
+    """The candidates of a range that compete in some blocks' queries."""
+
+    numbers_C: np.ndarray
+    prepared_CD: Tensor
+    width: int  # of a block of scores; all of them where one kernel counts
+    certified: tuple[PreparedRows, ...] = ()  # the same in runs of `width` rows, if ranks are certified
+    largest: tuple[float, ...] = field(init=False)  # magnitude in each run of `width` rows
+
+    @largest.default
+    def _largest(self) -> tuple[float, ...]:
+        return tuple(largest(part) for part in torch.split(self.prepared_CD, self.width))
+
+
+@frozen(eq=False)
+class RangeWork:
+    """What all blocks of queries that meet the same candidates have in common."""
+
+    state: SweepState
+    edges: QueryEdges  # for errors
+    columns: Columns
+    known: KnownAnswers | None  # None: nothing is filtered
+    known_of: KnownByBlock | None
+    cells: CellsByBlock | None  # those that the pooled AUC samples; None: no sample
+    counter: BlockCounter
+    sinks: RangeSinks
+
+    @property
+    def device(self) -> torch.device:
+        return self.columns.prepared_CD.device
+
+    def known_in(self, part: int, block: QueryBlock) -> Cells | None:
+        """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
+        return None if self.known_of is None else self.known_of.in_block(part, block, self.device)
+
+    def are_known(self, block: QueryBlock, query: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """Tell of each cell (query of a block, column) whether it is a known answer, bool."""
+        if self.known is None:
+            return np.zeros(query.shape, bool)
+        return self.known.are_known(self.state.queries.key_Q[block.first + query], self.columns.numbers_C[column])
+
+
+@frozen(eq=False)
+class Turn:
+    """A block of queries and the runs of candidates that it meets in one thread."""
+
+    block: QueryBlock
+    parts: range
+
+
+def count_turn(work: RangeWork, turn: Turn, twins: Twins) -> QueryCounts:
+    """Count candidates by their scores."""
+    block = turn.block
+    rows = _BlockRows.read(work, block)
+    twin_cells = twins.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    counts: list[QueryCounts] = []
+    for part in turn.parts:
+        start = part * work.columns.width
+        scores_KC = _scores(work, block, rows, part)
+        own_Q = rows.own_Q - start
+        excluded = own_cells(own_Q, scores_KC.shape[1])
+        raw = work.counter.count(scores_KC, rows.true.score_Q, excluded, row_Q=rows.row_Q)
+        in_block = work.known_in(part, block)
+        of_known = RankCounts.zero(rows.row_Q.numel(), scores_KC.device)
+        if in_block is not None:
+            of_known = count_known(scores_KC, rows.true.score_Q, rows.row_Q, own_Q.to(work.device), in_block)
+        counts.append(QueryCounts(raw, of_known))
+        if twin_cells[0].size:
+            counts.append(_tie_twins(work, block, rows, scores_KC, start, twin_cells))
+        if work.cells is not None:
+            work.cells.read(part, block, scores_KC)
+        _hand_over(work, block, part, scores_KC, (rows.row_Q, own_Q), in_block)
+    return _sum(counts)
+
+
+def count_fused_turn(work: RangeWork, turn: Turn, twins: Twins) -> QueryCounts:
+    """Do what `count_turn` does for all of a range's candidates at once, without a block of scores in memory."""
+    block, columns = turn.block, work.columns
+    rows = _BlockRows.read(work, block)
+    twin_query, twin_column = twins.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    found = count_fused(
+        rows.prepared_KD[: rows.num_keys],
+        columns.prepared_CD,
+        rows.true,
+        rows.row_Q,
+        BlockCells(
+            own=own_cells(rows.own_Q, columns.numbers_C.size),
+            known=work.known_in(0, block),
+            twins=(torch.from_numpy(twin_query), torch.from_numpy(twin_column)),
+            twin_is_known=torch.from_numpy(work.are_known(block, twin_query, twin_column)),
+            sampled=None if work.cells is None else work.cells.in_block(0, block, work.device),
+        ),
+        check_nan=not overflow_is_impossible(rows.largest, max(columns.largest), rows.prepared_KD.shape[1]),
+    )
+    if found.nan is not None:
+        raise _nan_score(work, block, *found.nan)
+    if work.cells is not None:
+        work.cells.keep(0, block, found.sampled_score_P)
+    return found.counts
+
+
+def count_certified_turn(work: RangeWork, turn: Turn) -> QueryCounts:
+    """Do the same in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
+    block, columns, device = turn.block, work.columns, work.device
+    comparator = columns.certified[0].comparator
+    prepared_KL = work.state.prepared.read(block.first_key, block.stop_key).to(device)
+    row_Q, in_range_Q = _rows_and_columns(work, block)
+    true = work.state.certified_true(comparator, block.first, prepared_KL[row_Q])
+    prepared = PreparedRows(comparator, prepared_KL, of_queries=True)
+    queries = CertifiedQueries(comparator, prepared, row_Q, true)
+    values = bool(work.sinks.by_key) or (work.cells is None and work.sinks.collector is not None)
+    counts: list[QueryCounts] = []
+    for part in turn.parts:
+        candidates = columns.certified[part]
+        fast = fast_scores(prepared, candidates, values=values)
+        own_Q = in_range_Q - part * work.columns.width
+        in_block = work.known_in(part, block)
+        excluded = own_cells(own_Q, candidates.rows_NL.shape[0])
+        own_there_Q = own_Q.to(device)
+        counts.append(
+            count_certified(queries, candidates.rows_NL, 0, fast, work.counter, excluded, in_block, own_there_Q)
+        )
+        if work.cells is not None:
+            work.cells.read_values(part, block, prepared, candidates)
+        _hand_over(work, block, part, fast.scores_KC, (row_Q, own_Q), in_block)
+    return _sum(counts)
+
+
+def _hand_over(
+    work: RangeWork,
+    block: QueryBlock,
+    part: int,
+    scores_KC: Tensor,
+    row_and_own_Q: tuple[Tensor, Tensor],
+    known: Cells | None,
+) -> None:
+    """Give a block's scores to who asks for them all."""
+    row_Q, own_Q = row_and_own_Q
+    sinks = work.sinks
+    if work.cells is None and sinks.collector is not None:
+        with sinks.lock:
+            sinks.collector.add_block(block.first, scores_KC[row_Q], own_Q, row_Q.cpu(), known)
+    for sink in sinks.by_key:
+        numbers = work.columns.numbers_C[part * work.columns.width : (part + 1) * work.columns.width]
+        with sinks.lock:
+            _offer(sink, block, scores_KC, numbers, known)
+
+
+def _offer(
+    sink: TopCandidates | TypeGains, block: QueryBlock, scores_KC: Tensor, numbers_C: np.ndarray, known: Cells | None
+) -> None:
+    """Let a run of candidates compete for the lists of the keys that begin in a block, so that each does once."""
+    skipped = int(block.continues_key)
+    if known is not None:
+        first = int((known[0] < skipped).sum())
+        known = known[0][first:] - skipped, known[1][first:]
+    if skipped < scores_KC.shape[0]:
+        sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, known)
+
+
+@frozen(eq=False)
+class _BlockRows:
+    """What a block of queries brings."""
+
+    prepared_KD: Tensor  # padded for products
+    num_keys: int
+    largest: float  # magnitude in it
+    row_Q: Tensor  # row of each query's key
+    own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
+    true: TrueScores
+
+    @classmethod
+    def read(cls, work: RangeWork, block: QueryBlock) -> _BlockRows:
+        prepared_KD = work.state.prepared.read(block.first_key, block.stop_key).to(work.device)
+        return cls(
+            padded_rows(prepared_KD),
+            block.stop_key - block.first_key,
+            largest(prepared_KD),
+            *_rows_and_columns(work, block),
+            work.state.true(block.first, block.stop, work.device),
+        )
+
+
+def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tensor]:
+    """Return the row of each query's key, and the column of its true entity, far below zero where it is elsewhere."""
+    queries = work.state.queries
+    row_Q = torch.from_numpy(queries.key_Q[block.first : block.stop] - block.first_key)
+    own_Q = torch.from_numpy(positions(work.columns.numbers_C, queries.true_Q[block.first : block.stop]))
+    return row_Q.to(work.device), own_Q
+
+
+def _scores(work: RangeWork, block: QueryBlock, rows: _BlockRows, part: int) -> Tensor:
+    """Return the scores (K, C) of a run of candidates, none of them NaN."""
+    start = part * work.columns.width
+    candidates_CD = work.columns.prepared_CD[start : start + work.columns.width]
+    scores_BKC = work.state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))
+    scores_KC = scores_BKC[0, : rows.num_keys]
+    if not overflow_is_impossible(rows.largest, work.columns.largest[part], rows.prepared_KD.shape[1]):
+        found = first_nan(rows.prepared_KD[: rows.num_keys], candidates_CD, scores_KC.unsqueeze(0))
+        if found is not None:
+            raise _nan_score(work, block, found[1], start + found[2])
+    return scores_KC
+
+
+def _nan_score(work: RangeWork, block: QueryBlock, key: int, column: int) -> DataError:
+    """Return the error that names the first query of a block's key, and a candidate."""
+    query = int(np.searchsorted(work.state.queries.key_Q, block.first_key + key))
+    return nan_score(work.state, work.edges, query, int(work.columns.numbers_C[column]))
+
+
+def _tie_twins(
+    work: RangeWork,
+    block: QueryBlock,
+    rows: _BlockRows,
+    scores_KC: Tensor,
+    start: int,
+    cells: tuple[np.ndarray, np.ndarray],
+) -> QueryCounts:
+    """Return the correction that makes twins of true entities tie with them."""
+    here = (cells[1] >= start) & (cells[1] < start + scores_KC.shape[1])
+    query, column = cells[0][here], cells[1][here]
+    is_known = work.are_known(block, query, column)
+    query_P = torch.from_numpy(query).to(scores_KC.device)
+    scores_P = scores_KC[rows.row_Q[query_P], torch.from_numpy(column - start).to(scores_KC.device)]
+    return ties_of_twins(scores_P, rows.true.score_Q, rows.true.kernel_Q, query_P, torch.from_numpy(is_known))
+
+
+def _sum(counts: list[QueryCounts]) -> QueryCounts:
+    total = counts[0]
+    for part in counts[1:]:
+        total = total + part
+    return total

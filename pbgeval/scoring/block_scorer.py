@@ -1,0 +1,249 @@
+"""Any model that scores queries by number -> what the passes expect: rows of vectors and a comparator of rows.
+
+A row of a query is (known entity + 1, relation, hidden side), one of a candidate (entity + 1, 0, 0): numbers in
+float64. So lists, blocks, exclusions, ties and statistics are those of every other model. A row of zeros is padding.
+
+The model's kernels are not ours: what they round may depend on the block (law 2). Blocks have rows and columns that are
+multiples of 32, true scores come from such blocks too, and a self-check compares blocks of other shapes, copies of
+candidates, and two calls of one block. Where shapes differ, all blocks are cut in tiles of one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.errors import ScorerError, UnrankableError
+from pbgeval.notation import Side
+from pbgeval.scoring.operators import Parameters
+
+WIDTH = 3  # columns of rows
+GRAIN = 32  # torch.cdist takes another kernel for up to 25 rows
+TILE_ROWS, TILE_COLUMNS = 128, 512  # of the one block shape, where the self-check failed
+LARGE_SHAPE = (256, 2048)
+CONSISTENT = "consistent"
+TILED = "tiles of one shape are used, which is slow"
+INCONSISTENT = "even in tiles of one shape, so identical candidates may not tie (run.reproducible is false)"
+NUM_CHECKED = 45  # candidates of the self-check, each twice
+CHECKED_SHAPES = ((1, 1), (3, 17), (33, 32), (40, 90))
+
+
+class Scorer(Protocol):
+    """A model that scores queries by number; higher is better."""
+
+    @property
+    def num_entities(self) -> int: ...
+    @property
+    def num_relations(self) -> int: ...
+
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        """Return the score (Q, C) of each query with each candidate in the place of its hidden side.
+
+        Args:
+            hidden: `Side.LHS` for (?, relation, known), `Side.RHS` for (known, relation, ?).
+            known_Q: entities, int64, on `device_of` this scorer; so are the others.
+            relation_Q: relations.
+            candidate_C: entities; the same for all queries, in any order, copies among them.
+        """
+        ...
+
+
+def device_of(scorer: Scorer) -> torch.device:
+    """Return where a scorer wants its numbers: its attribute `device`, else the CPU."""
+    return torch.device(getattr(scorer, "device", "cpu"))
+
+
+@define(eq=False)
+class ScorerComparator:
+    """A model in the place of a comparator: it scores rows that hold numbers."""
+
+    scorer: Scorer
+    one_block_shape: bool = False
+    name: str = field(default="scorer", init=False)
+    bias: bool = field(default=False, init=False)
+    is_inner_product: bool = field(default=False, init=False)
+
+    @staticmethod
+    def width(dimension: int) -> int:
+        """Return the number of columns of rows."""
+        return WIDTH
+
+    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        """Return the scores (B, Q, C) of rows, float64; those of padding are zeros.
+
+        Raises:
+            ScorerError: the model returns what are no scores of the block.
+            UnrankableError: a score is not a number.
+        """
+        blocks = [self._block(*rows) for rows in zip(query_BQD, candidate_BCD, strict=True)]
+        if not blocks:
+            return query_BQD.new_zeros((0, query_BQD.shape[1], candidate_BCD.shape[1]))
+        return torch.stack(blocks)
+
+    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the score (Q,) of each query with its own candidate: diagonals of blocks."""
+        size = TILE_ROWS if self.one_block_shape else GRAIN
+        diagonals = [
+            self._block(query_QD[at : at + size], candidate_QD[at : at + size]).diagonal()
+            for at in range(0, query_QD.shape[0], size)
+        ]
+        return torch.cat(diagonals) if diagonals else query_QD.new_zeros(0)
+
+    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Return the same: a model has one kernel."""
+        return self.paired_scores(query_QD, candidate_QD)
+
+    def real_scores(self, scores: Tensor) -> Tensor:
+        """Return the scores as they are."""
+        return scores
+
+    def _block(self, query_QD: Tensor, candidate_CD: Tensor) -> Tensor:
+        scores_QC = query_QD.new_zeros((query_QD.shape[0], candidate_CD.shape[0]))
+        row_K, column_C = (query_QD[:, 0] > 0).nonzero()[:, 0], (candidate_CD[:, 0] > 0).nonzero()[:, 0]
+        if not (row_K.numel() and column_C.numel()):
+            return scores_QC
+        real_KD = query_QD[row_K].long()
+        hidden = Side(int(real_KD[0, 2]))
+        known_K, relation_K, candidate_C = real_KD[:, 0] - 1, real_KD[:, 1], candidate_CD[column_C, 0].long() - 1
+        found_KC = self._padded(hidden, known_K, relation_K, candidate_C).to(scores_QC.device, scores_QC.dtype)
+        if bool(torch.isnan(found_KC).any()):
+            query, candidate = torch.isnan(found_KC).nonzero()[0].tolist()
+            known, relation, entity = int(known_K[query]), int(relation_K[query]), int(candidate_C[candidate])
+            ends = hidden.pick((entity, known), (known, entity))
+            raise UnrankableError(
+                f"the model: expected a number as the score of lhs {ends[0]}, rel {relation}, rhs {ends[1]} "
+                f"({hidden.label} candidate {entity}), got NaN; this model cannot be ranked"
+            )
+        if row_K.numel() == query_QD.shape[0] and column_C.numel() == candidate_CD.shape[0]:
+            return found_KC
+        scores_QC[row_K.unsqueeze(1), column_C] = found_KC
+        return scores_QC
+
+    def _padded(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        """Ask the model for a block whose rows and columns are multiples of a size, or for tiles of one shape."""
+        num_queries, num_candidates = known_Q.numel(), candidate_C.numel()
+        rows, columns = (TILE_ROWS, TILE_COLUMNS) if self.one_block_shape else (GRAIN, GRAIN)
+        known_Q, relation_Q = _padded(known_Q, rows), _padded(relation_Q, rows)
+        candidate_C = _padded(candidate_C, columns)
+        if not self.one_block_shape:
+            return self._ask(hidden, known_Q, relation_Q, candidate_C)[:num_queries, :num_candidates]
+        tiles = [
+            torch.cat([self._ask(hidden, known, relation, part) for part in torch.split(candidate_C, columns)], dim=1)
+            for known, relation in zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
+        ]
+        return torch.cat(tiles)[:num_queries, :num_candidates]
+
+    def _ask(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        device = device_of(self.scorer)
+        with torch.no_grad():
+            found = self.scorer.scores(hidden, known_Q.to(device), relation_Q.to(device), candidate_C.to(device))
+        expected = (known_Q.numel(), candidate_C.numel())
+        if isinstance(found, np.ndarray):
+            found = torch.from_numpy(found)
+        where = f"{type(self.scorer).__name__}.scores"
+        if not isinstance(found, Tensor):
+            raise ScorerError(f"{where}: expected a tensor of shape {expected}, got {type(found).__name__}")
+        if tuple(found.shape) != expected:
+            raise ScorerError(
+                f"{where}: expected shape {expected} (queries, candidates), got {tuple(found.shape)} "
+                f"for {hidden.label} queries"
+            )
+        if found.dtype is torch.bool or found.is_complex():
+            raise ScorerError(f"{where}: expected real numbers, got {found.dtype}")
+        return found.detach()
+
+
+def _padded(ids_N: Tensor, size: int) -> Tensor:
+    missing = -ids_N.numel() % size
+    return torch.cat([ids_N, ids_N[:1].expand(missing)]) if missing else ids_N
+
+
+@frozen(eq=False)
+class ScorerRelation:
+    """All relations of a model that scores by number: what `RelationScorer` is to models of vectors."""
+
+    comparator: ScorerComparator
+    lhs_type: str
+    rhs_type: str
+    name: str = "all"
+    weight: float = 1.0
+    dynamic: bool = field(default=True, init=False)
+    operator: str = field(default="none", init=False)
+    parameters: Mapping[Side, Parameters] = field(factory=dict, init=False)
+    certified: None = field(default=None, init=False)
+
+    def entity_type(self, side: Side) -> str:
+        return side.pick(self.lhs_type, self.rhs_type)
+
+    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        """Return the rows of queries whose known entities are given as numbers (E, 1)."""
+        assert rel_E is not None, "relations are dynamic"
+        relation_E1 = rel_E.to(known_ED).unsqueeze(-1)
+        return torch.cat([known_ED + 1, relation_E1, torch.full_like(relation_E1, hidden.value)], dim=-1)
+
+    def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor:
+        """Return the rows of candidates that are given as numbers (E, 1)."""
+        return torch.cat([x_ED + 1, torch.zeros_like(x_ED), torch.zeros_like(x_ED)], dim=-1)
+
+    def acts_on_candidates(self, hidden: Side) -> bool:
+        """Tell that all relations meet the same candidates."""
+        return False
+
+
+def scorer_state(relation: ScorerRelation, sides: tuple[Side, ...]) -> str:
+    """Compare blocks of some shapes, copies within one, and pairs; where they differ, go on in tiles of one shape.
+
+    Returns:
+        Whether a score depends on its query and candidate alone; for a fingerprint.
+
+    Raises:
+        ScorerError: two calls with one block give other scores; or it is no block of scores.
+    """
+    if _is_consistent(relation, sides):
+        return CONSISTENT
+    relation.comparator.one_block_shape = True
+    return TILED if _is_consistent(relation, sides) else INCONSISTENT
+
+
+def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
+    comparator = relation.comparator
+    entities, relations = comparator.scorer.num_entities, comparator.scorer.num_relations
+    if not entities or not relations:
+        return True
+    some_C1 = torch.linspace(0, entities - 1, NUM_CHECKED, dtype=torch.float64).round().unsqueeze(1)
+    for hidden in sides:
+        known_Q1 = some_C1[: CHECKED_SHAPES[-1][0]]
+        query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % relations)
+        candidate_CD = relation.candidates(hidden, torch.cat([some_C1, some_C1]))
+        whole_QC, again_QC = (comparator.scores(query_QD[None], candidate_CD[None])[0] for _ in range(2))
+        if not torch.equal(whole_QC, again_QC):
+            raise ScorerError(
+                f"{type(comparator.scorer).__name__}.scores: expected the same score of a query and a candidate each "
+                "time, got another when asked again; is the model in training mode (dropout)? call model.eval()"
+            )
+        if not torch.equal(whole_QC[:, :NUM_CHECKED], whole_QC[:, NUM_CHECKED:]):
+            return False
+        if not _agrees_in_large_blocks(comparator, query_QD, candidate_CD, whole_QC):
+            return False
+        for rows, columns in CHECKED_SHAPES:
+            part = comparator.scores(query_QD[None, :rows], candidate_CD[None, -columns:])[0]
+            if not torch.equal(whole_QC[:rows, -columns:], part):
+                return False
+        size = query_QD.shape[0]
+        if not torch.equal(comparator.paired_scores(query_QD, candidate_CD[:size]), whole_QC.diagonal()[:size]):
+            return False
+    return True
+
+
+def _agrees_in_large_blocks(
+    comparator: ScorerComparator, query_QD: Tensor, candidate_CD: Tensor, expected_QC: Tensor
+) -> bool:
+    """Compare with copies that lie far apart in a block of about the size that passes ask for."""
+    times = [-(-size // rows.shape[0]) for size, rows in zip(LARGE_SHAPE, (query_QD, candidate_CD), strict=True)]
+    large_QC = comparator.scores(query_QD.repeat(times[0], 1)[None], candidate_CD.repeat(times[1], 1)[None])[0]
+    return torch.equal(large_QC, expected_QC.repeat(*times))

@@ -1,0 +1,319 @@
+"""Two runs' figures of the same queries -> sums from which their differences, errors and tests follow.
+
+A unit is what was drawn together: an edge with its two queries or, where candidates are sampled, a chunk. Queries of
+one key share a query vector and known answers, so their differences depend on each other too. Sums of values are
+int64; squares are float64, added in the order of the files, so the same files give the same bits.
+Memory does not follow the edges: units are whole within a block, and of keys at most MOST_KEYS are kept apart. Beyond,
+keys are joined by a hash, which leaves the variance that they give unbiased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from attrs import define, field, frozen
+
+MOST_KEYS = 1 << 19  # of a side, of which sums are kept; more are joined until half as many are left
+MOST_FLIPPED = 14  # edges with a difference that are kept one by one, for each group and metric
+_PENDING_ROWS = 1 << 18  # of keys that wait to be added up
+_FEWER_BITS = (16, 12, 8, 4, 0)  # of a hash, by which the keys of a group are joined
+
+
+@frozen(eq=False)
+class PairedSide:
+    """The queries of some edges that hide one side."""
+
+    is_ranked_E: np.ndarray  # bool: in both runs
+    value_ME: np.ndarray  # int64: each metric of the first run's query, in units of the metric; 0 where not ranked
+    change_ME: np.ndarray  # int64: the second run's less the first's; likewise
+    key_E: np.ndarray | None  # uint64: a hash of the query's key; None: every query has a key of its own
+
+
+@frozen(eq=False)
+class PairedEdges:
+    """Some edges; all those of a unit are among them."""
+
+    group_E: np.ndarray  # int64, from 0: the relation, say
+    unit_E: np.ndarray  # int64: the unit, within these edges
+    sides: tuple[PairedSide, ...]  # one or two
+
+    def in_one_group(self) -> PairedEdges:
+        """Return the same edges, all in group 0."""
+        return PairedEdges(np.zeros_like(self.group_E), self.unit_E, self.sides)
+
+
+class FewEdges(NamedTuple):
+    """The edges of a group whose queries differ in a metric, a row per query."""
+
+    unit_Q: np.ndarray  # int64
+    side_Q: np.ndarray  # int64
+    key_Q: np.ndarray  # uint64
+    change_Q: np.ndarray  # int64
+
+
+@frozen(eq=False)
+class KeySums:
+    """Queries of one side, added up by key."""
+
+    group_K: np.ndarray  # int64, increasing
+    num_K: np.ndarray  # int64
+    change_MK: np.ndarray  # int64
+
+    def of_group(self, group: int | None) -> KeySums:
+        """Return the keys of a group, None: of all."""
+        if group is None:
+            return self
+        here = slice(*np.searchsorted(self.group_K, [group, group + 1]))
+        return KeySums(self.group_K[here], self.num_K[here], self.change_MK[:, here])
+
+
+@define(eq=False)
+class KeyTable:
+    """Sums by key that grow; few enough keys are kept apart."""
+
+    num_metrics: int
+    bits: int = field(default=64, init=False)  # of the hash that tell keys of a group apart
+    _pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(factory=list, init=False)
+    _num_pending: int = field(default=0, init=False)
+    _num_whole: int = field(default=0, init=False)
+
+    def add(self, group_Q: np.ndarray, key_Q: np.ndarray, change_MQ: np.ndarray) -> None:
+        """Add queries; the key determines the group."""
+        rows = np.concatenate([np.ones((1, len(group_Q)), np.int64), change_MQ])
+        self._pending.append((group_Q, key_Q, rows))
+        self._num_pending += len(group_Q)
+        if self._num_pending > max(_PENDING_ROWS, self._num_whole):
+            self._join()
+
+    def sums(self) -> KeySums:
+        """Return what was added."""
+        group_K, _, rows = self._join()
+        return KeySums(group_K, rows[0], rows[1:])
+
+    def _join(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        groups, keys, rows = zip(*self._pending, strict=True) if self._pending else ((), (), ())
+        group_Q = np.concatenate([np.empty(0, np.int64), *groups])
+        key_Q = np.concatenate([np.empty(0, np.uint64), *keys])
+        joined = self._added_up(
+            group_Q, key_Q, np.concatenate([np.empty((1 + self.num_metrics, 0), np.int64), *rows], 1)
+        )
+        for bits in _FEWER_BITS:
+            if len(joined[0]) <= MOST_KEYS or self.bits <= bits:
+                continue
+            self.bits = bits
+            joined = self._added_up(*joined)
+            if len(joined[0]) <= MOST_KEYS // 2:
+                break
+        self._pending, self._num_pending, self._num_whole = [joined], 0, len(joined[0])
+        return joined
+
+    def _added_up(
+        self, group_Q: np.ndarray, key_Q: np.ndarray, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        key_Q = key_Q >> np.uint64(64 - self.bits) << np.uint64(64 - self.bits) if self.bits else np.zeros_like(key_Q)
+        order, starts = runs_of(group_Q, key_Q)
+        first = order[starts]
+        return group_Q[first], key_Q[first], summed(rows[:, order], starts)
+
+
+def runs_of(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return an order that sorts by some keys, the first foremost, and where each run of equal ones starts in it."""
+    order = np.arange(len(keys[0]))
+    is_first, falls = _borders(keys)
+    if falls:  # edges are often in order already
+        order = np.lexsort(keys[::-1])
+        is_first, _ = _borders([key[order] for key in keys])
+    return order, np.flatnonzero(is_first)
+
+
+def _borders(keys: Sequence[np.ndarray]) -> tuple[np.ndarray, bool]:
+    """Return where other keys begin than stand before, and whether any are less than those before."""
+    is_first = np.zeros(len(keys[0]), bool)
+    is_first[:1] = True
+    is_less = np.zeros_like(is_first[1:])
+    for key in keys:
+        is_less |= ~is_first[1:] & (key[1:] < key[:-1])
+        is_first[1:] |= key[1:] != key[:-1]
+    return is_first, bool(is_less.any())
+
+
+def summed(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the sums of runs along the last axis."""
+    if not len(starts):
+        return np.zeros((*rows.shape[:-1], 0), rows.dtype)
+    sums: np.ndarray = np.add.reduceat(rows, starts, axis=-1)
+    return sums
+
+
+@frozen(eq=False)
+class Moments:
+    """What a group's queries add up to; S sides, M metrics."""
+
+    num_S: np.ndarray  # int64: ranked queries
+    value_SM: np.ndarray  # int64
+    change_SM: np.ndarray  # int64
+    num_units: float
+    size_SS: np.ndarray  # over units: products of the numbers of queries of two sides
+    square_M: np.ndarray  # over units: squared change
+    size_change_SM: np.ndarray  # over units: queries of a side x change
+    cell_sizes_S: np.ndarray  # over the queries of one key in one unit: squared number
+    cell_square_SM: np.ndarray  # likewise: squared change
+    cell_size_change_SM: np.ndarray  # likewise: number x change
+
+
+@define(eq=False)
+class PairedSums:
+    """Sums by group. Blocks are added in the order of the files."""
+
+    num_metrics: int
+    num_sides: int
+    _tables: dict[str, np.ndarray] = field(factory=dict, init=False)  # (G, ...): one for each field of `Moments`
+    _num_differing_MG: np.ndarray = field(init=False)  # edges with a difference
+    _few: list[list[np.ndarray]] = field(init=False)  # by metric: rows of group, unit, side, key, change
+    _num_units: int = field(default=0, init=False)  # of all blocks so far
+    _num_edges: int = field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        sides, metrics = self.num_sides, self.num_metrics
+        shapes: dict[str, tuple[tuple[int, ...], type]] = {
+            "num_S": ((sides,), np.int64),
+            "value_SM": ((sides, metrics), np.int64),
+            "change_SM": ((sides, metrics), np.int64),
+            "num_units": ((), np.float64),
+            "size_SS": ((sides, sides), np.float64),
+            "square_M": ((metrics,), np.float64),
+            "size_change_SM": ((sides, metrics), np.float64),
+            "cell_sizes_S": ((sides,), np.float64),
+            "cell_square_SM": ((sides, metrics), np.float64),
+            "cell_size_change_SM": ((sides, metrics), np.float64),
+        }
+        self._tables = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in shapes.items()}
+        self._num_differing_MG = np.zeros((metrics, 0), np.int64)
+        self._few = [[] for _ in range(metrics)]
+
+    @property
+    def groups(self) -> list[int]:
+        """Those that have ranked queries, increasing."""
+        found: list[int] = np.flatnonzero(self._tables["num_S"].any(1)).tolist()
+        return found
+
+    def moments(self, group: int) -> Moments:
+        """Return the sums of a group."""
+        return Moments(**{name: table[group] for name, table in self._tables.items()})
+
+    def differs(self, group: int, metric: int) -> bool:
+        """Whether any query of a group differs in a metric."""
+        return bool(self._num_differing_MG[metric, group])
+
+    def few(self, metric: int) -> Mapping[int, FewEdges]:
+        """Return, for each group, the edges that differ in a metric; only groups with 1 to MOST_FLIPPED of them."""
+        rows = np.concatenate([np.empty((5, 0), np.int64), *self._few[metric]], axis=1)
+        rows = rows[:, self._num_differing_MG[metric, rows[0]] <= MOST_FLIPPED]
+        order, starts = runs_of(rows[0])
+        parts = np.split(rows[:, order], starts[1:], axis=1) if len(order) else []
+        return {
+            int(of[0, 0]): FewEdges(of[1], of[2], of[3].view(np.uint64), of[4])
+            for of in map(np.ascontiguousarray, parts)
+        }
+
+    def add(self, edges: PairedEdges) -> None:
+        """Add the edges of a block that are ranked."""
+        if not len(edges.group_E):
+            return
+        self._grow(int(edges.group_E.max()) + 1)
+        order, starts = runs_of(edges.group_E, edges.unit_E)
+        group_U = edges.group_E[order[starts]]
+        at = np.flatnonzero(np.diff(group_U, prepend=-1))  # where each group's units start
+        group_G = group_U[at]
+        size_SU = np.stack([summed(side.is_ranked_E[order].astype(np.int64), starts) for side in edges.sides])
+        change_SMU = np.stack([summed(side.change_ME[:, order], starts) for side in edges.sides])
+        value_SMU = np.stack([summed(side.value_ME[:, order], starts) for side in edges.sides])
+        for name, values in {"num_S": size_SU, "value_SM": value_SMU, "change_SM": change_SMU}.items():
+            self._put(name, group_G, summed(values, at))
+        change_MU: np.ndarray = change_SMU.sum(0).astype(np.float64)
+        size_float_SU: np.ndarray = size_SU.astype(np.float64)
+        has_queries_U = np.logical_or.reduce(size_SU > 0, axis=0)
+        self._put("num_units", group_G, summed(np.asarray(has_queries_U, np.float64), at))
+        self._put("square_M", group_G, summed(change_MU * change_MU, at))
+        self._put("size_SS", group_G, summed(size_float_SU[:, None] * size_float_SU[None], at))
+        self._put("size_change_SM", group_G, summed(size_float_SU[:, None] * change_MU[None], at))
+        for number, side in enumerate(edges.sides):
+            self._add_cells(number, side, edges)
+        self._keep_few(edges)
+        self._num_units += int(edges.unit_E.max()) + 1
+        self._num_edges += len(edges.unit_E)
+
+    def _add_cells(self, number: int, side: PairedSide, edges: PairedEdges) -> None:
+        """Add what queries of one key within one unit add up to."""
+        ranked = np.flatnonzero(side.is_ranked_E)
+        if not len(ranked):
+            return
+        group_Q, unit_Q = edges.group_E[ranked], edges.unit_E[ranked]
+        order, starts = runs_of(group_Q, unit_Q, ranked.view(np.uint64) if side.key_E is None else side.key_E[ranked])
+        group_C = group_Q[order[starts]]
+        num_C = np.diff(starts, append=len(order)).astype(np.float64)
+        change_MC = summed(side.change_ME[:, ranked[order]], starts).astype(np.float64)
+        at = np.flatnonzero(np.diff(group_C, prepend=-1))
+        for name, values in {
+            "cell_sizes_S": num_C**2,
+            "cell_square_SM": change_MC**2,
+            "cell_size_change_SM": num_C * change_MC,
+        }.items():
+            self._tables[name][group_C[at], number] += np.moveaxis(summed(values, at), -1, 0)
+
+    def _keep_few(self, edges: PairedEdges) -> None:
+        """Keep the edges that differ in a metric while a group has but few of them."""
+        for metric in range(self.num_metrics):
+            differs_E = np.logical_or.reduce([side.change_ME[metric] != 0 for side in edges.sides])
+            at = np.flatnonzero(differs_E)
+            counts_G = np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
+            self._num_differing_MG[metric] += counts_G
+            at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MOST_FLIPPED]
+            for number, side in enumerate(edges.sides):
+                here = at[side.is_ranked_E[at]]
+                key_Q = (here + self._num_edges).view(np.uint64) if side.key_E is None else side.key_E[here]
+                columns = [edges.group_E[here], edges.unit_E[here] + self._num_units, np.full(len(here), number)]
+                self._few[metric].append(np.stack([*columns, key_Q.view(np.int64), side.change_ME[metric, here]]))
+
+    def _grow(self, num_groups: int) -> None:
+        more = num_groups - len(self._tables["num_S"])
+        if more > 0:
+            for name, table in self._tables.items():
+                self._tables[name] = np.concatenate([table, np.zeros((more, *table.shape[1:]), table.dtype)])
+            added = np.zeros((self.num_metrics, more), np.int64)
+            self._num_differing_MG = np.concatenate([self._num_differing_MG, added], axis=1)
+
+    def _put(self, name: str, group_G: np.ndarray, values: np.ndarray) -> None:
+        self._tables[name][group_G] += np.moveaxis(values, -1, 0)
+
+
+@define(eq=False)
+class PairedStats:
+    """The sums of all edges and of each group, and those of keys."""
+
+    num_metrics: int
+    num_sides: int
+    with_keys: bool
+    all: PairedSums = field(init=False)
+    by_group: PairedSums = field(init=False)
+    _keys: tuple[KeyTable, ...] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.all = PairedSums(self.num_metrics, self.num_sides)
+        self.by_group = PairedSums(self.num_metrics, self.num_sides)
+        self._keys = tuple(KeyTable(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0))
+
+    def add(self, edges: PairedEdges) -> None:
+        """Add a block, in the order of the files."""
+        self.all.add(edges.in_one_group())
+        self.by_group.add(edges)
+        for table, side in zip(self._keys, edges.sides, strict=False):
+            if side.key_E is not None:
+                ranked = np.flatnonzero(side.is_ranked_E)
+                table.add(edges.group_E[ranked], side.key_E[ranked], side.change_ME[:, ranked])
+
+    def key_sums(self) -> tuple[KeySums, ...]:
+        """Return the sums by key of each side; none without keys."""
+        return tuple(table.sums() for table in self._keys)

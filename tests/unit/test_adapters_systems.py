@@ -1,0 +1,375 @@
+"""Models of DGL-KE and LibKGE, made from their definitions, have the ranks of a slow float64 reference."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import EvalConfig, RunOptions, evaluate
+from pbgeval.adapters.labels import labels_in_order, read_labels
+from pbgeval.adapters.opening import open_model
+from pbgeval.errors import ConfigError, EvalError, StorageError
+from pbgeval.notation import Bucket, Side
+from pbgeval.scoring.operators import OPERATORS
+from pbgeval.storage.ranks import read_ranks
+from tests.contracts.scorer_contract import assert_ranks, some_edges
+from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
+
+ROUNDED = ("TransE_l2", "TransE", "RotatE", "rotate")  # a root or a cosine: scores are not exact
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def evaluated(model: Path, edges: list[tuple[int, int, int]], known: Any, output: Path, **settings: Any) -> None:
+    """Evaluate through a config: the model's path, and .npy files of edges."""
+    output.parent.mkdir(exist_ok=True, parents=True)
+    test, train = output.with_suffix(".test.npy"), output.with_suffix(".train.npy")
+    np.save(test, np.array(edges))
+    np.save(train, np.array(known, np.int32))
+    config = EvalConfig(
+        model=str(model),
+        edge_paths=[str(test)],
+        train_paths=[str(train)],
+        save_ranks=True,
+        **{"candidates": "all"} | settings,
+    )
+    evaluate(config, RunOptions(output=output, workers=1))
+
+
+@pytest.mark.parametrize("name", DGLKE)
+def test_a_folder_of_dglke_has_the_ranks_of_its_definition(name: str, tmp_path: Path) -> None:
+    """Of multiples of 1/4, full of ties; exact where the definition has no root and no cosine."""
+    model = DglkeFolder(tmp_path / "model", name)
+    edges, known = some_edges(41, 4, 15, seed=1), some_edges(41, 4, 80, seed=2)
+
+    evaluated(model.folder, edges, known, tmp_path / "out")
+
+    error = 1e-4 if name in ROUNDED else 0.0
+    assert_ranks(tmp_path / "out", edges, model.score, 41, known, error)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("name", DGLKE)
+def test_rounded_scores_of_dglke_differ_by_near_ties_only(name: str, precision: str, tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", name, exact=False)
+    edges = some_edges(41, 4, 15, seed=3)
+
+    evaluated(model.folder, edges, edges, tmp_path / "out", precision=precision)
+
+    # In float64 what is left is the rounding of parameters to float32: of phases, a few pi large.
+    error = 1e-3 if precision == "float32" else 1e-5 if name == "RotatE" else 1e-12
+    assert_ranks(tmp_path / "out", edges, model.score, 41, edges, error)
+
+
+@pytest.mark.parametrize("name", ["DistMult", "ComplEx", "RESCAL", "TransE_l2"])
+def test_ranks_of_dglke_may_be_certified(name: str, tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", name, exact=False)
+    edges = some_edges(41, 4, 15, seed=11)
+
+    evaluated(model.folder, edges, edges, tmp_path / "out", precision="certified")
+
+    assert_ranks(tmp_path / "out", edges, model.score, 41, edges, 1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 19.9])
+def test_the_phase_of_rotate_has_the_configs_gamma(gamma: float, tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", "RotatE", gamma=gamma, exact=False)
+    edges = some_edges(41, 4, 20, seed=4)
+
+    evaluated(model.folder, edges, edges, tmp_path / "out", precision="float64")
+
+    assert_ranks(tmp_path / "out", edges, model.score, 41, edges, 1e-4)
+    with pytest.raises(AssertionError):  # as DGL-KE's own inference has it where scores are raw
+        assert_ranks(tmp_path / "out", edges, _with_gamma(model, 0.0), 41, edges, 1e-4)
+
+
+def _with_gamma(model: DglkeFolder, gamma: float) -> Any:
+    other = object.__new__(DglkeFolder)
+    other.__dict__.update(model.__dict__ | {"gamma": gamma})
+    return other.score
+
+
+def test_simple_is_clamped_at_20_so_that_large_scores_tie(tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", "SimplE", scale=8.0)
+    edges = some_edges(41, 4, 15, seed=5)
+    scores = [model.score(lhs, rel, rhs) for lhs, rel, _ in edges for rhs in range(41)]
+    assert (20.0, -20.0) == (max(scores), min(scores))
+
+    evaluated(model.folder, edges, edges, tmp_path / "out")
+
+    assert_ranks(tmp_path / "out", edges, model.score, 41, edges)
+
+
+@pytest.mark.parametrize("double_rel", [False, True])
+def test_transr_may_have_relations_of_another_width(double_rel: bool, tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", "TransR", double_rel=double_rel)
+    edges = some_edges(41, 4, 10, seed=6)
+
+    evaluated(model.folder, edges, edges, tmp_path / "out")
+
+    assert_ranks(tmp_path / "out", edges, model.score, 41, edges)
+
+
+def assert_libkge_ranks(model: LibkgeCheckpoint, output: Path, edges: list[Any], error: float) -> None:
+    """Reciprocal models score an edge differently in its two queries."""
+    columns = read_ranks(output, 0, Bucket(0, 0)).columns
+    num_entities = len(model.entity)
+    for side in Side:
+        word = side.pick("lhs", "rhs")
+        for row, (lhs, rel, rhs) in enumerate(edges):
+            true = model.score(lhs, rel, rhs, word)
+            others = [side.pick((at, rel, rhs), (lhs, rel, at)) for at in range(num_entities)]
+            margins = [model.score(*other, word) - true for other in others if other != (lhs, rel, rhs)]
+            better, tied = (int(columns[side][name][row]) for name in ("better", "tied"))
+            if error == 0:
+                assert (sum(m > 0 for m in margins), sum(m == 0 for m in margins)) == (better, tied)
+            assert sum(m > error for m in margins) <= better
+            assert better + tied <= sum(m >= -error for m in margins)
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+@pytest.mark.parametrize(("name", "norm"), [(name, 1) for name in LIBKGE] + [("transe", 2), ("rotate", 2)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_checkpoint_of_libkge_has_the_ranks_of_its_definition(
+    name: str, norm: int, reciprocal: bool, exact: bool, tmp_path: Path
+) -> None:
+    model = LibkgeCheckpoint(tmp_path / "x.pt", name, norm=norm, reciprocal=reciprocal, exact=exact)
+    edges = some_edges(37, 3, 12, seed=7)
+
+    evaluated(model.path, edges, edges, tmp_path / "out")
+
+    is_exact = exact and name not in ROUNDED and norm == 1
+    assert_libkge_ranks(model, tmp_path / "out", edges, 0.0 if is_exact else 1e-3)
+
+
+def test_old_names_of_parameters_and_labels_are_read(tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex", old_names=True)
+    (tmp_path / "entity_ids.del").write_text("".join(f"{index}\te{index}\n" for index in range(37)))
+
+    model = open_model(tmp_path / "x.pt")
+
+    assert (37, 3, 8, "libkge") == (model.num_entities, model.num_relations, model.dimension, model.system)
+    assert ["e0", "e1"] == list(model.entity_names() or [])[:2]
+    assert model.relation_names() is None
+
+
+def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) -> None:
+    path = tmp_path / "labels.tsv"
+    for text, expected in (("0\ta\n1\tb c\n2\t\n", ["a", "b c", ""]), ("2\tx\n0\ta\r\n1\tb", ["a", "b", "x"])):
+        path.write_text(text, newline="")
+        assert expected == read_labels(path, 3) == list(labels_in_order(path, 3))
+    for text in ("0\ta\n1\tb\n", "0\ta\n1\tb\n1\tc\n", "0\ta\n2\tb\n3\tc\n", "0 a\n", "0\ta\n1\tb\n2\tc\n3\td\n"):
+        path.write_text(text)
+        for read in (read_labels, lambda *of: list(labels_in_order(*of))):
+            with pytest.raises(StorageError, match=r"labels.tsv: (line \d: )?expected"):
+                read(path, 3)
+
+
+def test_a_trusted_checkpoint_gives_the_same_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = LibkgeCheckpoint(tmp_path / "x.pt", "distmult")
+    edges = some_edges(37, 3, 12, seed=8)
+    with pytest.raises(EvalError, match=r"classes that can be imported here, found: No module named 'kge"):
+        evaluated(model.path, edges, edges, tmp_path / "out", trust_pickle=True)
+    for module_name, module in LIBKGE_MODULES.items():
+        monkeypatch.setitem(sys.modules, module_name, module)
+
+    evaluated(model.path, edges, edges, tmp_path / "out", trust_pickle=True)
+
+    assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
+
+
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_the_export_script_writes_arrays_that_rank_alike(
+    reciprocal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LibkgeCheckpoint(tmp_path / "x.pt", "transe", norm=1, reciprocal=reciprocal)
+    for module_name, module in LIBKGE_MODULES.items():
+        monkeypatch.setitem(sys.modules, module_name, module)
+    monkeypatch.setattr(sys, "argv", ["export_libkge.py", str(model.path), str(tmp_path / "arrays")])
+    runpy.run_path(str(REPOSITORY / "scripts" / "export_libkge.py"), run_name="__main__")
+    edges = some_edges(37, 3, 12, seed=9)
+
+    evaluated(tmp_path / "arrays", edges, edges, tmp_path / "out")
+
+    assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
+
+
+@pytest.mark.parametrize(("candidates", "workers"), [("all", 2), ("partition", 1), ("sampled", 2)])
+def test_a_model_is_evaluated_by_several_workers_and_in_partitions(
+    candidates: str, workers: int, tmp_path: Path
+) -> None:
+    """The report of any number of workers is the same, and its rows are mapped."""
+    model = DglkeFolder(tmp_path / "model", "ComplEx")
+    np.save(tmp_path / "test.npy", np.array(some_edges(41, 4, 15, seed=10)))
+    config = EvalConfig(model=str(model.folder), edge_paths=[str(tmp_path / "test.npy")], candidates=candidates)
+
+    one, more = (
+        evaluate(config, RunOptions(output=tmp_path / f"out{count}", workers=count)).document for count in (1, workers)
+    )
+
+    assert {**one, "run": None} == {**more, "run": None}
+
+
+def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:
+    model = open_model(DglkeFolder(tmp_path / "model", "DistMult").folder)
+    rows = model.partition(1, 3)
+
+    assert 14 == rows.num_rows
+    assert np.array_equal(np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[13:27], rows.load().numpy())
+    assert np.array_equal(rows.load()[4:9], rows.read_rows(4, 9))
+    whole = model.partition(0, 1).load()
+    assert not whole.is_shared()
+    whole[0] = 7.0  # a private copy: the file stays as it is
+    assert np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[0, 0] != 7.0
+
+
+def broken(folder: Path, **changes: Any) -> Path:
+    """A folder of DistMult with other arguments."""
+    path = DglkeFolder(folder, "DistMult").folder / "config.json"
+    arguments = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in arguments.items() if value is not None}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"model_name": "ConvE"}, r"config.json: model_name: expected one of TransE, .*SimplE, found 'ConvE'"),
+        ({"model_name": None}, r"config.json: model_name: expected a text, found None"),
+        ({"dataset": "wn18"}, r"wn18_DistMult_entity.npy: expected this file, found FB15k_DistMult_entity.npy"),
+        ({"model_name": "RotatE", "gamma": "12"}, r"config.json: gamma: expected a number > 0, found 12"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_named(changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=fault):
+        open_model(broken(tmp_path / "model", **changes))
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "TransR").folder
+    np.save(folder / "FB15k_TransRprojection.npy", np.zeros((4, 30), np.float32))
+    with pytest.raises(StorageError, match=r"expected shape \(4, 36\) \(relations, projections\), found \(4, 30\)"):
+        open_model(folder)
+    np.save(folder / "FB15k_TransR_entity.npy", np.zeros((4, 6), object))
+    with pytest.raises(StorageError, match=r"_entity.npy: expected a .npy file of numbers"):
+        open_model(folder)
+    np.save(folder / "FB15k_TransR_entity.npy", np.asfortranarray(np.zeros((4, 6), np.float32)))
+    with pytest.raises(StorageError, match="found Fortran order"):
+        open_model(folder)
+    np.save(folder / "FB15k_TransR_entity.npy", np.zeros(4, np.float32))
+    with pytest.raises(StorageError, match=r"expected rows and columns of vectors, found shape \(4,\)"):
+        open_model(folder)
+    folder = DglkeFolder(tmp_path / "other", "ComplEx").folder
+    np.save(folder / "FB15k_ComplEx_relation.npy", np.zeros((4, 6), np.float32))
+    with pytest.raises(StorageError, match=r"expected relation vectors of 12 columns .* found 6"):
+        open_model(folder)
+
+
+def test_a_truncated_table_is_refused(tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
+    model = open_model(folder)
+    path = folder / "FB15k_DistMult_entity.npy"
+    path.write_bytes(path.read_bytes()[:-8])
+
+    for read in (model.entities.load, lambda: model.entities.read_rows(0, 3)):
+        with pytest.raises(StorageError, match="found a truncated file"):
+            read()
+    with pytest.raises(StorageError, match=r"expected a .npy file of numbers"):
+        open_model(folder)
+
+
+def test_a_diverged_model_is_refused(tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", "DistMult")
+    model.relation[2, 1] = np.nan
+    np.save(model.folder / "FB15k_DistMult_relation.npy", model.relation)
+    with pytest.raises(EvalError, match=r"diagonal \(lhs\) of relation 2: expected finite numbers"):
+        evaluated(model.folder, [(0, 0, 1)], [(0, 0, 1)], tmp_path / "out")
+    model = DglkeFolder(tmp_path / "model", "DistMult")
+    model.entity[7, 1] = np.inf
+    np.save(model.folder / "FB15k_DistMult_entity.npy", model.entity)
+    with pytest.raises(EvalError, match=r"entity type 'all', partition 0: expected finite numbers, got .* in rows 7"):
+        evaluated(model.folder, [(0, 0, 1)], [(0, 0, 1)], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("saved", "fault"),
+    [
+        ([1], "expected a checkpoint of LibKGE with 'model' and 'config', found list"),
+        ({"model": 1}, "expected a checkpoint of LibKGE with 'model' and 'config', found model"),
+        ({"model": ({}, {}), "config": {"x": 1}}, "config: expected LibKGE's options with a model"),
+        ({"model": ({}, {}), "config": {"model": "conve"}}, "config: model: expected one of complex, .* found 'conve'"),
+        ({"model": ({}, {}), "config": {"model": "cp"}}, "expected _entity_embedder._embeddings.weight, found nothing"),
+        ({"model": ({}, {}), "config": {"model": "transe"}}, r"transe.l_norm: expected 1 or 2, found None"),
+        ({"model": 3, "config": {"model": "cp"}}, "model: expected parameters by name, found int"),
+    ],
+)
+def test_what_is_wrong_with_a_checkpoint_is_named(saved: Any, fault: str, tmp_path: Path) -> None:
+    save(saved, tmp_path / "x.pt")
+
+    with pytest.raises(StorageError, match=fault):
+        open_model(tmp_path / "x.pt")
+
+
+def test_parameters_that_a_formula_does_not_know_are_refused(tmp_path: Path) -> None:
+    parameters = {f"_{name}_embedder._embeddings.weight": torch.zeros(4, 4) for name in ("entity", "relation")}
+    parameters["_relation_embedder.projection.weight"] = torch.zeros(4, 4)
+    save({"model": (parameters, {}), "config": {"model": "complex"}}, tmp_path / "x.pt")
+
+    with pytest.raises(StorageError, match=r"found _relation_embedder.projection.weight as well"):
+        open_model(tmp_path / "x.pt")
+
+
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("x")
+
+    for path, found in ((tmp_path, "a folder without them"), (tmp_path / "x.txt", "a file")):
+        with pytest.raises(ConfigError, match=f"^model: .*expected a folder that DGL-KE saved.*found {found}"):
+            evaluate(EvalConfig(model=str(path), edge_paths=[str(tmp_path)]))
+    with pytest.raises(ConfigError, match=r"^model: expected a file or directory; .* does not exist"):
+        evaluate(EvalConfig(model=str(tmp_path / "absent"), edge_paths=[str(tmp_path)]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
+        ({"dimension": 7}, "dimension: expected 6, as the model says, or no key, got 7"),
+        ({"max_norm": 1.0}, "max_norm: expected None, as the model says, or no key, got 1.0"),
+    ],
+)
+def test_a_config_that_says_otherwise_is_refused(settings: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
+    with pytest.raises(ConfigError, match=fault):
+        evaluated(folder, [(0, 0, 1)], [(0, 0, 1)], tmp_path / "out", **settings)
+
+
+def test_every_formula_has_an_operator_that_is_there(tmp_path: Path) -> None:
+    for name in DGLKE:
+        model = open_model(DglkeFolder(tmp_path / name, name).folder)
+        shapes = OPERATORS[model.formula.operator].shapes(model.dimension)
+        for of_side in model.parameters().values():
+            assert {key: (4, *shape) for key, shape in shapes.items()} == {
+                key: tuple(value.shape) for key, value in of_side.items()
+            }
+
+
+def test_a_finished_run_is_found_again_and_a_changed_model_is_another(tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", "DistMult")
+    edges = [(0, 0, 1), (2, 1, 3)]
+    evaluated(model.folder, edges, edges, tmp_path / "out")
+    before = (tmp_path / "out" / "metrics.json").stat().st_mtime_ns
+    shutil.copytree(model.folder, tmp_path / "copied")
+    evaluated(tmp_path / "copied", edges, edges, tmp_path / "out")
+    assert before == (tmp_path / "out" / "metrics.json").stat().st_mtime_ns
+
+    np.save(model.folder / "FB15k_DistMult_entity.npy", model.entity + 1)
+
+    with pytest.raises(EvalError, match="overwrite"):
+        evaluated(model.folder, edges, edges, tmp_path / "out")

@@ -1,0 +1,286 @@
+"""Ranking files of AnyBURL and SAFRAN -> ranks where the true entity is listed, bounds where it is not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.adapters.topk import TopK, read_topk
+from pbgeval.adapters.topk_lines import ranked_edges
+from pbgeval.errors import DataError, EvalError, StorageError
+from pbgeval.metrics.listed_ranks import UnknowableMetricError
+from pbgeval.notation import Side
+
+TEST = "a\tlikes\tb\nc\tlikes\td\n"
+RANKING = (
+    "a likes b\nHeads: x\t0.9\ta\t0.9\ty\t0.2\t\nTails: c\t0.5\t\n"
+    "c likes d\nHeads: \nTails: d\t1.0000\tx\t0.0\t\n"
+)  # fmt: skip
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def read(folder: Path, ranking: str = RANKING, test: str = TEST, known: str | None = None, **options) -> TopK:
+    known_files = [] if known is None else [written(folder / "known.tsv", known)]
+    files = written(folder / "ranking.txt", ranking), written(folder / "test.tsv", test)
+    return read_topk(*files, known_files, **options)
+
+
+def rows(topk: TopK) -> list[tuple]:
+    ranks = topk.ranks
+    columns = (ranks.is_listed_Q, ranks.optimistic_Q, ranks.pessimistic_Q, ranks.num_candidates_Q)
+    return [tuple(column[at].item() for column in columns) for at in range(ranks.num_queries)]
+
+
+def test_ranks_are_those_in_the_list_and_bounds_where_it_lacks_the_true_entity(tmp_path: Path) -> None:
+    found = read(tmp_path)
+
+    assert [(True, 1, 2, 6), (False, 2, 6, 6), (False, 1, 6, 6), (True, 1, 1, 6)] == rows(found)
+    assert ([0, 0, 1, 1], [3, 1, 0, 2]) == (found.edge_Q.tolist(), found.list_length_Q.tolist())
+    assert [side.value for side in (Side.LHS, Side.RHS)] * 2 == found.hidden_Q.tolist()
+    assert {
+        "num_missing": 0,
+        "num_not_evaluated": 0,
+        "num_absent": 2,
+        "num_empty": 1,
+        "num_known_listed": 0,
+        "num_tied_with_last": 0,
+    } == found.counts
+    assert 6 == found.num_entities
+
+
+def test_the_order_of_a_list_decides_ties_if_asked(tmp_path: Path) -> None:
+    assert (True, 2, 2, 6) == rows(read(tmp_path, ties="order"))[0]
+
+
+def test_known_answers_do_not_compete_as_the_filter_says(tmp_path: Path) -> None:
+    known = "x\tlikes\tb\nz\tlikes\tb\na\tlikes\tq\nb\tlikes\ta\n"  # z and q are named only here
+
+    of_producer, of_known, of_none = (
+        read(tmp_path, known=known, filtering=name) for name in ("producer", "known", "none")
+    )
+
+    assert [(True, 1, 2, 7), (False, 2, 7, 7)] == rows(of_producer)[:2]  # x is listed, so it competes; z and q do not
+    assert [(True, 1, 1, 6), (False, 2, 7, 7)] == rows(of_known)[:2]
+    assert [(True, 1, 2, 8), (False, 2, 8, 8)] == rows(of_none)[:2]
+    assert [1] * 3 == [found.counts["num_known_listed"] for found in (of_producer, of_known, of_none)]
+
+
+def test_edges_that_the_file_lacks_are_counted_and_the_others_ranked(tmp_path: Path) -> None:
+    found = read(tmp_path, test=TEST + "e\tlikes\tf\n", ranking=RANKING + "q likes r\nHeads:\nTails: a\t1\n")
+
+    assert (1, 1, 3, 4) == (
+        found.counts["num_missing"],
+        found.counts["num_not_evaluated"],
+        found.num_edges,
+        found.ranks.num_queries,
+    )
+
+
+def test_a_repeated_edge_is_as_many_queries_as_it_is_evaluated(tmp_path: Path) -> None:
+    once = RANKING.partition("c likes")[0]
+
+    assert [0, 0, 1, 1] == read(tmp_path, test="a likes b\n" * 2, ranking=once * 2).edge_Q.tolist()
+    assert 1 == read(tmp_path, test="a likes b\n" * 2, ranking=once).counts["num_missing"]
+    with pytest.raises(DataError, match=r"ranking.txt:4: expected edge 'a likes b' once, as it is evaluated"):
+        read(tmp_path, test="a likes b\n", ranking=once * 2)
+
+
+def test_labels_with_spaces_are_found_among_the_evaluated_edges(tmp_path: Path) -> None:
+    ranking = "New York in United States\nHeads: York\t1\tNew York\t1\t\nTails:\t\n"
+    found = read(tmp_path, test="New York\tin\tUnited States\n", ranking=ranking)
+
+    assert [(True, 1, 2, 3), (False, 1, 3, 3)] == rows(found)
+    with pytest.raises(DataError, match=r"ranking.txt:1: expected a line that means one evaluated edge"):
+        read(tmp_path, test="a b\tc\td\na\tb c\td\n", ranking="a b c d\nHeads:\nTails:\n")
+    tabs = read(tmp_path, test="a b\tc\td\na\tb c\td\n", ranking="a\tb c\td\nHeads:\nTails:\n")
+    assert [1, 1] == tabs.edge_Q.tolist()
+
+
+def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
+    entities = written(tmp_path / "entities.tsv", "".join(f"{at}\t{name}\n" for at, name in enumerate("abcdxyz12")))
+
+    assert {9} == set(read(tmp_path, entities=entities).ranks.num_candidates_Q.tolist())
+    with pytest.raises(StorageError, match=r"ranking.txt:2: expected an entity of the file of entities, found 'w'"):
+        read(tmp_path, ranking="a likes b\nHeads: w\t1\t\nTails:\n", entities=entities)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Heads: a\t1\t\n", ":1: expected an edge, 'head relation tail', found 'Heads: a"),
+        ("a b\n", ":1: expected an edge, 'head relation tail', found 'a b'"),
+        ("\na r b\nTails: \n", ":3: expected the line 'Heads: ...' of edge 'a r b', found 'Tails: '"),
+        ("a r b\nHeads: \n", ":3: expected the line 'Tails: ...' of edge 'a r b', found the end of the file"),
+        ("a r b\nHeads: \n\n", ":3: expected the line 'Tails: ...' of edge 'a r b', found ''"),
+        ("a r b\n", ":2: expected the line 'Heads: ...' of edge 'a r b', found the end of the file"),
+        ("a r b\nHeads: x\n", ":2: expected entities and confidences by turns"),
+        ("a r b\nHeads: x\t1\t\t2\t\n", ":2: expected entities and confidences by turns"),
+        ("a r b\nHeads: x\thigh\t\n", ":2: expected a confidence, a finite number, found 'high'"),
+        ("a r b\nHeads: x\tnan\t\n", ":2: expected a confidence, a finite number, found 'nan'"),
+        ("a r b\nHeads: \nTails: x\tinf\t\n", ":3: expected a confidence, a finite number, found 'inf'"),
+        ("a r b\nHeads: x\t0.1\ty\t0.2\t\n", ":2: expected confidences in descending order, found 0.2 after 0.1"),
+        ("a r b\nHeads: x\t0.2\tx\t0.2\t\n", ":2: expected each entity once, found 'x' again"),
+    ],
+)
+def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path / "ranking.txt", text)
+
+    with pytest.raises(StorageError) as error:
+        list(ranked_edges(path))
+
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
+    for options, message in (
+        ({"test": ""}, "test.tsv: expected edges to evaluate, found none"),
+        ({"ranking": ""}, "ranking.txt: expected edges of "),
+        ({"test": "a b\n"}, "test.tsv:1: expected head, relation and tail, with tabs between, found 'a b'"),
+        ({"known": "a\t\tb\n"}, "known.tsv:1: expected head, relation and tail"),
+    ):
+        with pytest.raises(EvalError) as error:
+            read(tmp_path, **options)
+        assert message in str(error.value)
+
+
+def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    other = "q likes r\nHeads: " + "".join(f"e{at}\t0.5\t" for at in range(100)) + "\nTails: \n"
+    path, test = tmp_path / "ranking.txt.gz", written(tmp_path / "test.tsv", TEST)
+    path.write_bytes(gzip.compress((RANKING + other * 3000).encode()))  # 4 MB
+    expected = rows(read(tmp_path, ranking=RANKING + other))
+
+    tracemalloc.start()
+    found = read_topk(path, test)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (expected, 3000) == (rows(found), found.counts["num_not_evaluated"])
+    assert peak < 1_000_000
+
+
+# Metrics: every completion of the lists lies within the bounds, and the ends are reached.
+
+queries = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 2), st.integers(0, 4)), min_size=1, max_size=5
+)
+
+
+def listed(found: list[tuple[bool, int, int, int]]):
+    from pbgeval.metrics.listed_ranks import ListedRanks
+
+    is_listed = np.array([row[0] for row in found])
+    first = np.array([row[1] + 1 for row in found])
+    number = first + np.array([row[2] + row[3] for row in found])
+    last = np.where(is_listed, first + np.array([row[2] for row in found]), number)
+    return ListedRanks(is_listed, first, last, number)
+
+
+@given(queries, st.sampled_from(["mrr", "hits@2", "mean_rank", "gmr", "hmr", "amri", "zmrr", "median_rank", "ahits@2"]))
+def test_bounds_hold_every_completion_and_are_reached(found, name):
+    from pbgeval.metrics import from_ranks
+
+    ranks = listed(found)
+    options = [range(row[1] + 1, ranks.pessimistic_Q[at] + 1) if not row[0] else [None] for at, row in enumerate(found)]
+    for rank_type in ("optimistic", "realistic", "pessimistic"):
+        values = []
+        for ends in (0, -1, None):
+            rng = np.random.default_rng(0)
+            absent = [None if of[0] is None else (rng.choice(of) if ends is None else of[ends]) for of in options]
+            low = [rank if rank is not None else ranks.optimistic_Q[at] for at, rank in enumerate(absent)]
+            high = [rank if rank is not None else ranks.pessimistic_Q[at] for at, rank in enumerate(absent)]
+            values.append(from_ranks(low, high, ranks.num_candidates_Q)[f"{rank_type}.{name}"])
+        low, high = ranks.metrics().bounds(f"{rank_type}.{name}")
+        assert (low, high) == (min(values[:2]), max(values[:2]))
+        assert low - 1e-9 <= values[2] <= high + 1e-9
+        at_last = from_ranks(
+            np.where(ranks.is_listed_Q, ranks.optimistic_Q, ranks.num_candidates_Q),
+            ranks.pessimistic_Q,
+            ranks.num_candidates_Q,
+        )
+        assert at_last[f"{rank_type}.{name}"] == ranks.metrics("last")[f"{rank_type}.{name}"]
+
+
+def test_what_the_lists_do_not_tell_is_refused_with_the_reason() -> None:
+    absent = listed([(True, 0, 0, 4), (False, 3, 0, 4)])
+    metrics = absent.metrics()
+
+    assert (0.5, 0.5, 2) == (metrics["hits@1"], metrics["hits@3"], metrics["count"])  # the list has three
+    assert (pytest.approx((1 + 1 / 8) / 2), pytest.approx((1 + 1 / 4) / 2)) == metrics.bounds("mrr")
+    with pytest.raises(UnknowableMetricError, match=r"'mrr' lies between 0.5625 and 0.625: 1 of 2 lists"):
+        metrics["mrr"]
+    for name in ("variance", "std", "mad"):
+        with pytest.raises(UnknowableMetricError, match=f"'{name}' neither grows nor falls with every rank"):
+            metrics[name]
+    assert None is not absent.metrics("last")["variance"]
+    zero = absent.metrics("zero")
+    assert (0.5, 0.5, 0.5, 2) == (zero["mrr"], zero["hits@10"], zero["expected.mrr"], zero["count"])
+    for name in ("mean_rank", "amri", "ahits@1", "median_rank"):
+        with pytest.raises(UnknowableMetricError, match=r"has no value where a true entity that is not listed has no"):
+            zero[name]
+    of_all_listed = listed([(True, 0, 1, 4)])
+    assert of_all_listed.metrics("last")["variance"] == of_all_listed.metrics("zero")["variance"]
+    nobody = listed([(False, 0, 0, 4)]).metrics("zero")
+    assert (0.0, 0.0) == (nobody["mrr"], nobody["hits@3"])
+
+
+def test_without_queries_nothing_is_defined() -> None:
+    empty = listed([(True, 0, 0, 0)]).of(np.array([False]))
+
+    assert [None] * 3 == [empty.metrics(name)["mrr"] for name in ("bounds", "last", "zero")]
+
+
+# Reference data
+
+
+@pytest.mark.reference
+def test_the_safran_vectors_are_equal(reference_path: Path, tmp_path: Path) -> None:
+    folder = reference_path / "vectors"
+    expected = json.loads((folder / "safran_expected.json").read_text())
+    graph = folder / expected["dataset"]
+    names = json.loads((graph / "dictionary.json").read_text())
+    splits = {}
+    for split in ("train", "valid", "test"):
+        edges = np.load(graph / f"{split}.npy").tolist()
+        labels = [
+            (names["entity_labels"][h], names["relation_labels"][r], names["entity_labels"][t]) for h, r, t in edges
+        ]
+        splits[split] = written(tmp_path / f"{split}.tsv", "".join("\t".join(edge) + "\n" for edge in labels))
+
+    found = read_topk(folder / expected["file"], splits["test"], [splits["train"], splits["valid"]])
+
+    test_edges = np.load(graph / "test.npy").tolist()
+    by_query = {
+        (tuple(test_edges[found.edge_Q[at]]), found.hidden_Q[at].item()): (*row, found.list_length_Q[at].item())
+        for at, row in enumerate(rows(found))
+    }
+    keys = ("in_list", "optimistic", "pessimistic", "num_candidates", "list_length")
+    of_vectors = {
+        (tuple(query["triple"]), side.value): tuple(query[side.pick("Heads", "Tails")][key] for key in keys)
+        for query in expected["queries"]
+        for side in Side
+    }
+    assert of_vectors == by_query
+    assert (expected["absent"], 0) == (found.counts["num_absent"], found.counts["num_missing"])
+    assert 0 == found.counts["num_known_listed"]
+    metrics = found.ranks.metrics()
+    for name in ("mrr", "hits@1", "hits@3", "hits@10"):
+        assert (
+            pytest.approx(expected["bounds"]["optimistic"][name], rel=1e-12) == metrics.bounds(f"optimistic.{name}")[1]
+        )
+        assert (
+            pytest.approx(expected["bounds"]["pessimistic"][name], rel=1e-12)
+            == metrics.bounds(f"pessimistic.{name}")[0]
+        )
+    truncated = found.ranks.metrics("zero")["pessimistic.mrr"]
+    assert pytest.approx(expected["mrr_truncated_pessimistic_ties"], rel=1e-12) == truncated

@@ -1,0 +1,65 @@
+"""Files of types per query, in either form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pbgeval.adapters.type_lists import read_type_lists
+from pbgeval.errors import StorageError
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_lines_and_both_forms_of_json_hold_the_same(tmp_path: Path) -> None:
+    expected = {"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}
+
+    assert expected == read_type_lists(written(tmp_path / "t.tsv", "q 1\ta\tb\ta\n\n7\nü\tc\t\r\n"))
+    text = '{"q 1": ["a", "b", "a"], "7": [], "ü": ["c"]}'
+    assert expected == read_type_lists(written(tmp_path / "t.json", text))
+    text = '[{"id": "q 1", "category": "resource", "type": ["a", "b", "a"]}, {"id": 7, "type": []},'
+    assert expected == read_type_lists(written(tmp_path / "s.json", text + '{"id": "ü", "type": ["c"]}]'))
+    assert {} == read_type_lists(written(tmp_path / "empty.tsv", ""))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("t.tsv", "a\tx\nb\na\ty\n", ":3: expected each query once, found 'a' again"),
+        ("t.tsv", "a\tx\n\ty\n", ":2: expected a query and its types"),
+        ("t.json", '{"a": ["x"], "a": []}', ": 'a': expected each query once"),
+        ("t.json", '{"a": "x"}', ": 'a': expected a list of names of types, found \"x\""),
+        ("t.json", '{"a": [1]}', ": 'a': expected a list of names of types, found [1]"),
+        ("t.json", '{"a": {"x": "y"}}', ": 'a': expected a list of names of types"),
+        ("t.json", '[{"id": "a"}]', ": element 0: expected"),
+        ("t.json", '[{"id": true, "type": []}]', ": element 0: expected"),
+        ("t.json", '["a"]', ": element 0: expected"),
+        ("t.json", "3", ": expected an object"),
+        ("t.json", "{", ": expected JSON, found: "),
+    ],
+)
+def test_other_files_are_refused_with_the_place(tmp_path: Path, name: str, text: str, message: str) -> None:
+    path = written(tmp_path / name, text)
+
+    with pytest.raises(StorageError) as error:
+        read_type_lists(path)
+
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_a_missing_file_bytes_that_are_no_text_and_half_a_gzip_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "b.tsv").write_bytes(b"a\tx\nb\t\xff\n")
+    (tmp_path / "g.tsv").write_bytes(b"\x1f\x8b\x08\x00")
+
+    for name, message in (
+        ("none.tsv", ": expected a text file that can be read, found: No such file"),
+        ("b.tsv", ":2: expected UTF-8 text, found byte 0xff"),
+        ("g.tsv", ": expected a text file that can be read, found: "),
+    ):
+        with pytest.raises(StorageError) as error:
+            read_type_lists(tmp_path / name)
+        assert str(error.value).startswith(f"{tmp_path / name}{message}")

@@ -1,0 +1,116 @@
+"""Levels of gain: a monoid that keeps what NDCG at k needs, and NDCG from them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.metrics.level_ndcg import ndcg_of_levels
+from pbgeval.metrics.ndcg import Discount, ndcg
+from pbgeval.passes.gain_levels import GainLevels
+from pbgeval.stats.type_stats import TypeStats
+from pbgeval.taxonomy import TypePairs
+
+# A candidate is a key, a score, and two gains.
+scores = st.sampled_from([-math.inf, -1.5, -0.5, 0.0, 0.25, math.inf])
+candidates = st.lists(st.tuples(st.integers(0, 2), scores, st.integers(0, 3), st.integers(0, 3)), max_size=14)
+
+
+def levels_of(of: list, k: int) -> GainLevels:
+    levels = GainLevels(3, k, 2)
+    key, score, first, second = (np.array(column) for column in zip(*of, strict=True)) if of else (np.empty(0),) * 4
+    gains = np.stack([first, second], axis=1).astype(np.int64)
+    levels.merge(key.astype(np.int64), score.astype(np.float64), np.ones(len(of), np.int64), gains)
+    return levels
+
+
+def slow_levels(of: list, k: int) -> dict[int, list[tuple[float, int, int, int]]]:
+    found = {}
+    for key in range(3):
+        own = [one for one in of if one[0] == key]
+        listed = []
+        for score in sorted({one[1] for one in own}, reverse=True):
+            if sum(one[1] > score for one in own) < k:
+                tied = [one for one in own if one[1] == score]
+                listed.append((score, len(tied), sum(one[2] for one in tied), sum(one[3] for one in tied)))
+        found[key] = listed
+    return found
+
+
+def read(levels: GainLevels) -> dict[int, list[tuple[float, int, int, int]]]:
+    return {
+        key: [
+            (levels.score_Kk[key, at].item(), levels.count_Kk[key, at].item(), *levels.gain_KkG[key, at].tolist())
+            for at in range(levels.k)
+            if levels.count_Kk[key, at]
+        ]
+        for key in range(3)
+    }
+
+
+@given(candidates, st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_any_split_in_any_order_keeps_the_same_levels(of, k, num_parts, chance):
+    parts = [[] for _ in range(num_parts)]
+    for one in chance.sample(of, len(of)):
+        chance.choice(parts).append(one)
+    whole = GainLevels(3, k, 2)
+    for part in parts:
+        whole.merge_packed(levels_of(part, k).packed())
+
+    assert slow_levels(of, k) == read(levels_of(of, k)) == read(whole)
+    floors = whole.floor(0, 3).tolist()
+    for key, listed in slow_levels(of, k).items():
+        full = sum(level[1] for level in listed) >= k
+        assert floors[key] == (listed[-1][0] if full else -math.inf)
+
+
+@given(
+    st.lists(st.tuples(scores, st.integers(0, 3)), min_size=1, max_size=9),
+    st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    st.sampled_from(list(Discount)),
+)
+def test_ndcg_of_levels_is_that_of_all_candidates(of, cutoffs, discount):
+    """Three gains: 4, 2, 1 of 4, and nothing; the general path knows every candidate."""
+    gain_H = np.array([4, 2, 1])
+    gains = [[4, 2, 1, 0][grade] for _, grade in of]
+    levels = levels_of([(0, score, gain, 0) for (score, _), gain in zip(of, gains, strict=True)], max(cutoffs))
+    ideal = np.array([[gains.count(gain) for gain in gain_H]])
+
+    found = ndcg_of_levels(levels.count_Kk[:1], levels.gain_KkG[:1, :, 0], ideal, gain_H, cutoffs, discount)
+
+    expected = [ndcg(np.array([gains]), np.array([[score for score, _ in of]]), k, discount=discount) for k in cutoffs]
+    assert [one.values_Q[0].item() for one in expected] == pytest.approx(found[0].tolist(), rel=1e-12, nan_ok=True)
+    several = ndcg_of_levels(
+        np.repeat(levels.count_Kk[:1], 5, 0),
+        np.repeat(levels.gain_KkG[:1, :, 0], 5, 0),
+        np.repeat(ideal, 5, 0),
+        gain_H,
+        cutoffs,
+        discount,
+    )
+    assert [found[0].tobytes()] * 5 == [row.tobytes() for row in several]  # the same bits beside others
+
+
+def test_statistics_of_types_add_and_are_rounded_once() -> None:
+    values = np.array([[1.0, 0.1], [math.nan, math.nan], [0.3, 1 / 3], [0.2, 0.7]])
+    whole, parts = TypeStats.zero((2, 5), 2), [TypeStats.zero((2, 5), 2) for _ in range(2)]
+    whole.add(np.array([2, 2, 5, 2]), values)
+    parts[0].add(np.array([2, 5]), values[[0, 2]])
+    parts[1].add(np.array([2, 2]), values[[3, 1]])
+
+    assert whole.table_RF.tolist() == (parts[0].table_RF + parts[1].table_RF).tolist()
+    assert [(3, 1), (2, 1), (1, 0), (0, 0)] == [whole.counts(), *(whole.counts(relation) for relation in (2, 5, 9))]
+    assert [0.5, pytest.approx((0.1 + 1 / 3 + 0.7) / 3, rel=1e-15)] == whole.means()
+    assert [None, None] == whole.means(9) == TypeStats.zero((2,), 2).means()
+    whole.table_RF[:] = whole.table_RF * (1 << 31)  # 2^33 queries
+    assert pytest.approx([0.5, (0.1 + 1 / 3 + 0.7) / 3], rel=1e-15) == whole.means()
+
+
+def test_no_pair_is_related_where_nothing_is_true() -> None:
+    nothing = np.empty(0, np.int64)
+
+    assert [-1] == TypePairs(4, nothing, nothing).distances(np.array([1]), np.array([1])).tolist()

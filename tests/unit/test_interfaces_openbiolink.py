@@ -1,0 +1,418 @@
+"""Evaluators called as OpenBioLink's are, by both of its contracts, against ranks by sorting."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import EvalConfig, evaluate, side_scorer
+from pbgeval.errors import DataError, EvalError, ScorerError
+from pbgeval.interfaces.openbiolink import DataLoader, Evaluator
+from pbgeval.notation import Side
+from tests.reference import rank_by_sorting
+
+NUM_ENTITIES, NUM_RELATIONS = 13, 3
+DRAW = random.Random(4)
+
+
+def some_edges(number):
+    return [
+        (DRAW.randrange(NUM_ENTITIES), DRAW.randrange(NUM_RELATIONS), DRAW.randrange(NUM_ENTITIES))
+        for _ in range(number)
+    ]
+
+
+TRAIN, VALID, TEST = some_edges(60), some_edges(9), some_edges(11)
+TEST += TEST[:1]  # an edge twice
+# Few values, so that many tie; negative and infinite ones among them.
+SCORES = {
+    (h, r, t): DRAW.choice([-math.inf, -2.5, -1.0, 0.0, 0.25, 3.0, math.inf])
+    for h in range(NUM_ENTITIES)
+    for r in range(NUM_RELATIONS)
+    for t in range(NUM_ENTITIES)
+}
+
+
+def loader(train=TRAIN, valid=VALID, test=TEST, num_entities=NUM_ENTITIES, num_dropped=0):
+    """A data set in memory, with the methods that an evaluator asks for."""
+    of_files = DataLoader.__new__(DataLoader)
+    splits = {"training": train, "validation": valid, "testing": test}
+    tensors = {name: torch.tensor(edges, dtype=torch.int64).reshape(-1, 3) for name, edges in splits.items()}
+    numbers = {"num_entities": num_entities, "num_relations": NUM_RELATIONS}
+    of_files.__dict__.update(tensors, **numbers, num_dropped={"testing": num_dropped})
+    return of_files
+
+
+def rows(batch, scores=SCORES, num_entities=NUM_ENTITIES):
+    """Head scores and tail scores of a batch."""
+    edges = batch.tolist()
+    heads = [[scores[e, r, t] for e in range(num_entities)] for _, r, t in edges]
+    tails = [[scores[h, r, e] for e in range(num_entities)] for h, r, _ in edges]
+    return torch.tensor(heads), torch.tensor(tails)
+
+
+class OfTwo(Evaluator):
+    """The later contract."""
+
+    def score_batch(self, batch):
+        return rows(batch)
+
+
+class OfFour(Evaluator):
+    """The documented contract, with the true scores among the candidates'."""
+
+    def score_batch(self, batch):
+        heads, tails = rows(batch)
+        true = torch.tensor([SCORES[tuple(edge)] for edge in batch.tolist()])
+        return true, heads, true, tails
+
+
+class OfFourWithoutTrue(OfFour):
+    """The documented contract, with anything at all where the true entity stands."""
+
+    def score_batch(self, batch):
+        true, heads, _, tails = super().score_batch(batch)
+        for row, (head, _, tail) in enumerate(batch.tolist()):
+            heads[row, head], tails[row, tail] = -77.0, math.nan
+        return true, heads, true, tails
+
+
+class Distances(Evaluator):
+    """Lower is better."""
+
+    def score_batch(self, batch):
+        heads, tails = rows(batch)
+        return -heads, -tails
+
+
+def expected_ranks(known, scores=SCORES, test=TEST, num_entities=NUM_ENTITIES):
+    """(optimistic, pessimistic, candidates) of head queries, then of tail queries."""
+    found = {side: [] for side in Side}
+    for h, r, t in test:
+        for side, true in ((Side.LHS, h), (Side.RHS, t)):
+            edges = [side.pick((e, r, t), (h, r, e)) for e in range(num_entities) if e != true]
+            others = [scores[edge] for edge in edges if edge not in known]
+            found[side].append((*rank_by_sorting(scores[h, r, t], others), len(others) + 1))
+    return found
+
+
+def found_ranks(ranked):
+    return {
+        side: [
+            (1 + better, 1 + better + tied, 1 + competing)
+            for better, tied, competing in zip(
+                of.better_Q.tolist(), of.tied_Q.tolist(), of.competing_Q.tolist(), strict=True
+            )
+        ]
+        for side, of in ranked.of_side.items()
+    }
+
+
+@pytest.mark.parametrize("filtering", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 5, 12, 100])
+@pytest.mark.parametrize("contract", [OfTwo, OfFour, OfFourWithoutTrue])
+def test_ranks_are_those_of_the_slow_reference_for_any_batch(contract, batch_size, filtering):
+    """12 edges: batches of one, a short last one, one that is whole, one that is never full."""
+    known = {*TRAIN, *VALID, *TEST} if filtering else set()
+
+    ranked = contract(loader()).rank(batch_size, filtering)
+
+    assert expected_ranks(known) == found_ranks(ranked)
+    assert (2 * len(TEST) if contract is OfFourWithoutTrue else 0) == ranked.num_without_true
+
+
+@pytest.mark.parametrize("filtering", [True, False])
+def test_metrics_are_openbiolinks_of_pessimistic_ranks_and_both_sides(filtering):
+    known = {*TRAIN, *VALID, *TEST} if filtering else set()
+    ranks = [worst for of_side in expected_ranks(known).values() for _, worst, _ in of_side]
+
+    found = OfTwo(loader()).evaluate(batch_size=5, cpu=1, filtering=filtering)
+
+    expected = {f"hits@{k}": sum(rank <= k for rank in ranks) / len(ranks) for k in (1, 3, 10)}
+    expected["mrr"] = float(sum(Fraction(1, rank) for rank in ranks) / len(ranks))
+    assert expected == pytest.approx(found, rel=1e-14)
+    assert all(type(value) is float for value in found.values())
+    assert ["hits@1", "hits@3", "hits@10", "mrr"] == list(found)
+
+
+@pytest.mark.parametrize("filtering", [True, False])
+def test_the_best_rank_is_one_by_both_contracts(filtering):
+    """Theirs counts the true entity against itself: rank 2 at best, unfiltered or by the later contract."""
+    test = [(0, 0, 1), (4, 1, 6)]
+    scores = {edge: float(edge in test) for edge in SCORES}
+
+    class Perfect(Evaluator):
+        def score_batch(self, batch):
+            return rows(batch, scores)
+
+    class PerfectOfFour(Perfect):
+        def score_batch(self, batch):
+            heads, tails = super().score_batch(batch)
+            return torch.ones(len(batch)), heads, torch.ones(len(batch)), tails
+
+    for evaluator in (Perfect, PerfectOfFour):
+        found = evaluator(loader(test=test)).evaluate(filtering=filtering)
+        assert {"hits@1": 1.0, "hits@3": 1.0, "hits@10": 1.0, "mrr": 1.0} == found
+
+
+def test_lower_may_be_better():
+    assert OfTwo(loader()).evaluate() == Distances(loader(), higher_is_better=False).evaluate()
+    assert OfTwo(loader()).evaluate() != Distances(loader()).evaluate()
+
+
+def test_every_other_metric_is_there_for_each_side():
+    ranked = OfTwo(loader(num_dropped=4)).rank()
+
+    heads = [Fraction(best + worst, 2) for best, worst, _ in expected_ranks({*TRAIN, *VALID, *TEST})[Side.LHS]]
+    assert float(sum(heads) / len(heads)) == pytest.approx(ranked.metrics(Side.LHS)["mean_rank"], rel=1e-14)
+    assert 24 == ranked.metrics()["count"]
+    assert 4 == ranked.num_dropped
+
+
+class TransE(Evaluator):
+    """DGL-KE's TransE as its example evaluates it: true scores edge by edge, all others by another kernel."""
+
+    def __init__(self, dl, entities, relations, gamma):
+        super().__init__(dl)
+        self.vectors, self.of_relations, self.gamma = entities, relations, gamma
+
+    def score_batch(self, batch):
+        head, rel, tail = (
+            of[batch[:, at]] for of, at in ((self.vectors, 0), (self.of_relations, 1), (self.vectors, 2))
+        )
+        true = self.gamma - (head + rel - tail).square().sum(-1).sqrt()
+        heads = self.gamma - torch.cdist(tail - rel, self.vectors, compute_mode="use_mm_for_euclid_dist")
+        tails = self.gamma - torch.cdist(head + rel, self.vectors, compute_mode="use_mm_for_euclid_dist")
+        return true, heads, true, tails
+
+
+def test_true_scores_of_another_kernel_make_no_ties_and_lose_none():
+    """Entities 7 to 9 are copies of 2: they tie with it though the true score given apart is rounded otherwise."""
+    generator = torch.Generator().manual_seed(1)
+    entities, relations = (torch.randn(number, 40, generator=generator) for number in (NUM_ENTITIES, NUM_RELATIONS))
+    entities[7:10] = entities[2]
+    test = [(h, r, t) for h in range(4) for r in range(NUM_RELATIONS) for t in (2, 5, 8)]
+    exact = {
+        (h, r, t): -float((entities[h].double() + relations[r].double() - entities[t].double()).square().sum())
+        for h in range(NUM_ENTITIES)
+        for r in range(NUM_RELATIONS)
+        for t in range(NUM_ENTITIES)
+    }
+    evaluator = TransE(loader([], [], test), entities, relations, 12.0)
+    given, heads, _, _ = evaluator.score_batch(torch.tensor(test))
+    assert (given != heads[range(len(test)), [h for h, _, _ in test]]).any()
+
+    ranked = evaluator.rank(batch_size=50, filtering=False)
+
+    assert expected_ranks(set(), exact, test) == found_ranks(ranked)
+    assert 0 == ranked.num_without_true
+
+
+class Listed(Evaluator):
+    """SAFRAN's file as the example reads it, corrected: an empty line drops one side, rows are as many as edges."""
+
+    def __init__(self, dl, text):
+        super().__init__(dl)
+        lines = text.splitlines()
+        self.lists = {}
+        for edge, *of_sides in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+            self.lists[tuple(map(int, edge.split(" ")))] = [self._pairs(line) for line in of_sides]
+
+    @staticmethod
+    def _pairs(line):
+        words = line.partition(": ")[2].split("\t")[:-1]
+        return dict(zip(map(int, words[::2]), map(float, words[1::2]), strict=True))
+
+    def score_batch(self, batch):
+        true, scores = torch.zeros(2, len(batch)), torch.zeros(2, len(batch), self.num_neg)
+        for row, (head, rel, tail) in enumerate(batch.tolist()):
+            for side, (answer, listed) in enumerate(
+                zip((head, tail), self.lists.get((head, rel, tail), ({}, {})), strict=True)
+            ):
+                for entity, confidence in listed.items():
+                    if entity == answer:
+                        true[side, row] = confidence
+                    else:
+                        scores[side, row, entity] = confidence
+        return true[0], scores[0], true[1], scores[1]
+
+
+FILE = """0 0 1
+Heads: 4\t0.9\t0\t0.9\t2\t0.5\t
+Tails: 
+2 1 3
+Heads: 
+Tails: 5\t0.75\t3\t0.000001\t
+4 2 5
+Heads: 4\t0.25\t
+Tails: 0\t0.5\t1\t0.25\t
+"""
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
+def test_a_ranking_file_gives_ranks_and_bounds_for_each_side_alone(batch_size):
+    test = [(0, 0, 1), (2, 1, 3), (4, 2, 5), (6, 0, 7)]  # the file lacks the last one
+
+    ranked = Listed(loader(TRAIN, VALID, test, 10), FILE).rank(batch_size, filtering=False)
+
+    heads = [(1, 2, 10), (1, 10, 10), (1, 1, 10), (1, 10, 10)]
+    tails = [(1, 10, 10), (2, 2, 10), (3, 10, 10), (1, 10, 10)]
+    assert {Side.LHS: heads, Side.RHS: tails} == found_ranks(ranked)
+    assert 4 == ranked.num_all_tied  # two empty lists, and both sides of the edge that the file lacks
+    assert 3 == ranked.num_without_true  # listed true entities: their scores stand apart
+
+
+def zeros(*shape):
+    return torch.zeros(shape)
+
+
+@pytest.mark.parametrize(
+    ("scores", "fault"),
+    [
+        (
+            lambda b: (zeros(100, 13), zeros(100, 13)),
+            r"head scores: expected shape \(5, 13\) for a batch of 5, got \(100, 13\)",
+        ),
+        (lambda b: (zeros(b, 13), zeros(b, 12)), r"tail scores: expected shape \(5, 13\) .*got \(5, 12\)"),
+        (lambda b: (zeros(b), zeros(b, 13), zeros(b, 1), zeros(b, 13)), r"true scores of tails: expected shape \(5,\)"),
+        (lambda b: zeros(b, 13), r"expected \(head scores, tail scores\) or four of them, got Tensor"),
+        (lambda b: (zeros(b, 13),) * 3, "or four of them, got a tuple of 3"),
+        (lambda b: (zeros(b, 13), None), r"tail scores: expected a tensor of shape \(5, 13\), got NoneType"),
+        (lambda b: (zeros(b, 13) > 0, zeros(b, 13)), "head scores: expected real numbers, got torch.bool"),
+    ],
+)
+def test_scores_of_the_wrong_shape_are_refused_by_name(scores, fault):
+    class Wrong(Evaluator):
+        def score_batch(self, batch):
+            return scores(len(batch))
+
+    with pytest.raises(ScorerError, match=rf"^Wrong\.score_batch: {fault}|^Wrong\.score_batch.*{fault}"):
+        Wrong(loader()).evaluate(5)
+
+
+def test_arrays_of_numpy_are_scores_too():
+    class OfArrays(Evaluator):
+        def score_batch(self, batch):
+            return [of.numpy() for of in rows(batch)]
+
+    assert OfTwo(loader()).evaluate() == OfArrays(loader()).evaluate()
+
+
+def test_a_score_that_is_not_a_number_is_refused_with_its_edge_where_it_is_compared():
+    class NaN(Evaluator):
+        def score_batch(self, batch):
+            heads, tails = zeros(len(batch), 13), zeros(len(batch), 13)
+            tails[:, 7] = math.nan
+            return heads, tails
+
+    with pytest.raises(DataError, match=r"for entity 7 as tail of edge \(0, 0, 1\), got NaN"):
+        NaN(loader(test=[(0, 0, 1)], train=[], valid=[])).evaluate()
+    assert {"mrr"} < set(NaN(loader(test=[(0, 0, 1)], train=[(0, 0, 7)], valid=[])).evaluate())
+    with pytest.raises(DataError, match=r"for the true entity as tail of edge \(0, 0, 7\), got NaN"):
+        NaN(loader(test=[(0, 0, 7)])).evaluate()
+
+
+def test_nothing_to_rank_is_refused():
+    with pytest.raises(EvalError, match="testing: expected edges to rank, got none"):
+        OfTwo(loader(test=[])).evaluate()
+
+
+# the loader
+
+
+def write(folder, train, valid, test):
+    data = folder / "HQ_DIR" / "train_test_data"
+    data.mkdir(parents=True)
+    for name, lines in (("train", train), ("val", valid), ("test", test)):
+        text = "".join("\t".join([*line.split(), "917", "1", "STRING"]) + "\n" for line in lines)
+        (data / f"{name}_sample.csv").write_text(text)
+    return folder / "HQ_DIR"
+
+
+def test_labels_are_numbered_by_training_edges_alone_and_what_is_dropped_is_counted(tmp_path):
+    folder = write(tmp_path, ["b R a", "c Q b", "b R a"], ["a R new"], ["c Q a", "c new a", "x R y", "a R c"])
+
+    with pytest.warns(UserWarning, match=r"no number were dropped: 1 of validation, 2 of testing; they are neither"):
+        found = DataLoader("HQ_DIR", root=tmp_path)
+
+    assert {"a": 0, "b": 1, "c": 2} == found.entity_to_id
+    assert {"Q": 0, "R": 1} == found.relation_to_id
+    assert (3, 2) == (found.num_entities, found.num_relations)
+    assert [[1, 1, 0], [2, 0, 1], [1, 1, 0]] == found.training.tolist()
+    assert (0, 3) == tuple(found.validation.shape)
+    assert [[2, 0, 0], [0, 1, 2]] == found.testing.tolist()
+    assert {"training": 0, "validation": 1, "testing": 2} == found.num_dropped
+    assert 5 == len(found.all)
+    assert (folder / "train_test_data").is_dir()
+
+
+def test_labels_of_files_have_their_numbers(tmp_path):
+    folder = write(tmp_path, ["b R a"], ["a R c"], ["c R a"])
+    (tmp_path / "entities.tsv").write_text("1\ta\n2\tb b\n0\tc\n3\tb\n")
+    (tmp_path / "relations.tsv").write_text("0\tQ\n1\tR\n")
+
+    found = DataLoader(
+        folder, entity_to_id_path=tmp_path / "entities.tsv", relation_to_id_path=tmp_path / "relations.tsv"
+    )
+
+    assert [[3, 1, 1], [1, 1, 0], [0, 1, 1]] == torch.cat([found.training, found.validation, found.testing]).tolist()
+    assert (4, 2) == (found.num_entities, found.num_relations)
+    number, batches = found.get_test_batches(2)
+    assert (1, [[[0, 1, 1]]]) == (number, [batch.tolist() for batch in batches])
+
+
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [
+        ("0\ta\n1\ta\n", "expected each label once, found 'a' again"),
+        ("0\ta\n2\tb\n", "expected a label for each id from 0 to 1"),
+        ("a\t0\n", "line 1: expected id<TAB>label"),
+    ],
+)
+def test_a_file_of_labels_that_is_none_is_refused(tmp_path, labels, fault):
+    folder = write(tmp_path, ["a R b"], [], [])
+    (tmp_path / "entities.tsv").write_text(labels)
+
+    with pytest.raises(EvalError, match=fault):
+        DataLoader(folder, entity_to_id_path=tmp_path / "entities.tsv")
+
+
+def test_a_folder_that_is_no_dataset_and_a_line_that_is_no_edge_are_refused(tmp_path):
+    with pytest.raises(EvalError, match="nowhere: expected a dataset of OpenBioLink, a folder with train_test_data"):
+        DataLoader(tmp_path / "nowhere")
+    folder = write(tmp_path, ["a R b"], [], [])
+    (folder / "train_test_data" / "test_sample.csv").write_text("a\tR\n")
+    with pytest.raises(EvalError, match=r"test_sample.csv:1: expected head, relation and tail"):
+        DataLoader(folder)
+    (folder / "train_test_data" / "val_sample.csv").unlink()
+    with pytest.raises(EvalError, match=r"val_sample.csv: expected a file of OpenBioLink's dataset"):
+        DataLoader(folder)
+
+
+def test_the_edges_of_a_dataset_are_evaluated_with_any_model(tmp_path):
+    """The report's pessimistic figures are those of an evaluator with the same scores."""
+    names = [f"{h} {r} {t}" for h, r, t in TRAIN]
+    every = [f"{e} 0 {e}" for e in range(NUM_ENTITIES)] + [f"0 {r} 0" for r in range(NUM_RELATIONS)]
+    folder = write(tmp_path, names + every, [], [f"{h} {r} {t}" for h, r, t in TEST])
+    data = DataLoader(folder)
+    numbers = np.arange(NUM_ENTITIES) * 7 % 5
+    scores = {edge: float(numbers[edge[0]] - numbers[edge[2]] * edge[1]) for edge in SCORES}
+
+    class Mine(Evaluator):
+        def score_batch(self, batch):
+            return rows(batch, scores)
+
+    scorer = side_scorer(
+        lambda hidden, batch: hidden.pick(*rows(batch, scores)),
+        num_entities=NUM_ENTITIES,
+        num_relations=NUM_RELATIONS,
+    )
+    report = evaluate(EvalConfig(candidates="all", hits_at=[1, 3, 10]), model=scorer, edges=data.edges)
+
+    for name, value in Mine(data).evaluate().items():
+        assert value == pytest.approx(report[f"both.pessimistic.{name}"], rel=1e-9)

@@ -1,0 +1,228 @@
+"""Evaluations called as PyKEEN's are: every figure by its keys against the slow reference."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import Counter
+from types import SimpleNamespace
+from unittest import mock
+
+import attrs
+import pandas
+import pytest
+import torch
+
+from pbgeval import Report, RunOptions
+from pbgeval.errors import EvalError
+from pbgeval.interfaces.pykeen import RankBasedEvaluator
+from pbgeval.metrics.registry import metric_key
+from tests import rank_metrics_reference
+from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, Diagonal, slow_score
+from tests.rank_metrics_reference import Queries
+from tests.reference import rank_by_sorting
+
+CUTOFFS = (1, 3, 10)  # the reference has these
+DRAW = random.Random(11)
+TRIPLES = [
+    (DRAW.randrange(NUM_ENTITIES), DRAW.randrange(NUM_RELATIONS), DRAW.randrange(NUM_ENTITIES)) for _ in range(90)
+]
+TEST, VALID, TRAIN = [*TRIPLES[:25], *TRIPLES[:2]], TRIPLES[25:40], TRIPLES[40:]
+CHOSEN_ENTITIES, CHOSEN_RELATIONS = set(range(0, NUM_ENTITIES, 2)) | {17, 19}, {0, 2}
+
+
+def factory(triples, **more):
+    """What a triples factory has that we ask for."""
+    return SimpleNamespace(mapped_triples=torch.tensor(triples), num_entities=NUM_ENTITIES, **more)
+
+
+def queries_of(side, triples, known, entities, macro):
+    """Every query of a side ranked by sorting: (optimistic, pessimistic, candidates, weight)."""
+    keys = Counter((r, t) if side == "head" else (h, r) for h, r, t in triples)
+    for h, r, t in triples:
+        true = h if side == "head" else t
+        others = [
+            edge
+            for other in entities
+            if other != true and (edge := (other, r, t) if side == "head" else (h, r, other)) not in known
+        ]
+        best, worst = rank_by_sorting(slow_score(h, r, t), [slow_score(*edge) for edge in others])
+        weight = keys[(r, t) if side == "head" else (h, r)] if macro else 1
+        yield best, worst, len(others) + 1, weight
+
+
+def expected_figures(triples, known, entities=range(NUM_ENTITIES), macro=False, sides=("head", "tail")):
+    """Every figure by PyKEEN's keys."""
+    by_side = {side: list(queries_of(side, triples, known, entities, macro)) for side in sides}
+    by_side["both"] = [query for side in sides for query in by_side[side]]
+    figures = {}
+    for side, queries in by_side.items():
+        for rank_type, rank_of in (
+            ("optimistic", lambda best, worst: best),
+            ("realistic", lambda best, worst: (best + worst) / 2),
+            ("pessimistic", lambda best, worst: worst),
+        ):
+            ranks, sizes = [rank_of(best, worst) for best, worst, _, _ in queries], [size for _, _, size, _ in queries]
+            common = math.lcm(*(times for *_, times in queries))
+            reference = Queries(ranks, sizes, [common // times for *_, times in queries] if macro else None)
+            for name in rank_metrics_reference.OF_EVERY_REPORT:
+                figures[f"{side}.{rank_type}.{name}"] = rank_metrics_reference.value(name, reference)
+    return figures
+
+
+def assert_equal_figures(expected, results):
+    found = results.to_flat_dict()
+    assert 9 * 24 == len(found)  # 25 with PyKEEN's four cut-offs
+    for key, value in found.items():
+        side, rank_type, name = key.split(".")
+        ours = name[:-1] + "10" if name.endswith("_at_k") else metric_key(name)
+        # Sums are rounded once to fixed point and once more in the closed form; z scores divide by a deviation.
+        assert expected[f"{side}.{rank_type}.{ours}"] == pytest.approx(value, rel=1e-9, abs=1e-9), key
+
+
+@pytest.mark.parametrize("macro", [False, True])
+def test_filtered_figures_are_those_of_the_slow_reference(macro):
+    evaluator = RankBasedEvaluator(macro=macro, hits_at=CUTOFFS)
+
+    results = evaluator.evaluate(
+        Diagonal(), factory(TEST), additional_filter_triples=[factory(TRAIN), torch.tensor(VALID)], batch_size=7
+    )
+
+    assert_equal_figures(expected_figures(TEST, {*TEST, *TRAIN, *VALID}, macro=macro), results)
+
+
+def test_without_a_filter_everybody_competes():
+    """PyKEEN 1.11.1 ends with an error here."""
+    results = RankBasedEvaluator(filtered=False, hits_at=CUTOFFS).evaluate(
+        Diagonal(), torch.tensor(TEST), additional_filter_triples=TRAIN
+    )
+
+    assert "raw" == results.report.document["filter"]
+    assert_equal_figures(expected_figures(TEST, set()), results)
+
+
+def test_evaluated_triples_are_known_without_any_others():
+    results = RankBasedEvaluator(hits_at=CUTOFFS).evaluate(Diagonal(), TEST)
+
+    assert "filtered" == results.report.document["filter"]
+    assert_equal_figures(expected_figures(TEST, set(TEST)), results)
+
+
+@pytest.mark.parametrize("by_label", [False, True])
+def test_a_whitelist_drops_triples_and_candidates(by_label):
+    labels = {"entity_to_id": {f"e{i}": i for i in range(NUM_ENTITIES)}}
+    labels["relation_to_id"] = {f"r{i}": i for i in range(NUM_RELATIONS)}
+    entities = [f"e{i}" for i in CHOSEN_ENTITIES] if by_label else torch.tensor(sorted(CHOSEN_ENTITIES))
+    relations = [f"r{i}" for i in CHOSEN_RELATIONS] if by_label else CHOSEN_RELATIONS
+
+    results = RankBasedEvaluator(hits_at=CUTOFFS).evaluate(
+        Diagonal(),
+        factory(TEST, **labels),
+        training=factory(TRAIN, **labels),
+        restrict_entities_to=entities,
+        restrict_relations_to=relations,
+    )
+
+    left = [(h, r, t) for h, r, t in TEST if {h, t} <= CHOSEN_ENTITIES and r in CHOSEN_RELATIONS]
+    assert 0 < len(left) < len(TEST)
+    assert_equal_figures(expected_figures(left, {*TEST, *TRAIN}, CHOSEN_ENTITIES), results)
+
+
+def test_one_target_is_one_side():
+    results = RankBasedEvaluator(hits_at=CUTOFFS).evaluate(Diagonal(), TEST, targets=["tail"])
+
+    expected = expected_figures(TEST, set(TEST), sides=("tail",))
+    assert {"tail", "both"} == set(results.to_dict())
+    assert expected["both.pessimistic.mean_rank"] == results.get_metric("pessimistic.mr")
+
+
+def test_results_have_the_keys_and_shapes_of_pykeen():
+    results = RankBasedEvaluator().evaluate(Diagonal(), TEST)
+
+    flat, frame = results.to_flat_dict(), results.to_df()
+
+    assert 225 == len(flat) == len(frame)
+    assert ["Side", "Rank_type", "Metric", "Value"] == list(frame.columns)
+    assert flat == {f"{row.Side}.{row.Rank_type}.{row.Metric}": row.Value for row in frame.itertuples()}
+    assert flat["head.optimistic.hits_at_5"] == results.to_dict()["head"]["optimistic"]["hits_at_5"]
+    assert flat["both.realistic.inverse_harmonic_mean_rank"] == results.get_metric("mrr") == results.report["mrr"]
+    assert flat["both.realistic.adjusted_hits_at_k"] == results.get_metric("adjusted_hits_at_k")
+    assert results.report["adjusted_hits@10"] == results.get_metric("both.realistic.adjusted_hits_at_k")
+    assert results.report["adjusted_hits@3"] == results.get_metric("adjusted_hits@3")
+    with pytest.raises(KeyError, match="no metric 'mmr'"):
+        results.get_metric("mmr")
+
+
+@pytest.mark.parametrize("macro", [False, True])
+def test_the_report_itself_gives_the_frame_of_pykeen(tmp_path, macro):
+    options = RunOptions(output=tmp_path / "out")
+    results = RankBasedEvaluator(hits_at=(1, 7), options=options).evaluate(Diagonal(), TEST)
+    expected = attrs.evolve(results, macro=macro).to_df()
+
+    for report in (results.report, Report.read(tmp_path / "out")):
+        pandas.testing.assert_frame_equal(expected, report.to_df(macro=macro))
+
+
+def test_a_report_without_macro_averages_says_so():
+    report = RankBasedEvaluator().evaluate(Diagonal(), TEST).report
+
+    with pytest.raises(EvalError, match="macro_metrics: expected averages over query keys, found none"):
+        Report({**report.document, "macro_metrics": None}).to_df(macro=True)
+
+
+def test_what_is_undefined_is_not_a_number():
+    results = RankBasedEvaluator().evaluate(Diagonal(), torch.empty((0, 3), dtype=torch.int64))
+
+    assert 0 == results.get_metric("count")
+    assert math.isnan(results.to_flat_dict()["both.realistic.arithmetic_mean_rank"])
+
+
+def test_settings_and_options_are_those_of_every_evaluation(tmp_path):
+    evaluator = RankBasedEvaluator(
+        hits_at=[2], settings={"save_ranks": True, "metrics": ["rank"]}, options=RunOptions(output=tmp_path / "out")
+    )
+
+    results = evaluator.evaluate(Diagonal(), TEST)
+
+    assert (tmp_path / "out" / "ranks").is_dir()
+    assert results.report["hits@2"] == results.to_flat_dict()["both.realistic.hits_at_2"]
+    assert "both.auc" not in results.report.document["metrics"]
+
+
+def test_without_pandas_a_frame_is_refused_and_the_extra_named():
+    results = RankBasedEvaluator().evaluate(Diagonal(), TEST)
+
+    with (
+        mock.patch.dict(sys.modules, {"pandas": None}),
+        pytest.raises(
+            EvalError, match=r"expected pandas for a data frame, found none; pip install 'pbgeval\[pykeen\]'"
+        ),
+    ):
+        results.report.to_df()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"targets": ["relation"]}, r"targets: expected some of head and tail, got \['relation'\]"),
+        ({"targets": []}, "targets: expected some of head and tail"),
+        ({"restrict_entities_to": ["x"]}, "restrict_entities_to: expected ids, or labels of .*, got 'x'"),
+        ({"restrict_entities_to": []}, "restrict_entities: empty restriction"),
+        ({"restrict_entities_to": [23]}, "row out of range in 'all:0:23': expected 0 to 22"),
+        ({"restrict_relations_to": [3]}, "restrict_relations: .*3"),
+        ({"mode": "testing"}, "mapped_triples: expected a triples factory of an inductive model's mode"),
+        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"filter edges: dataset rhs, row 0: expected an id in 0..22"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_by_name(arguments, fault):
+    with pytest.raises(EvalError, match=fault):
+        RankBasedEvaluator().evaluate(Diagonal(), TEST, **arguments)
+
+
+def test_factories_that_number_the_same_labels_in_other_ways_are_refused():
+    training = factory(TRAIN, entity_to_id={"a": 0, "b": 1, "c": 2})
+    test = factory(TEST, entity_to_id={"b": 0, "d": 1})
+
+    with pytest.raises(EvalError, match=r"expected one entity_to_id in all of them, got 'b' as 0 and as 1; make them"):
+        RankBasedEvaluator().evaluate(Diagonal(), test, additional_filter_triples=training)

@@ -1,0 +1,309 @@
+"""Differences of paired queries: errors, flips, Student's probabilities, Holm's correction, by slow definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.metrics.intervals import student_quantile
+from pbgeval.metrics.paired import Difference, PairedMetric, differences, holm
+from pbgeval.metrics.student import two_sided_probability
+from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats import paired
+from pbgeval.stats.paired import KeyTable, PairedEdges, PairedSide, PairedStats, runs_of
+from tests import paired_reference
+from tests.paired_reference import Query, value_of
+
+METRICS = (
+    PairedMetric("mean_rank"),
+    PairedMetric("mean_reciprocal_rank"),
+    PairedMetric("hits_at_1", 1),
+    PairedMetric("hits_at_3", 3),
+)
+Counts = tuple[int, int]  # better, tied
+
+
+class Edge:
+    """An edge as tests draw it; a side that is not ranked has no counts."""
+
+    def __init__(
+        self,
+        group: int,
+        unit: int,
+        keys: Sequence[int],
+        a: Sequence[Counts],
+        b: Sequence[Counts],
+        ranked: Sequence[bool],
+    ):
+        self.group, self.unit, self.keys, self.a, self.b, self.ranked = group, unit, keys, a, b, ranked
+
+
+@st.composite
+def edges_of_two_runs(draw: st.DrawFn, most: int = 9, num_groups: int = 2) -> list[Edge]:
+    counts = st.tuples(st.integers(0, 4) | st.sampled_from([0, 0, 0, 10**6]), st.sampled_from([0, 0, 1, 2]))
+    by_chunk = draw(st.booleans())
+    found, unit = [], -1
+    for _ in range(draw(st.integers(1, most))):
+        if not by_chunk or unit < 0 or draw(st.booleans()):
+            unit += 1
+        a = [draw(counts), draw(counts)]
+        b = [one if draw(st.booleans()) else draw(counts) for one in a]
+        ranked = draw(st.sampled_from([(True, True), (True, True), (True, False), (False, True)]))
+        group = draw(st.integers(0, num_groups - 1))
+        found.append(Edge(group, unit, [draw(st.integers(0, 3)), draw(st.integers(0, 6))], a, b, ranked))
+    return found
+
+
+def values_of(edges: Sequence[Edge], number: int, run: str, rank_type: RankType) -> np.ndarray:
+    better, tied = np.array([getattr(edge, run)[number] for edge in edges]).T
+    counts = RankCounts(
+        torch.from_numpy(better.copy()), torch.from_numpy(tied.copy()), torch.full((len(edges),), 10**7)
+    )
+    ranked_E = np.array([edge.ranked[number] for edge in edges])
+    return np.stack([metric.values(counts, rank_type) for metric in METRICS]) * ranked_E
+
+
+def block_of(
+    edges: Sequence[Edge], sides: Sequence[int], rank_type: RankType, *, with_keys: bool = True
+) -> PairedEdges:
+    of_sides = []
+    for number in sides:
+        a_ME, b_ME = (values_of(edges, number, run, rank_type) for run in "ab")
+        # As hashes are, keys are spread over all 64 bits and those of unlike groups differ.
+        keys = [(edge.keys[number] + 8 * edge.group + 1) * 0x9E3779B97F4A7C15 % 2**64 for edge in edges]
+        of_sides.append(
+            PairedSide(
+                np.array([edge.ranked[number] for edge in edges]),
+                a_ME,
+                b_ME - a_ME,
+                np.array(keys, np.uint64) if with_keys else None,
+            )
+        )
+    groups, units = (np.array([getattr(edge, name) for edge in edges]) for name in ("group", "unit"))
+    return PairedEdges(groups, units, tuple(of_sides))
+
+
+def queries_of(
+    edges: Sequence[Edge], sides: Sequence[int], metric: str, rank_type: RankType, *, with_keys: bool = True
+) -> list[Query]:
+    return [
+        Query(
+            ["head", "tail"][number],
+            place,
+            edge.unit,
+            (edge.group, edge.keys[number]) if with_keys else None,
+            *(value_of(metric, *getattr(edge, run)[number], rank_type.value) for run in "ab"),
+        )
+        for place, edge in enumerate(edges)
+        for number in sides
+        if edge.ranked[number]
+    ]
+
+
+def check(found: Difference, queries: Sequence[Query]) -> None:
+    near = 1e-9
+    change = paired_reference.mean([query.change for query in queries])
+    assert float(paired_reference.mean([query.a for query in queries])) == pytest.approx(found.a, rel=1e-12, abs=near)
+    assert float(paired_reference.mean([query.b for query in queries])) == pytest.approx(found.b, rel=1e-12, abs=near)
+    assert float(change) == pytest.approx(found.difference, rel=1e-9, abs=near)
+    expected = paired_reference.variance_and_freedom(queries)
+    if expected is None:
+        assert (None, None, None) == (found.standard_error, found.low, found.high)
+    else:
+        error = math.sqrt(expected[0])
+        largest = max(abs(float(query.change)) for query in queries)
+        assert found.standard_error is not None
+        assert found.low is not None
+        assert error == pytest.approx(found.standard_error, rel=1e-6, abs=2e-6 * largest + near)
+        if error > 1e-3 * largest:  # else the degrees of freedom are those of rounding
+            reach = student_quantile(0.95, max(1, int(float(expected[1]) + 1e-9)))
+            assert float(change) - reach * error == pytest.approx(found.low, rel=1e-6, abs=1e-6 * largest + near)
+    differing = [query for query in queries if query.change]
+    num_units = len({query.unit for query in differing})
+    if not differing:
+        assert (1.0 if len({query.unit for query in queries}) > 1 else None) == found.p_value
+    elif len({query.edge for query in differing}) > paired.MOST_FLIPPED and expected is not None:
+        t = abs(float(change)) / math.sqrt(expected[0])
+        assert student_probability(t, float(expected[1])) == pytest.approx(found.p_value, rel=1e-5, abs=1e-9)
+    elif differing and num_units <= 9 and len({query.unit for query in queries}) > 1:  # more would take long
+        assert float(paired_reference.flip_probability(differing)) == pytest.approx(found.p_value, rel=1e-12)
+
+
+def student_probability(t: float, freedom: float) -> float:
+    with mpmath.workdps(40):
+        x = freedom / (freedom + mpmath.mpf(t) ** 2)
+        return float(mpmath.betainc(mpmath.mpf(freedom) / 2, 0.5, 0, x, regularized=True))
+
+
+@settings(max_examples=60)
+@given(
+    edges=edges_of_two_runs(),
+    sides=st.sampled_from([(0, 1), (0,), (1,)]),
+    rank_type=st.sampled_from(list(RankType)),
+    with_keys=st.booleans(),
+)
+def test_differences_are_those_of_sums_over_all_pairs_of_queries(
+    edges: list[Edge], sides: tuple[int, ...], rank_type: RankType, with_keys: bool
+):
+    edges = [edge for edge in edges if any(edge.ranked[side] for side in sides)]
+    stats = PairedStats(len(METRICS), len(sides), with_keys)
+    if edges:
+        stats.add(block_of(edges, sides, rank_type, with_keys=with_keys))
+
+    whole = differences(stats, METRICS, by_group=False)
+    groups = differences(stats, METRICS, by_group=True)
+
+    assert bool(edges) == bool(whole)
+    assert sorted({edge.group for edge in edges}) == [of.group for of in groups]
+    for of, chosen in [
+        *((of, edges) for of in whole),
+        *((of, [e for e in edges if e.group == of.group]) for of in groups),
+    ]:
+        for found in of.differences:
+            queries = queries_of(chosen, sides, found.metric, rank_type, with_keys=with_keys)
+            assert len(queries) == of.num_queries
+            check(found, queries)
+
+
+@given(edges=edges_of_two_runs(most=12), cut=st.integers(1, 5))
+def test_blocks_of_whole_units_add_up(edges: list[Edge], cut: int):
+    sides = (0, 1)
+    whole, parts = PairedStats(len(METRICS), 2, True), PairedStats(len(METRICS), 2, True)
+    whole.add(block_of(edges, sides, RankType.REALISTIC))
+    for start in range(0, edges[-1].unit + 1, cut):
+        some = [edge for edge in edges if start <= edge.unit < start + cut]
+        if some:
+            of_block = block_of(some, sides, RankType.REALISTIC)
+            parts.add(PairedEdges(of_block.group_E, of_block.unit_E - start, of_block.sides))
+
+    for by_group in (False, True):
+        expected, found = (differences(of, METRICS, by_group=by_group) for of in (whole, parts))
+        for one, two in zip(expected, found, strict=True):
+            for expected_one, found_one in zip(one.differences, two.differences, strict=True):
+                for name, size in {"p_value": 1.0, "standard_error": 1e6}.items():  # ranks are that large
+                    numbers = [getattr(of, name) for of in (expected_one, found_one)]
+                    assert (numbers[0] is None) == (numbers[1] is None)
+                    if numbers[0] is not None:
+                        assert numbers[0] == pytest.approx(numbers[1], rel=1e-6, abs=1e-8 * size)
+                assert (expected_one.a, expected_one.difference) == (found_one.a, found_one.difference)
+
+
+def test_too_many_keys_are_joined_within_their_group_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paired, "MOST_KEYS", 600)
+    monkeypatch.setattr(paired, "_PENDING_ROWS", 100)
+    words = np.random.default_rng(5)
+    table, groups, changes = KeyTable(2), [], []
+    for _ in range(30):
+        group_Q = words.integers(0, 7, 90)
+        change_MQ = words.integers(-9, 10, (2, 90))
+        table.add(group_Q, words.integers(0, 2**64, 90, dtype=np.uint64), change_MQ)
+        groups.append(group_Q)
+        changes.append(change_MQ)
+
+    sums = table.sums()
+
+    group_Q, change_MQ = np.concatenate(groups), np.concatenate(changes, axis=1)
+    assert 600 >= len(sums.group_K) > 7
+    assert (np.diff(sums.group_K) >= 0).all()
+    for group in range(7):
+        of_group = sums.of_group(group)
+        assert (group_Q == group).sum() == of_group.num_K.sum()
+        assert change_MQ[:, group_Q == group].sum(1).tolist() == of_group.change_MK.sum(1).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)), max_size=9))
+def test_runs_are_those_of_a_sorted_list(rows: list[tuple[int, int, int]]):
+    keys = np.array(rows, np.int64).reshape(-1, 3).T
+
+    order, starts = runs_of(*keys)
+
+    in_order = [rows[at] for at in order.tolist()]
+    assert sorted(rows) == in_order
+    assert [at for at, row in enumerate(in_order) if at == 0 or row != in_order[at - 1]] == starts.tolist()
+
+
+def test_few_enough_keys_are_kept_apart():
+    table = KeyTable(1)
+    key_Q = np.array([3, 1 << 63, 3, 1], np.uint64)
+    table.add(np.zeros(4, np.int64), key_Q, np.array([[5, 7, 11, 13]]))
+
+    assert [[13, 16, 7]] == table.sums().change_MK.tolist()
+
+
+@pytest.mark.parametrize("freedom", [1.0, 1.5, 2.0, 7.0, 30.25, 999.0, 2e5])
+@pytest.mark.parametrize("t", [1e-8, 0.3, 1.0, 1.7, 2.0, 4.5, 12.0, 300.0])
+def test_students_probability_is_that_of_the_incomplete_beta_function(t: float, freedom: float):
+    expected = student_probability(t, freedom)
+
+    found = two_sided_probability(t, freedom)
+
+    # exp of a logarithm of size x is off by x roundings.
+    assert expected == pytest.approx(found, rel=1e-9 + 1e-15 * freedom * 50, abs=1e-300)
+    assert found == two_sided_probability(-t, freedom)
+
+
+def test_student_becomes_the_normal_and_ends_are_exact():
+    assert 1.0 == two_sided_probability(0.0, 3.0)
+    assert 0.0 == two_sided_probability(math.inf, 3.0)
+    assert math.erfc(2.0 / math.sqrt(2)) == two_sided_probability(2.0, 1e9)
+    assert math.erfc(2.0 / math.sqrt(2)) == pytest.approx(two_sided_probability(2.0, 999_999.0), rel=1e-5)
+
+
+@given(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.01, 0.05, 1.0]), max_size=7), st.floats(0.0001, 0.9999))
+def test_holm_rejects_what_the_procedure_rejects(p_values: list[float], alpha: float):
+    corrected = holm(p_values)
+
+    for index in range(len(p_values)):
+        p = corrected[index]
+        assert p is not None
+        assert p_values[index] <= p <= 1.0
+        if abs(p - alpha) > 1e-12:  # products round
+            assert (index in paired_reference.holm(p_values, alpha)) == (p <= alpha)
+
+
+def test_what_has_no_p_value_counts_for_nothing():
+    assert [0.02, None, 0.03] == pytest.approx(holm([0.01, None, 0.03]))
+    assert [] == holm([])
+
+
+def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_flips():
+    edges = [Edge(0, unit, [unit % 4, unit], [(3, 0)] * 2, [(2, 0)] * 2, (True, True)) for unit in range(5)]
+    stats = PairedStats(len(METRICS), 2, False)
+    stats.add(block_of(edges, (0, 1), RankType.REALISTIC, with_keys=False))
+
+    found = differences(stats, METRICS, by_group=False)[0].differences[0]
+
+    assert (4.0, 3.0, -1.0, 0.0, -1.0, -1.0) == (
+        found.a,
+        found.b,
+        found.difference,
+        found.standard_error,
+        found.low,
+        found.high,
+    )
+    assert 2 / 2**5 == found.p_value
+
+
+def test_one_cluster_tells_nothing():
+    of_one_unit = [Edge(0, 0, [unit, unit], [(3, 0)] * 2, [(unit, 0)] * 2, (True, True)) for unit in range(4)]
+    stats = PairedStats(len(METRICS), 2, True)
+    stats.add(block_of(of_one_unit, (0, 1), RankType.REALISTIC))
+
+    found = differences(stats, METRICS, by_group=False)[0].differences
+
+    assert {(None, None, None)} == {(of.standard_error, of.low, of.p_value) for of in found}
+
+
+def test_nothing_is_compared_where_nothing_is_ranked():
+    stats = PairedStats(len(METRICS), 2, True)
+
+    assert ([], []) == tuple(differences(stats, METRICS, by_group=by_group) for by_group in (False, True))
+    assert Fraction(1) == value_of("hits_at_1", 0, 0, "realistic")

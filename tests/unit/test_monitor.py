@@ -1,0 +1,393 @@
+"""A monitor within a training loop: what it measures, what it records, and that it never disturbs the training."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, files
+from pbgeval.errors import ConfigError, DataError
+from pbgeval.monitor.clusters import METRICS, ClusterSums, QueryValues
+from pbgeval.monitor.sums import PassSums
+from pbgeval.notation import Bucket, Side
+from pbgeval.training_stats.reading import read_history
+from pbgeval.training_stats.records import PassKey
+from tests.monitored_training import train
+
+SCHEMA = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "dot")
+BUCKETS = [Bucket(lhs, rhs) for lhs in range(2) for rhs in range(2)]
+MRR = "both.realistic.mean_reciprocal_rank"
+
+
+def edges_of(bucket: Bucket, num_edges: int = 120) -> Tensor:
+    random = np.random.default_rng(hash(bucket) % 1000)
+    return torch.from_numpy(random.integers(20, size=(num_edges, 3)) * np.array([1, 0, 1]))
+
+
+def model(seed: int = 0) -> ModelTensors:
+    generator = torch.Generator().manual_seed(seed)
+    tables = {("e", partition): torch.randn(20, 6, generator=generator) for partition in range(2)}
+    return ModelTensors(tables, {(0, Side.RHS): {"diagonal": torch.randn(6, generator=generator)}})
+
+
+def make_monitor(output: Path | None = None, warnings: list[str] | None = None, **settings: Any) -> Monitor:
+    keys = {"eval_fraction": 0.3, "eval_num_batch_negs": 5, "eval_num_uniform_negs": 4, **settings}
+    return Monitor(SCHEMA, output, warn=[].append if warnings is None else warnings.append, **keys)
+
+
+def one_visit(monitor: Monitor, tensors: ModelTensors, *, epoch: int = 0, bucket: Bucket = BUCKETS[1]) -> None:
+    """Visit a bucket; its training replaces the left table."""
+    monitor.split(edges_of(bucket), bucket)
+    with monitor.watch(epoch, bucket, tensors):
+        tensors.tables["e", bucket.lhs].copy_(model(seed=9 + epoch).tables["e", bucket.lhs])
+
+
+def test_a_visit_records_before_after_and_their_difference(tmp_path: Path) -> None:
+    monitor = make_monitor(tmp_path)
+    one_visit(monitor, model())
+    visit = read_history(tmp_path, pytest.fail).visits[0]
+
+    again = make_monitor()
+    again.split(edges_of(BUCKETS[1]), BUCKETS[1])
+    changed = model()
+    changed.tables["e", 0].copy_(model(seed=9).tables["e", 0])
+    for tensors, figures in ((model(), visit.details.before), (changed, visit.details.after)):
+        with again.watch(0, BUCKETS[1], tensors) as alone:
+            pass
+        assert alone.sums is not None
+        assert figures == alone.sums.phases[0].values(with_loss=False)
+    assert visit.details.before[MRR] != visit.details.after[MRR]
+    assert visit.details.after[MRR] - visit.details.before[MRR] == pytest.approx(visit.details.gap[MRR].value, abs=1e-7)
+    assert visit.details.gap[MRR].standard_error > 0
+    assert visit.details.after["both.realistic.count"] == visit.details.training["both.realistic.count"]
+    difference = visit.details.training[MRR] - visit.details.after[MRR]
+    assert difference == pytest.approx(visit.details.generalisation[MRR].value, abs=1e-7)
+
+
+@pytest.mark.parametrize("num_edges", [1, 2, 40])
+def test_means_and_errors_are_those_of_clusters(num_edges: int) -> None:
+    """The textbook's formula, with fractions, over edges that stay together with their two queries, and over chunks."""
+    random = np.random.default_rng(num_edges)
+    values = random.integers(-(1 << 29), 1 << 29, size=(num_edges, len(METRICS)))
+    queries = random.integers(1, 3, size=(num_edges, len(METRICS)))
+    for chunk_size in (1, 3, 25):
+        chunk_E = np.arange(num_edges) // chunk_size
+        sums = ClusterSums.of_values(QueryValues(values, queries), chunk_E)
+        used = chunk_E if chunk_E[-1] + 1 >= 10 else np.arange(num_edges)
+        assert ("chunk" if chunk_E[-1] + 1 >= 10 else "edge") == sums.unit
+        for at, (metric, bits) in enumerate(zip(METRICS, (28, 1, 0, 28), strict=True)):
+            clusters = [
+                (sum(map(int, values[used == one, at])), sum(map(int, queries[used == one, at]))) for one in set(used)
+            ]
+            total = sum(number for _, number in clusters)
+            mean = Fraction(sum(value for value, _ in clusters), total)
+            estimate = sums.estimate(metric)
+            assert estimate.value == pytest.approx(float(mean / 2**bits), rel=1e-12)
+            if len(clusters) == 1:
+                assert estimate.standard_error is None
+                continue
+            spread = sum((value - mean * number) ** 2 for value, number in clusters)
+            variance = spread * len(clusters) / (len(clusters) - 1) / total**2
+            assert estimate.standard_error == pytest.approx(math.sqrt(variance) / 2**bits, rel=1e-6)
+
+
+def test_no_edges_have_no_mean() -> None:
+    estimate = ClusterSums.zero().estimate("mean_rank")
+
+    assert (None, None) == (estimate.value, estimate.standard_error)
+
+
+def test_sums_of_workers_have_the_same_bits_in_any_order(tmp_path: Path) -> None:
+    visits: list[Tensor] = []
+    monitor, tensors = make_monitor(), model()
+    with mock.patch.object(PassSums, "at_row", autospec=True, side_effect=PassSums.at_row) as at_row:
+        for bucket in BUCKETS:
+            one_visit(monitor, tensors, bucket=bucket)
+            visits.append(at_row.side_effect(*at_row.call_args.args).to_tensor())
+    expected = monitor._sums.to_tensor()
+
+    for order in permutations(range(4)):
+        for workers in (1, 2, 3):
+            parts = [sum(visits[at] for at in order[worker::workers]) for worker in range(workers)]
+            assert torch.equal(expected, sum(reversed(parts)))
+    protocol = monitor._gauge.protocol
+    back = PassSums.from_tensor(expected, protocol.layout, protocol.sides)
+    assert torch.equal(expected, back.to_tensor())
+
+
+def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    monitor, tensors = make_monitor(tmp_path, warnings), model()
+    for epoch in range(3):
+        for bucket in BUCKETS:
+            monitor.split(edges_of(bucket), bucket)
+            with monitor.watch(epoch, bucket, tensors) as visit:
+                visit.report_training(84, loss=math.nan)
+                if (epoch, bucket) == (1, BUCKETS[2]):
+                    tensors.tables["e", 1][3, 2] = math.nan
+        monitor.end_pass(epoch)
+
+    assert 1 == len(warnings)
+    assert "epoch 1, bucket (1, 0): the model has diverged" in warnings[0]
+    history = read_history(tmp_path, pytest.fail)
+    # The other partition is sound, and so are the figures of its own bucket.
+    expected = [False] * 6 + [True, True, False, True, True, True]
+    assert expected == [visit.details.diverged for visit in history.visits]
+    assert "partition 1" in history.visits[6].details.reason
+    assert {"loss": None} == history.visits[0].stats.metrics
+    assert [0, 2, 3] == [of.details.num_diverged for of in history.passes]
+    assert monitor.should_stop("mrr", patience=2)
+
+
+@pytest.mark.parametrize("what", ["operator", "infinite", "zero vector"])
+def test_every_way_to_diverge_is_noticed(what: str) -> None:
+    schema = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "cos")
+    warnings: list[str] = []
+    monitor, tensors = Monitor(schema, eval_fraction=0.3, warn=warnings.append), model()
+    monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
+    with monitor.watch(0, BUCKETS[0], tensors):
+        if what == "operator":
+            tensors.operators[0, Side.RHS]["diagonal"][0] = math.inf
+        else:
+            tensors.tables["e", 0][5] = math.inf if what == "infinite" else 0.0
+
+    assert 1 == len(warnings)
+
+
+class TrainingError(Exception):
+    pass
+
+
+def test_what_the_training_raises_passes_through_and_leaves_no_record(tmp_path: Path) -> None:
+    monitor = make_monitor(tmp_path)
+    monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
+    error = TrainingError("out of memory")
+    for raised in (error, KeyboardInterrupt(), StopIteration()):
+        with pytest.raises(type(raised)) as caught, monitor.watch(0, BUCKETS[0], model()):
+            raise raised
+        assert raised is caught.value
+        assert caught.value.__context__ is None
+    assert not list(tmp_path.iterdir())
+
+
+class Untouchable:
+    """A model that must not be looked at."""
+
+    def embeddings(self, entity_type: str, partition: int) -> Tensor:
+        raise AssertionError
+
+    def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
+        raise AssertionError
+
+    def global_embedding(self, entity_type: str) -> Tensor | None:
+        raise AssertionError
+
+
+def test_a_fraction_of_0_writes_nothing_and_looks_at_nothing(tmp_path: Path) -> None:
+    monitor = make_monitor(tmp_path / "output", eval_fraction=0.0)
+    edges = edges_of(BUCKETS[0])
+    with mock.patch("pbgeval.monitor.splitting.hash_edges", side_effect=AssertionError):
+        assert edges is monitor.split(edges, BUCKETS[0]).training
+    with monitor.watch(0, BUCKETS[0], Untouchable()):
+        pass
+
+    assert monitor.end_pass(0) is None
+    assert not monitor.should_stop()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bucket_without_held_out_edges_is_recorded_without_figures(tmp_path: Path) -> None:
+    monitor = make_monitor(tmp_path, eval_fraction=1e-9)
+    monitor.split(edges_of(BUCKETS[0], num_edges=3), BUCKETS[0])
+    with monitor.watch(0, BUCKETS[0], Untouchable()):
+        pass
+    summary = monitor.end_pass(0)
+
+    visit = read_history(tmp_path, pytest.fail).visits[0]
+    assert (None, None, {}) == (visit.before, visit.after, dict(visit.details.gap))
+    assert (0, 0) == (summary.details.num_buckets, summary.average.count)
+
+
+def test_training_draws_the_same_numbers_with_and_without_a_monitor() -> None:
+    torch.manual_seed(3)
+    torch.set_num_threads(1)
+    expected = torch.rand(5)
+    torch.manual_seed(3)
+    one_visit(make_monitor(), model())
+
+    assert torch.equal(expected, torch.rand(5))
+    assert torch.is_grad_enabled()
+    assert 1 == torch.get_num_threads()
+
+
+def test_live_parameters_need_no_detaching_and_get_no_gradient() -> None:
+    tensors = model()
+    tables = {key: torch.nn.Parameter(table) for key, table in tensors.tables.items()}
+    parameters = {"diagonal": torch.nn.Parameter(tensors.operators[0, Side.RHS]["diagonal"])}
+    monitor = make_monitor(loss_fn="softmax")
+    monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
+    with monitor.watch(0, BUCKETS[0], ModelTensors(tables, {(0, Side.RHS): parameters})) as visit:
+        pass
+
+    assert all(table.grad is None for table in tables.values())
+    assert visit.sums.phases[1].figures(with_loss=True).metrics["loss"] > 0
+
+
+def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
+    class Full(files.System):
+        def write(self, descriptor: int, data: memoryview) -> int:
+            raise OSError(28, "No space left on device")
+
+    warnings: list[str] = []
+    monitor, tensors = make_monitor(tmp_path, warnings), model()
+    with mock.patch.object(files, "system", Full()):
+        for bucket in BUCKETS:
+            one_visit(monitor, tensors, bucket=bucket)
+        summary = monitor.end_pass(0)
+
+    assert 4 == summary.details.num_buckets
+    assert 1 == len(warnings)
+    assert "No space left on device; training goes on without records" in warnings[0]
+
+
+def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"steps_per_visit": 3, "edges_per_bucket": 200, "num_partitions": 2}
+    whole = train(1, num_passes=4, output=tmp_path / "whole", **keys)
+    lines = (tmp_path / "whole" / "training_stats.json").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "half").mkdir()
+    # Killed within the third pass, and in the middle of a line.
+    (tmp_path / "half" / "training_stats.json").write_text("".join(lines[:11]) + lines[11][:50], encoding="utf-8")
+    warnings: list[str] = []
+    schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": 2}, "dot")
+    monitor = Monitor(schema, tmp_path / "half", warn=warnings.append)
+
+    assert 1 == len(warnings)
+    assert [of.details.after for of in whole.passes[:2]] == monitor._passes.after
+    assert 9 == monitor._next_index
+    monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
+    with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
+        pass
+    assert 9 == read_history(tmp_path / "half", warnings.append).visits[-1].index
+
+
+def test_a_pass_ends_by_itself_when_the_next_one_begins(tmp_path: Path) -> None:
+    monitor, tensors = make_monitor(tmp_path), model()
+    for epoch in range(3):
+        one_visit(monitor, tensors, epoch=epoch)
+
+    assert [PassKey(0), PassKey(1)] == [of.key for of in read_history(tmp_path, pytest.fail).passes]
+    with pytest.raises(ConfigError, match=r"expected the end of the pass that was watched.*epoch=2"):
+        monitor.end_pass(5)
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "delta", "expected"),
+    [
+        ([0.1, 0.2, 0.3], 2, 0.0, False),
+        ([0.1, 0.3, 0.3, 0.3], 2, 0.0, True),
+        ([0.1, 0.3, 0.3], 2, 0.0, False),
+        ([0.3, 0.303, 0.306, 0.309], 3, 0.05, True),
+        ([0.3, 0.31, 0.32, 0.33], 2, 0.05, False),  # slow, but more than 5 % within the patience: the best stays .3
+        ([0.3, None, None], 2, 0.0, True),
+        ([None, None], 2, 0.0, True),
+        ([], 1, 0.0, False),
+    ],
+)
+def test_training_stops_when_nothing_has_improved_for_long_enough(
+    values: list[float | None], patience: int, delta: float, expected: bool
+) -> None:
+    monitor = make_monitor()
+    monitor._passes.after = [{} if value is None else {MRR: value} for value in values]
+    monitor._passes.before = [{} if value is None else {"both.realistic.mean_rank": 1 / value} for value in values]
+
+    assert expected == monitor.should_stop("mrr", patience, delta)
+    if delta == 0:
+        assert expected == monitor.should_stop("mean_rank", patience, delta, when="before")
+
+
+def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
+    monitor = make_monitor()
+    assert monitor.best_epoch() is None
+
+    monitor._passes.keys = [PassKey(epoch) for epoch in (3, 4, 5, 6)]
+    monitor._passes.after = [{MRR: value} for value in (0.2, 0.3, 0.301, 0.25)]
+
+    assert 4 == monitor.best_epoch("mrr", 0.01)
+    assert 5 == monitor.best_epoch("mrr", 0.0)
+
+
+def test_a_metric_that_is_not_there_is_named() -> None:
+    monitor = make_monitor()
+    monitor._passes.after = [{MRR: 0.5}]
+
+    for arguments, message in (
+        (("mean_rankk",), "expected a metric that is better high or low"),
+        (("count",), "expected a metric that is better high or low, got 'count'"),
+        (("hits@7",), "no metric 'hits@7'"),
+        (("mrr", 0), "expected patience >= 1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            monitor.should_stop(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"eval_num_batch_negs": 0, "eval_num_uniform_negs": None}, "at least one negative"),
+        ({"eval_num_uniform_negs": -1}, "none negative"),
+        ({"loss_fn": "hinge"}, "loss_fn: expected one of"),
+        ({"eval_fraction": 1.0}, "eval_fraction"),
+    ],
+)
+def test_settings_out_of_range_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_monitor(**change)
+
+
+def test_all_faults_of_a_schema_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ModelSchema([MonitoredRelation("r", "e", "f", "turn")], {"e": 2, "f": 0}, "cosine")
+
+    assert 3 == len(caught.value.faults)
+
+
+def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
+    tensors = model()
+    wrong: list[tuple[ModelTensors, str]] = [
+        (ModelTensors({("e", 0): torch.randn(20, 6)}), "partition 1, found none"),
+        (ModelTensors(tensors.tables), r"parameter 'diagonal' of shape \(6,\), got none"),
+        (ModelTensors(tensors.tables, {(0, Side.RHS): {"diagonal": torch.ones(5)}}), r"got \(5,\)"),
+        (ModelTensors({("e", at): torch.randn(5, 6) for at in (0, 1)}, tensors.operators), "expected an id in 0..4"),
+        (
+            ModelTensors({("e", at): torch.ones(20) for at in (0, 1)}, tensors.operators),
+            r"expected embeddings \(N, D\)",
+        ),
+    ]
+    monitor = make_monitor()
+    monitor.split(edges_of(BUCKETS[1]), BUCKETS[1])
+    for given, message in wrong:
+        with pytest.raises(DataError, match=message), monitor.watch(0, BUCKETS[1], given):
+            pytest.fail("the training must not begin")
+    with pytest.raises(ConfigError, match=r"bucket \(0, 0\): expected Monitor.split"):
+        monitor.watch(0, BUCKETS[0], tensors)
+
+
+def test_every_line_is_strict_json(tmp_path: Path) -> None:
+    train(2, steps_per_visit=2, num_passes=3, num_partitions=2, edges_per_bucket=200, output=tmp_path)
+
+    def refuse(constant: str) -> None:
+        pytest.fail(constant)
+
+    lines = (tmp_path / "training_stats.json").read_text(encoding="utf-8").splitlines()
+    assert 3 * (4 + 1) == len([json.loads(line, parse_constant=refuse) for line in lines])

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pbgeval.monitor.holdout import EndTypes, threshold_of
+from pbgeval.monitor.splitting import split_edges
+from tests.pbg_holdout import drawn_by_pbg
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "monitor.md"
+ROW = re.compile(r"^\| (\.\d+) \| ([\d,]+) \| ([\d,]+) \(([\d.]+) %\) \| ([\d,]+) \|$", re.MULTILINE)
+NUM_EDGES = 100_000
+
+
+def rows_of_the_document() -> list[tuple[str, ...]]:
+    return ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
+
+
+def test_the_document_has_a_table() -> None:
+    assert [".05", ".1", ".2"] == [row[0] for row in rows_of_the_document()]
+
+
+@pytest.mark.parametrize("row", rows_of_the_document())
+def test_figures_of_the_leak_are_those_of_the_index_arithmetic(row: tuple[str, ...]) -> None:
+    fraction, *figures = float(row[0]), *(float(cell.replace(",", "")) for cell in row[1:])
+    held_out, training = drawn_by_pbg(NUM_EDGES, fraction, seed=0)
+    distinct = np.unique(held_out)
+    leaked = np.intersect1d(distinct, training)
+    unused = np.setdiff1d(np.setdiff1d(np.arange(NUM_EDGES), distinct), training)
+
+    expected = [len(distinct), len(leaked), round(100 * len(leaked) / len(distinct), 1), len(unused)]
+    assert expected == figures
+    formula = (1 - fraction) * (1 - math.exp(-fraction))
+    assert len(leaked) / len(distinct) == pytest.approx(formula, abs=5 * math.sqrt(formula / len(distinct)))
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.2])
+def test_ours_trains_on_none_of_them(fraction: float) -> None:
+    generator = np.random.default_rng(1)
+    columns = [generator.integers(0, size, NUM_EDGES) for size in (5000, 3, 5000)]
+    split = split_edges(columns, [EndTypes("a", 0, "a", 0)], 0, threshold_of(fraction), sample_training=False)
+
+    training, held_out = ({tuple(edge) for edge in np.stack(part, 1).tolist()} for part in split)
+    assert not training & held_out
+    assert NUM_EDGES == len(split.training[0]) + len(split.held_out[0])

@@ -1,0 +1,40 @@
+"""scripts/monitor_pictures.py: it draws the runs that the tests judge, small enough for the documentation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MOST_BYTES = 60_000
+
+
+@pytest.mark.slow  # it trains for some minutes
+def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.monitor_pictures", "--output", tmp_path]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stderr
+    overfits, well_mixed = done.stdout.split("well_mixed: ")
+    assert "overfits: epoch 2: training overfits to buckets: " in overfits
+    assert "the gap persists: training overfits to buckets" in overfits
+    assert well_mixed.startswith("no warning\n")
+    assert "the gap has vanished: buckets agree" in well_mixed
+    for name in ("overfits.png", "well_mixed.png"):
+        with Image.open(tmp_path / name) as drawn, Image.open(REPOSITORY / "docs" / "pictures" / name) as shown:
+            assert drawn.size == shown.size
+
+
+def test_pictures_are_small_and_each_is_shown() -> None:
+    pictures = sorted((REPOSITORY / "docs" / "pictures").iterdir())
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    text += (REPOSITORY / "docs" / "monitor.md").read_text(encoding="utf-8")
+
+    assert {"overfits.png", "quickstart.png", "well_mixed.png"} <= {path.name for path in pictures}
+    for path in pictures:
+        assert path.stat().st_size < MOST_BYTES, path
+        assert f"pictures/{path.name})" in text

@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+import shutil
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pbgeval.errors import ConfigError
+from pbgeval.report.page import figures
+from pbgeval.report.page.page import PageOptions, render_page
+from pbgeval.report.page.source import Source, read_result
+from pbgeval.report.training_curves import Curves, PassRow
+from pbgeval.training_stats.records import PassKey
+from tests import pbg_files
+from tests.report_folders import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
+from tests.tiny_checkpoint import TinyCase, evaluated
+
+MOST_BYTES = 6_000_000
+ESTIMATES = ("metrics=rank,auc,estimates", "candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20")
+VOID = {"meta", "input"}
+END_TAG_LEFT_OUT = {"th", "td", "tr"}
+
+
+class Page(HTMLParser):
+    """What stands in a page: elements, their ids, texts of cells, and what refers to what."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.rows: dict[str, list[list[str]]] = {}
+        self.verbatim: dict[str, str] = {"style": "", "script": ""}
+        self._text: list[str] = []
+        self._table = ""
+        self.feed(text)
+        self.close()
+        self.text = "".join(self._text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag == "table":
+            self._table = dict(attrs)["aria-label"] or ""
+            self.rows[self._table] = []
+        if tag == "tr":
+            self.rows[self._table].append([])
+        if tag in ("th", "td"):
+            self.rows[self._table][-1].append("")
+        if tag in ("th", "td", "tr"):
+            while self.open[-1] in END_TAG_LEFT_OUT - ({"tr"} if tag != "tr" else set()):
+                self.open.pop()
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("tbody", "tr", "thead"):
+            while self.open[-1] in END_TAG_LEFT_OUT - {tag}:
+                self.open.pop()
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in self.verbatim:
+            self.verbatim[self.open[-1]] += data
+            return
+        self._text.append(data)
+        if self.open and self.open[-1] in ("th", "td"):
+            self.rows[self._table][-1][-1] += data.strip("\n")
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, attribute, value in self.attributes if attribute == name]
+
+
+def page_of(folder: Path, **options: object) -> Page:
+    return Page(text_of(folder, **options))
+
+
+def text_of(folder: Path, **options: object) -> str:
+    return render_page(Source(folder.name, read_result(folder)), PageOptions(**options))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return marked_up_result(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / finished.name))
+
+
+def test_every_element_is_closed_and_every_reference_leads_somewhere(finished: Path) -> None:
+    page = page_of(finished)
+
+    assert [] == page.open
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    targets = [value.removeprefix("#") for value in page.values("href")]
+    targets += [*page.values("for"), *page.values("aria-labelledby"), *page.values("data-tools")]
+    assert len(targets) > 10
+    assert [] == [target for target in targets if target not in ids]
+
+
+def test_the_page_refers_to_nothing_outside_itself(finished: Path) -> None:
+    page = page_of(finished)
+
+    assert {"#"} == {address[:1] for address in page.values("href")}
+    assert [] == page.values("src")
+    assert not {"link", "img", "iframe", "object", "embed", "base"} & page.tags.keys()
+    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp|innerHTML|eval\(", "".join(page.verbatim.values()))
+
+
+def test_the_policy_allows_the_page_s_own_style_and_script_alone(finished: Path) -> None:
+    page = page_of(finished)
+
+    [policy] = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content") and "src" in value]
+    allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert "'none'" == allowed["default-src"]
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.verbatim[kind].encode()).digest()).decode()
+        assert f"'sha256-{digest}'" == allowed[f"{kind}-src"]
+    assert (1, 1) == (page.tags["script"], page.tags["style"])
+    assert [] == page.values("style")
+    assert [] == [name for _, name, _ in page.attributes if name.startswith("on")]
+
+
+def test_names_full_of_markup_are_text(finished: Path) -> None:
+    page = page_of(finished)
+
+    assert 0 == page.tags["img"] + page.tags["b"] + page.tags["i"]
+    assert set(MARKUP) == {row[0] for row in page.rows["Metrics by relation"][1:]}
+    assert page.text.count("<i>out & put") >= 2, "title and heading"
+
+
+def test_the_headline_has_the_figures_of_the_document(finished: Path) -> None:
+    document = json.loads((finished / "metrics.json").read_text(encoding="utf-8"))
+    [heads, *rows] = page_of(finished).rows["Headline metrics by side"]
+
+    assert ["metric", "head", "tail", "both"] == heads
+    shown = {row[0]: row[1:] for row in rows}
+    for name, key in (("mean rank", "mean_rank"), ("hits at 10", "hits_at_10")):
+        values = [document["metrics"][f"{side}.realistic.{key}"] for side in ("head", "tail", "both")]
+        assert [f"{value:,.2f}" if "rank" in key else f"{value:.4f}" for value in values] == shown[name]
+
+
+def test_every_key_of_the_document_is_in_a_table(finished: Path) -> None:
+    document = json.loads((finished / "metrics.json").read_text(encoding="utf-8"))
+    rows = page_of(finished).rows["Every metric"][1:]
+
+    assert sorted(document["metrics"]) == [row[0] for row in rows]
+    assert all(
+        float(row[1].replace(",", "")) == pytest.approx(document["metrics"][row[0]], rel=1e-5, abs=1e-12)
+        for row in rows
+        if document["metrics"][row[0]] is not None
+    )
+
+
+def test_relations_stand_by_their_number_of_queries_with_the_figures_of_the_table(finished: Path) -> None:
+    [heads, *rows] = page_of(finished).rows["Metrics by relation"]
+    expected = rows_of(finished / "relations.csv")
+    expected.sort(key=lambda row: -int(row["both.realistic.count"]))
+
+    for key, title in (("both.realistic.count", "queries"), ("tail.realistic.mean_reciprocal_rank", "MRR, tail")):
+        at = heads.index(title)
+        assert [float(row[key]) for row in expected] == pytest.approx([float(row[at]) for row in rows], abs=5e-5)
+
+
+def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    document = evaluated(case, "sample_edges=60")
+    page = page_of(tmp_path / "output")
+
+    interval = document["intervals"]["both.realistic.mean_reciprocal_rank"]
+    [row] = [row for row in page.rows["Headline metrics by side"] if row[0] == "mean reciprocal rank"]
+    assert f"± {interval['standard_error']:.1g}" in row[3]
+    assert f"{interval['low']:.4f} to {interval['high']:.4f}" in page.text
+    assert "A sample: 12 of 64 chunks" in re.sub(r"\s+", " ", page.text)
+
+
+def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    names = "relation,entity_types,cardinality,relation_frequency,entity_frequency"
+    evaluated(case, "candidates=all", "train_paths=edges", f"breakdowns={names}")
+    page = page_of(tmp_path / "output")
+
+    assert "raw" in page.rows["Every metric"][0]
+    for title in (
+        "entity types",
+        "cardinality of the relation",
+        "frequency of the relation",
+        "frequency of the entity",
+    ):
+        assert len(page.rows[f"Metrics by {title}"]) > 1
+    assert "evaluated edges are also in train_paths" in page.text, "a warning"
+    assert ["of them are also in train_paths"] == [
+        row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]
+    ]
+
+
+def test_several_edge_paths_and_estimates_have_tables(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    shutil.copytree(tmp_path / "edges", tmp_path / "more")
+    document = evaluated(case, "edge_paths=edges,more", *ESTIMATES)
+    page = page_of(tmp_path / "output")
+
+    [heads, *rows] = page.rows["Metrics by edge path"]
+    at = heads.index("hits at 10")
+    expected = [(of["path"], f"{of['metrics']['both.realistic.hits_at_10']:.4f}") for of in document["edge_paths"]]
+    assert expected == [(row[0], row[at]) for row in rows]
+    assert "Each cell stands for 2 edge paths: the mean, weighted by edges." in page.text
+    estimates = page.rows["Estimates for whole partitions"][1:]
+    assert list(document["estimates"]["metrics"]) == [row[0] for row in estimates]
+
+
+def test_queries_for_types_have_a_table(folder: Path) -> None:
+    path = folder / "metrics.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["types"] = {
+        "relations": [2],
+        "num_queries": 7,
+        "num_undefined": 1,
+        "metrics": {"tail.ndcg_jk_at_5": 0.625},
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    page = page_of(folder)
+
+    assert [["metric", "value"], ["tail.ndcg_jk_at_5", "0.625"]] == page.rows["Queries for entity types"]
+    assert "7 queries have an NDCG, 1 have none." in page.text
+
+
+def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    for lhs, rhs in itertools.product(range(3), repeat=2):
+        pbg_files.write_edges(tmp_path / "edges", (lhs, rhs), [], [], [])
+    evaluated(case)
+    page = page_of(tmp_path / "output")
+
+    assert [] == page.open
+    assert "no queries" in page.text
+    assert {"–", "0"} >= {cell for row in page.rows["Headline metrics by side"][1:] for cell in row[1:]}
+    assert "no bucket has ranked queries" in "".join(page.values("aria-label"))
+
+
+@pytest.mark.parametrize("missing", ["buckets.csv", "rank_histogram.csv", "relations.csv"])
+def test_without_a_table_its_section_is_left_out(missing: str, folder: Path) -> None:
+    (folder / missing).unlink()
+    page = page_of(folder)
+
+    of_tables = {"buckets.csv": "buckets", "rank_histogram.csv": "ranks", "relations.csv": "by-relation"}
+    assert {name for name in of_tables if of_tables[name] in page.values("id")} == of_tables.keys() - {missing}
+
+
+def test_an_unfinished_run_says_so_and_shows_what_there_is(folder: Path) -> None:
+    make_incomplete(folder)
+    page = page_of(folder)
+
+    assert "Not complete. 12 of 40 units of work are done (30 %)" in page.text
+    assert "edges so far" in page.text
+    assert "Headline metrics by side" in page.rows
+    assert "Metrics by relation" not in page.rows
+
+
+def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
+    make_incomplete(folder, with_metrics=False)
+    page = page_of(folder)
+
+    assert "Not complete. No unit of work has been reported yet" in page.text
+    assert {"Settings", "Digests of the data"} == page.rows.keys()
+
+
+@pytest.mark.parametrize(("is_complete", "seconds", "expected"), [(False, 10, 1), (False, None, 0), (True, 10, 0)])
+def test_only_a_page_of_an_unfinished_run_that_is_watched_loads_itself_again(
+    is_complete: bool, seconds: int | None, expected: int, folder: Path
+) -> None:
+    if not is_complete:
+        make_incomplete(folder)
+    page = page_of(folder, reload_seconds=seconds)
+
+    assert expected == page.tags["noscript"] == page.values("class").count("reload")
+    assert expected == page.values("http-equiv").count("refresh")
+
+
+def test_the_same_result_gives_the_same_bytes(finished: Path) -> None:
+    assert text_of(finished) == text_of(finished)
+
+
+def test_rows_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MOST_BYTES", {"relation": 5_000})
+    folder = large_result(tmp_path, num_relations=60, num_partitions=1)
+    text = text_of(folder)
+    rows = Page(text).rows["Metrics by relation"][1:]
+
+    start = text.index('<table id="by-relation-table"')
+    body = text[text.index("<tbody>", start) + len("<tbody>\n") : text.index("</tbody>", start)]
+    assert 3_500 < len(body.encode()) <= 5_000, "the estimate is not below what is written, and not far above"
+    assert [long_name(at) for at in range(len(rows))] == [row[0] for row in rows]
+    assert f"{len(rows)} of 60 relations are shown; relations.csv has all." in text
+
+
+@pytest.mark.slow
+def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_path: Path) -> None:
+    folder = large_result(tmp_path, num_relations=12_000, num_partitions=130)
+    text = text_of(folder)
+    page = Page(text)
+
+    assert len(text.encode()) < MOST_BYTES
+    rows = page.rows["Metrics by relation"][1:]
+    assert 5_000 < len(rows) < 12_000
+    assert [long_name(at) for at in range(len(rows))] == [row[0] for row in rows]
+    assert f"{len(rows):,} of 12,000 relations are shown; relations.csv has all." in page.text
+    assert "16,900 buckets with edges are shown; buckets.csv has all." in page.text
+    assert 44 * 44 == sum("cell" in value.split() for value in page.values("class")), "130 partitions, three to a cell"
+
+
+@pytest.mark.slow
+def test_ten_thousand_relations_of_usual_names_are_all_there(tmp_path: Path) -> None:
+    folder = large_result(tmp_path, num_relations=1, num_partitions=1)
+    [row] = rows_of(folder / "relations.csv")
+    text = (folder / "relations.csv").read_text(encoding="utf-8").splitlines()[0]
+    cells = [
+        ",".join(f"/domain/type/property_{at}" if name == "relation" else row[name] for name in row)
+        for at in range(10_000)
+    ]
+    (folder / "relations.csv").write_text("\n".join([text, *cells]) + "\n", encoding="utf-8")
+    text = text_of(folder)
+
+    assert 10_001 == len(Page(text).rows["Metrics by relation"])
+    assert len(text.encode()) < MOST_BYTES
+
+
+def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:
+    page = page_of(finished, metric="hits@10")
+
+    assert "hits at 10" == page.rows["Metrics by bucket"][0][-1]
+
+
+def test_an_unknown_metric_is_a_fault_of_one_line(finished: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--metric hits@7: expected a column of buckets\.csv: no metric 'hits@7'"):
+        page_of(finished, metric="hits@7")
+
+
+def test_meanings_of_settings_stand_beside_them(finished: Path) -> None:
+    page = page_of(finished, meanings={"seed": "where <chance> begins"})
+
+    assert ["seed", "0", "where <chance> begins"] in page.rows["Settings"]
+
+
+def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_line() -> None:
+    values = [(0.25, 0.5), (float("nan"), float("nan")), (None, None), (0.5, 0.625)]
+    rows = tuple(
+        PassRow(PassKey(epoch), before, after, None, None, "undecided", 2, 0)
+        for epoch, (before, after) in enumerate(values)
+    )
+    page = Page(render_page(Source("run", None, Curves("mrr", rows, {})), PageOptions()))
+
+    assert [] == page.open
+    assert "undecided: more passes must tell" in page.text
+    assert 5 == len(page.rows["Passes"])
+    assert ["0", "0.2500", "0.5000", "0.2500"] == page.rows["Passes"][1][:4]
+    points = [value for tag, name, value in page.attributes if (tag, name) == ("polyline", "points")]
+    assert 7 == len(points), "before, after and gap in two pieces each, and the line of no gap"
+    assert all(re.fullmatch(r"[\d.]+,[\d.]+( [\d.]+,[\d.]+)*", each) for each in points)
+
+
+def relative_luminance(colour: str) -> float:
+    """WCAG's, of #rrggbb."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_values_in_cells_and_lines_of_charts_contrast_with_what_is_behind(scheme: str, finished: Path) -> None:
+    style = page_of(finished).verbatim["style"]
+    [light, dark] = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6})", light if scheme == "light" else dark))
+
+    def contrast(first: str, second: str) -> float:
+        values = sorted(relative_luminance(colours[name]) + 0.05 for name in (first, second))
+        return values[1] / values[0]
+
+    assert all(contrast(f"level-{level}", "on-low" if level < 5 else "on-high") >= 4.5 for level in range(9))
+    assert all(contrast("page", name) >= 4.5 for name in ("text", "quiet", "link", "kind-0", "kind-1", "kind-2"))
+    assert contrast("warning", "warning-text") >= 4.5

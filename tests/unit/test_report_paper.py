@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from pbgeval.report.page.paper import MOST_ROWS, latex, markdown
+from pbgeval.report.page.source import Source, read_result
+from pbgeval.report.paper_text import escape_latex, escape_markdown
+from pbgeval.report.training_curves import Curves, PassRow
+from pbgeval.training_stats.records import PassKey
+from tests.report_folders import MARKUP, large_result, make_incomplete, marked_up_result
+
+NASTY = [
+    *MARKUP,
+    "plain",
+    "",
+    "a_b_c *d* ~~e~~ `f` __g__",
+    "1. x",
+    "x | y || z",
+    "&lt; &#60; &amp;amp;",
+    "\\_ \\\\ \\| \\",
+    "http://example.invalid/a_b?c=d&e=f www.example.invalid a@example.invalid",
+    "$x$ \\(y\\) \\[z\\]",
+    "![a](b) [c]: d <e@f.g> <http://h>",
+    "été 東京 ±–−…",
+]
+
+
+def shown_by_markdown(text: str) -> list[list[str]]:
+    """The cells of all tables, as a reader sees them."""
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
+    rows: list[list[str]] = []
+    for before, token in pairwise(tokens):
+        if before.type == "tr_open":
+            rows.append([])
+        if before.type in ("th_open", "td_open"):
+            assert {"text", "text_special"} >= {child.type for child in token.children or []}
+            rows[-1].append("".join(child.content for child in token.children or []))
+    return rows
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_markdown_shows_any_name_as_it_is(text: str) -> None:
+    table = f"| name |\n|---|\n| {escape_markdown(text)} |"
+
+    assert [["name"], [text.strip()]] == shown_by_markdown(table)
+
+
+def test_a_name_with_line_ends_and_controls_stays_on_its_line() -> None:
+    for escape in (escape_markdown, escape_latex):
+        assert "a b c d e" == escape("a\nb\rc\x00d\u2028e")
+
+
+# An independent reading of the escapes: each is one letter.
+LATEX = re.compile(
+    r"\\textbackslash\{\}|\\textasciitilde\{\}|\\textasciicircum\{\}|\\textless\{\}|\\textgreater\{\}|\\textbar\{\}"
+    r"|\\ldots\{\}|\\[{}$&#_%]|\$\\pm\$|\$-\$|\{\[\}|\{\]\}|-\{\}|`\{\}|'\{\}|--|[^\\{}$&#_%~^<>|\[\]`']"
+)
+LETTERS = {
+    r"\textbackslash{}": "\\",
+    r"\textasciitilde{}": "~",
+    r"\textasciicircum{}": "^",
+    r"\textless{}": "<",
+    r"\textgreater{}": ">",
+    r"\textbar{}": "|",
+    r"\ldots{}": "…",
+    r"$\pm$": "±",
+    "$-$": "−",
+    "--": "–",
+}
+
+
+def shown_by_latex(text: str) -> str:
+    """What LaTeX would print; fails where a letter that means something to it stands bare."""
+    found = LATEX.findall(text)
+    assert text == "".join(found)
+    return "".join(
+        LETTERS.get(part, part.strip("{}") if len(part) == 3 else part[-1:] if part[0] == "\\" else part[0])
+        for part in found
+    )
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_latex_shows_any_name_as_it_is(text: str) -> None:
+    assert text == shown_by_latex(escape_latex(text))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    folder = marked_up_result(tmp_path_factory.mktemp("report"), "sample_edges=60")
+    return Source(folder.name, read_result(folder))
+
+
+def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> None:
+    assert finished.report is not None
+    value = finished.report.document["metrics"]["both.realistic.mean_reciprocal_rank"]
+    error = finished.report.intervals["both.realistic.mean_reciprocal_rank"]["standard_error"]
+    rows = shown_by_markdown(markdown(finished))
+    text = latex(finished)
+
+    assert ["metric", "head", "tail", "both"] == rows[0]
+    assert f"{value:.4f} ± {error:.1g}" == dict((row[0], row[-1]) for row in rows)["mean reciprocal rank"]
+    assert rf"& {value:.4f} $\pm$ {escape_latex(f'{error:.1g}')} \\" in text
+    names = {row["relation"] for row in finished.report.tables["relations.csv"]}
+    assert names == {row[0] for row in rows} & set(MARKUP)
+    assert all(f"\n{escape_latex(name)} & " in text for name in names)
+
+
+def test_latex_has_as_many_cells_in_a_row_as_columns(finished: Source) -> None:
+    text = latex(finished)
+    tabulars = re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL)
+
+    assert 2 == len(tabulars) == text.count(r"\caption{") == text.count(r"\begin{table}") == text.count(r"\end{table}")
+    for kinds, body in tabulars:
+        rows = [line for line in body.splitlines() if line.endswith(r" \\")]
+        assert len(rows) >= 2
+        assert {len(kinds)} == {1 + len(re.findall(r"(?<!\\)&", row)) for row in rows}
+        assert all(r"\toprule" in body and r"\midrule" in body and r"\bottomrule" in body for _ in (0,))
+
+
+def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
+    folder = large_result(tmp_path, num_relations=MOST_ROWS + 5, num_partitions=1)
+    source = Source("many", read_result(folder))
+
+    assert MOST_ROWS == sum("nationality" in row[0] for row in shown_by_markdown(markdown(source)))
+    assert f"The first {MOST_ROWS} rows; the CSV file has all." in latex(source)
+
+
+@pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No unit of work")])
+def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Path) -> None:
+    folder = marked_up_result(tmp_path)
+    make_incomplete(folder, with_metrics=with_metrics)
+    text = markdown(Source("run", read_result(folder)))
+
+    assert f"Not complete: {so_far}" in text
+    assert with_metrics == bool(shown_by_markdown(text))
+
+
+def test_the_passes_of_a_training_run_are_a_table() -> None:
+    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 2, 0)
+    rows = shown_by_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
+
+    assert ["3", "0.2500", "0.5000", "0.2500", "0.1250", "-", "0", "persists"] == rows[-1]

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pbgeval.report.page.chart import HEIGHT, Tick, decades, vertical
+from pbgeval.report.page.distribution import (
+    bin_edges,
+    cumulative_chart,
+    distribution_table,
+    ranks_by_side,
+    share_chart,
+)
+from pbgeval.report.page.heat_map import MOST_CELLS, NUM_LEVELS, bucket_table, heat_map, level_of
+
+KEY = "both.realistic.mean_reciprocal_rank"
+
+
+def buckets(num_left: int, num_right: int, seed: int, num_paths: int = 1) -> list[dict[str, Any]]:
+    """Rows of buckets.csv, a third of them without edges."""
+    generator = np.random.default_rng(seed)
+    return [
+        {
+            "edge_path": f"edges{path}",
+            "lhs_partition": lhs,
+            "rhs_partition": rhs,
+            "num_edges": (count := int(generator.integers(0, 3)) * int(generator.integers(1, 50))),
+            KEY: float(generator.random()) if count else None,
+        }
+        for path, lhs, rhs in itertools.product(range(num_paths), range(num_left), range(num_right))
+    ]
+
+
+def means_by_hand(rows: list[dict[str, Any]], block: int) -> dict[tuple[int, int], float | None]:
+    """The mean of each cell, weighted by edges."""
+    members = defaultdict(list)
+    for row in rows:
+        members[row["lhs_partition"] // block, row["rhs_partition"] // block].append(row)
+    means = {}
+    for place, of in members.items():
+        of = [row for row in of if row[KEY] is not None]
+        weights = [row["num_edges"] for row in of]
+        means[place] = float(np.average([row[KEY] for row in of], weights=weights)) if sum(weights) else None
+    return means
+
+
+@pytest.mark.parametrize(
+    ("num_left", "num_right", "num_paths", "block"),
+    [(1, 1, 1, 1), (3, 7, 1, 1), (4, 4, 3, 1), (64, 1, 1, 1), (65, 65, 1, 2), (130, 5, 2, 3)],
+)
+def test_a_cell_is_the_mean_of_its_buckets_weighted_by_edges(
+    num_left: int, num_right: int, num_paths: int, block: int
+) -> None:
+    rows = buckets(num_left, num_right, seed=num_left, num_paths=num_paths)
+    expected = means_by_hand(rows, block)
+
+    picture = heat_map(rows, KEY)
+
+    assert picture is not None
+    assert block == picture.block
+    assert len(expected) == len(picture.cells)
+    assert max(-(-num_left // block), -(-num_right // block)) <= MOST_CELLS
+    known = [mean for mean in expected.values() if mean is not None]
+    for ((lhs, rhs), mean), cell in zip(sorted(expected.items()), picture.cells, strict=True):
+        assert ("–" if mean is None else f"{mean:.4f}") == cell.value
+        assert (mean is None) == (cell.level is None)
+        assert cell.x - picture.cells[0].x == pytest.approx(rhs * picture.cell)
+        assert cell.y - picture.cells[0].y == pytest.approx(lhs * picture.cell)
+        if mean is not None and min(known) < max(known):
+            share = (mean - min(known)) / (max(known) - min(known))
+            assert share * NUM_LEVELS - 1 - 1e-9 <= cell.level <= share * NUM_LEVELS + 1e-9
+    assert all(cell.x + picture.cell <= picture.width for cell in picture.cells)
+    assert all(cell.y + picture.cell <= picture.height for cell in picture.cells)
+
+
+def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
+    rows = [{**row, KEY: 0.5, "num_edges": 1} for row in buckets(2, 2, seed=0)]
+    picture = heat_map(rows, KEY)
+
+    assert picture is not None
+    assert {NUM_LEVELS // 2} == {cell.level for cell in picture.cells}
+    assert () == picture.legend
+
+
+def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
+    assert [0, 4, 8, 8] == [level_of(value, 0.25, 0.75) for value in (0.25, 0.5, 0.74, 0.75)]
+
+
+def test_there_is_no_map_of_nothing() -> None:
+    assert heat_map([], KEY) is None
+    assert heat_map(buckets(2, 2, seed=0), "both.loss") is None
+
+
+def test_the_table_of_buckets_has_those_with_edges_largest_first() -> None:
+    rows = buckets(5, 4, seed=3, num_paths=2)
+    table = bucket_table(rows, KEY)
+
+    with_edges = sorted((row for row in rows if row["num_edges"]), key=lambda row: -row["num_edges"])
+    expected = [
+        (f"{row['lhs_partition']}, {row['rhs_partition']}", row["edge_path"], str(row["num_edges"]), f"{row[KEY]:.4f}")
+        for row in with_edges
+    ]
+    assert expected == list(table.rows)
+
+
+def histogram(ranks: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Rows of rank_histogram.csv, in no particular order, and rows of another rank type beside them."""
+    rows = []
+    for side, of_side in ranks.items():
+        for rank in sorted(set(of_side), reverse=True):
+            row = {"side": side, "lower_edge": rank, "upper_edge": rank, "count": of_side.count(rank)}
+            rows += [{**row, "rank_type": "realistic"}, {**row, "rank_type": "pessimistic", "count": 99}]
+    return rows
+
+
+RANKS = {"tail": [1.0, 1.5, 2.0, 4.5, 5.0, 9.5, 10.0, 1_000.0, 1_000.0], "head": [1.0] * 5 + [2.0, 200_000.0]}
+
+
+def test_bins_hold_the_ranks_between_their_edges() -> None:
+    sides = ranks_by_side(histogram(RANKS), "realistic")
+    rows = distribution_table(sides).rows
+
+    assert ["head", "tail"] == [of.side for of in sides]
+    for row in rows:
+        low, high = (int(part.replace(",", "")) for part in row[0].split(" to below "))
+        for at, side in ((1, "head"), (4, "tail")):
+            ranks = RANKS[side]
+            inside, below = (sum(start <= rank < high for rank in ranks) for start in (low, 0))
+            assert (f"{inside}", f"{inside / len(ranks):.4f}", f"{below / len(ranks):.4f}") == row[at : at + 3]
+    assert "1.0000" == rows[-1][3] == rows[-1][6]
+
+
+def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
+    sides = ranks_by_side(histogram(RANKS), "realistic")
+    bars, lines = share_chart(sides, "realistic"), cumulative_chart(sides, "realistic")
+
+    highest = {tick.text: tick.at for tick in bars.y_ticks}
+    first = bars.bars[0]
+    assert "head, 1 to below 2: 71.43 %" == first.title
+    scale = (highest["0.0"] - highest["0.2"]) / 0.2
+    assert first.height == pytest.approx(scale * 5 / 7)
+    for line in lines.lines:
+        heights = [y for _, y in line.points]
+        assert sorted(heights, reverse=True) == heights, "never fewer queries at a larger k"
+        assert heights[-1] == pytest.approx(lines.y_ticks[-1].at)
+    [head, tail] = lines.lines
+    bottom, top = lines.y_ticks[0].at, lines.y_ticks[-1].at
+    assert (bottom - head.points[0][1]) / (bottom - top) == pytest.approx(5 / 7), "k = 1"
+    at_ten = [y for x, y in tail.points if x == pytest.approx(lines.x_ticks[1].at)]
+    assert [(bottom - y) / (bottom - top) for y in at_ten] == pytest.approx([7 / 9]), "k = 10 counts rank 10"
+
+
+def test_one_query_of_rank_one_has_a_distribution() -> None:
+    sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
+
+    assert (("1 to below 2", "1", "1.0000", "1.0000"),) == distribution_table(sides).rows
+    assert 1 == len(share_chart(sides, "realistic").bars)
+    assert 1 == len(cumulative_chart(sides, "realistic").lines)
+
+
+@pytest.mark.parametrize(
+    ("highest", "edges"), [(1, [1, 2]), (2, [1, 2, 5]), (9.5, [1, 2, 5, 10]), (10, [1, 2, 5, 10, 20])]
+)
+def test_edges_of_bins_are_ones_twos_and_fives(highest: float, edges: list[int]) -> None:
+    assert edges == bin_edges(highest)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (0.0, 1.0, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        (0.0, 0.0, ["0.0", "0.2"]),
+        (-0.013, 0.021, ["-0.02", "-0.01", "0.00", "0.01", "0.02", "0.03"]),
+        (120.0, 1830.0, ["0", "500", "1,000", "1,500", "2,000"]),
+        (0.3, 0.3, ["0.3", "0.4"]),
+    ],
+)
+def test_a_vertical_axis_has_round_labels_around_its_values(low: float, high: float, texts: list[str]) -> None:
+    axis, ticks = vertical(low, high)
+
+    assert texts == [tick.text for tick in ticks]
+    assert axis.low - 1e-9 <= low <= high <= axis.high + 1e-9, "multiples of a step are rounded"
+    assert axis.at(axis.low) > axis.at(axis.high), "values grow upwards"
+    assert all(0 <= tick.at <= HEIGHT for tick in ticks)
+
+
+def test_a_logarithmic_axis_ends_with_the_decade() -> None:
+    axis, ticks = decades(1_001.0)
+
+    assert ["1", "10", "100", "1,000", "10,000"] == [tick.text for tick in ticks]
+    assert Tick(axis.at(4.0), "10,000") == ticks[-1]
+    assert ["1", "10"] == [tick.text for tick in decades(1.0)[1]]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+
+from pbgeval.report.page.origin import MOST_ENTRIES, flat, settings_of
+from pbgeval.report.page.soundness import diagnostics_of, edges_of, ties_of
+from pbgeval.report.page.tables import LONGEST_TEXT, clipped, fitting
+
+DIAGNOSIS = {
+    "num_candidates": {"min": 3, "mean": 1234.5678, "max": 20_000},
+    "num_queries": 7,
+    "num_tied_queries": 0,
+    "tied_share": 0.25,
+    "mean_num_ties": 0.0,
+    "num_copies_excluded": None,
+}
+
+
+def document(**others: Any) -> dict[str, Any]:
+    metrics = {
+        f"both.{rank_type}.{name}": value
+        for rank_type, values in {
+            "optimistic": (1.5, 0.75),
+            "realistic": (2.0, 0.5),
+            "pessimistic": (2.5, None),
+        }.items()
+        for name, value in zip(("mean_rank", "hits_at_1"), values, strict=True)
+    }
+    return {"headline": "realistic", "metrics": metrics, "diagnostics": {"both": DIAGNOSIS}} | others
+
+
+@pytest.mark.parametrize(
+    ("value", "leaves"),
+    [
+        ({"a": {"b": 1, "c": None}, "d": []}, [("a.b", "1"), ("a.c", "none"), ("d", "none")]),
+        ({"a": [1, 3, 10]}, [("a", "1, 3, 10")]),
+        ({"a": [{"b": "x"}, {"b": "<y>"}]}, [("a.0.b", "x"), ("a.1.b", "<y>")]),
+        ({"a": True, "b": 0.1, "c": {}}, [("a", "true"), ("b", "0.1"), ("c", "none")]),
+        ({"a": list(range(MOST_ENTRIES))}, [("a", ", ".join(map(str, range(MOST_ENTRIES))))]),
+        ({"a": [{}] * 10_000, "b": dict.fromkeys(range(65))}, [("a", "10,000 entries"), ("b", "65 entries")]),
+    ],
+)
+def test_leaves_of_json_have_dotted_names_and_long_parts_are_counted(value: object, leaves: object) -> None:
+    assert leaves == list(flat(value))
+
+
+def test_a_meaning_stands_where_a_setting_begins() -> None:
+    settings = {"entities": {"user": {"num_partitions": 2}, "tag": {"num_partitions": 1}}, "seed": 3, "odd": 1}
+    table = settings_of({"provenance": {"settings": settings}}, {"entities": "types", "seed": "of draws"})
+
+    assert table is not None
+    assert (
+        ("entities.user.num_partitions", "2", "types"),
+        ("entities.tag.num_partitions", "1", ""),
+        ("seed", "3", "of draws"),
+        ("odd", "1", ""),
+    ) == table.rows
+
+
+@pytest.mark.parametrize("name", ["plain", "<&>\"'" * 9, "é" * 30, "x" * 2_000])
+def test_rows_are_taken_while_they_fit_and_never_beyond(name: str) -> None:
+    rows = [(name, str(at)) for at in range(100)]
+    taken = fitting(rows, 3_000)
+
+    def written(num: int) -> int:
+        return sum(len(f"<tr><th>{html.escape(clipped(name))}<td>{at}".encode()) for at in range(num))
+
+    assert 0 < len(taken) < 100
+    assert written(len(taken)) <= 3_000
+    assert [(clipped(name), str(at)) for at in range(len(taken))] == list(taken)
+
+
+def test_a_name_is_clipped_to_what_can_be_read() -> None:
+    assert "x" * LONGEST_TEXT == clipped("x" * LONGEST_TEXT)
+    assert "x" * LONGEST_TEXT + "…" == clipped("x" * (LONGEST_TEXT + 1))
+
+
+def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:
+    table = ties_of(document())
+
+    assert table is not None
+    assert ["both sides", "optimistic", "realistic", "pessimistic"] == [column.title for column in table.columns]
+    assert (("mean rank", "1.50", "2.00", "2.50"), ("hits at 1", "0.7500", "0.5000", "–")) == table.rows
+
+
+def test_one_rank_type_has_nothing_to_compare() -> None:
+    assert ties_of(document(metrics={"both.realistic.mean_rank": 1.5, "both.auc": 0.5})) is None
+
+
+def test_diagnostics_have_counts_in_full_and_shares_in_short() -> None:
+    rows = dict(diagnostics_of(document()).rows)
+
+    assert ("3", "1,234.6", "20,000") == tuple(
+        rows[name] for name in ("fewest candidates", "mean number of candidates", "most candidates")
+    )
+    assert ("7", "0.25", "–") == tuple(
+        rows[name] for name in ("ranked queries", "share of queries with ties", "copies of the true entity excluded")
+    )
+
+
+def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
+    edges = {"num_edges": 9, "num_repeated": 1, "num_in_training": None, "num_entities": 5, "num_entities_unseen": None}
+    unknown, known = (
+        edges_of(document(edge_diagnostics=edges | more))
+        for more in ({}, {"num_in_training": 0, "num_entities_unseen": 2})
+    )
+
+    assert edges_of(document(edge_diagnostics=None)) is None
+    assert unknown is not None
+    assert known is not None
+    assert "–" == dict(unknown.rows)["of them are also in train_paths"]
+    assert "no train_paths were given" in unknown.note
+    assert ("0", "") == (dict(known.rows)["of them are also in train_paths"], known.note)

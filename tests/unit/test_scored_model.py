@@ -1,0 +1,73 @@
+"""A model that scores by number in a monitor: the figures of the same model as tables of vectors."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer
+from pbgeval.monitor.scored import ScoredModel
+from pbgeval.notation import Side
+from pbgeval.training_stats.reading import read_history
+
+NUM_ENTITIES, NUM_RELATIONS, BUCKET = 23, 3, (0, 0)
+
+
+def exact(*shape: int) -> Tensor:
+    """Multiples of 1/4, whose products are exact in float32; many scores tie."""
+    return torch.from_numpy(np.random.default_rng(len(shape)).integers(-3, 4, size=shape) / 4).float()
+
+
+def edges() -> Tensor:
+    random = np.random.default_rng(5)
+    ends = random.integers(NUM_ENTITIES, size=(2, 150))
+    return torch.from_numpy(np.stack([ends[0], random.integers(NUM_RELATIONS, size=150), ends[1]], 1))
+
+
+def scored(entities_ND: Tensor, diagonals_RD: Tensor) -> ScoredModel:
+    def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        return (entities_ND[lhs] * diagonals_RD[rel] * entities_ND[rhs]).sum(-1)
+
+    return ScoredModel(edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS))
+
+
+@pytest.mark.parametrize("all_entities", [False, True])
+def test_figures_are_those_of_the_vectors(all_entities: bool) -> None:
+    entities_ND, diagonals_RD = exact(NUM_ENTITIES, 6), exact(NUM_RELATIONS, 6)
+    by_number = scored(entities_ND, diagonals_RD)
+    relation = MonitoredRelation("all", "all", "all", "diagonal", all_negs=all_entities)
+    schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=NUM_RELATIONS)
+    operators = {(0, side): {"diagonal": diagonals_RD} for side in Side}
+    by_vector = ModelTensors({("all", 0): entities_ND}, operators)
+
+    found = []
+    for of, model in ((by_number.schema(all_entities=all_entities), by_number), (schema, by_vector)):
+        monitor = Monitor(of, eval_fraction=0.4, eval_num_batch_negs=5, eval_num_uniform_negs=4)
+        monitor.split(edges(), BUCKET)
+        with monitor.watch(0, BUCKET, model) as visit:
+            pass
+        found.append([phase.values(with_loss=False) for phase in visit.sums.phases])
+
+    assert found[0][0]["both.realistic.count"] > 60
+    assert found[0] == found[1]
+
+
+def test_scores_that_are_no_numbers_are_a_divergence_and_training_goes_on(tmp_path: Path) -> None:
+    entities_ND = exact(NUM_ENTITIES, 6)
+    model = scored(entities_ND, exact(NUM_RELATIONS, 6))
+    warnings: list[str] = []
+    monitor = Monitor(model.schema(), tmp_path, eval_fraction=0.4, warn=warnings.append)
+    monitor.split(edges(), BUCKET)
+    for epoch in range(2):
+        with monitor.watch(epoch, BUCKET, model):
+            entities_ND[:] = math.nan
+        monitor.end_pass(epoch)
+
+    assert [True, True] == [visit.details.diverged for visit in read_history(tmp_path, pytest.fail).visits]
+    assert 1 == len(warnings)
+    assert "the model has diverged" in warnings[0]

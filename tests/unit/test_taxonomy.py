@@ -1,0 +1,146 @@
+"""The file of a hierarchy -> distances and gains, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.errors import StorageError
+from pbgeval.taxonomy import Taxonomy, TypeGain
+
+DATA = Path(__file__).resolve().parents[1] / "reference_data" / "types"
+
+
+def written(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def ancestors(name: str, parents: dict[str, list[str]]) -> set[str]:
+    """All above a type, by walking up; the root among them."""
+    found = set(parents.get(name, []))
+    for parent in parents.get(name, []):
+        found |= ancestors(parent, parents)
+    return found
+
+
+def slow_distance(one: str, other: str, parents: dict[str, list[str]], depths: dict[str, int]) -> int | None:
+    if one == other or one in ancestors(other, parents) or other in ancestors(one, parents):
+        return abs(depths[one] - depths[other])
+    return None
+
+
+@st.composite
+def hierarchies(draw):
+    """Types below the root "r", each with one to three parents that come before it: (parents, depths)."""
+    parents: dict[str, list[str]] = {}
+    depths = {"r": 0}
+    for number in range(draw(st.integers(1, 9))):
+        above = draw(st.lists(st.sampled_from(sorted(depths)), min_size=1, max_size=3, unique=True))
+        parents[f"t{number}"] = above
+        depths[f"t{number}"] = max(depths[parent] for parent in above) + draw(st.integers(1, 2))
+    return parents, depths
+
+
+@given(hierarchies(), st.data(), st.booleans())
+def test_related_types_and_gains_are_those_of_the_definition(tmp_path_factory, hierarchy, data, has_root_line):
+    parents, depths = hierarchy
+    lines = [f"{name}\t{depths[name]}\t{parent}" for name, above in parents.items() for parent in above]
+    random.Random(0).shuffle(lines)
+    lines += ["r\t0\t"] * has_root_line
+    path = written(tmp_path_factory.mktemp("taxonomy") / "t.tsv", "type\tdepth\tparent", *lines)
+    if not has_root_line and len({up for above in parents.values() for up in above} - parents.keys()) != 1:
+        return
+    taxonomy = Taxonomy.read(path)
+    true = data.draw(st.lists(st.sampled_from(sorted(parents)), max_size=3))
+    expected = {}
+    for name in parents:
+        near = [slow_distance(name, one, parents, depths) for one in true]
+        if any(distance is not None for distance in near):
+            expected[name] = min(distance for distance in near if distance is not None)
+
+    related = taxonomy.related([taxonomy.find(name) for name in true])
+
+    assert expected == {taxonomy.names[at]: int(d) for at, d in zip(related.type_n, related.distance_n, strict=True)}
+    height = max(depths.values())
+    distances = np.array(sorted(expected.values()), np.int64)
+    assert [pytest.approx(1 - d / height) for d in distances] == taxonomy.gains(distances, TypeGain.LINEAR).tolist()
+    assert [pytest.approx(3.0**-d) for d in distances] == taxonomy.gains(distances, "exponential", 3.0).tolist()
+    branch = any(slow_distance(a, b, parents, depths) is not None for a in set(true) for b in set(true) - {a})
+    assert branch == taxonomy.share_a_branch([taxonomy.find(name) for name in true])
+
+
+def test_the_root_may_have_a_line_or_none_and_the_header_may_be_missing(tmp_path: Path) -> None:
+    with_all = Taxonomy.read(DATA / "taxonomy.tsv")
+    lines = (DATA / "taxonomy.tsv").read_text().splitlines()[2:]
+    bare = Taxonomy.read(written(tmp_path / "t.tsv", *lines, ""))
+    packed = tmp_path / "t.tsv.gz"
+    packed.write_bytes(gzip.compress(("\ufeff" + "\r\n".join(lines)).encode()))
+
+    assert ("thing", with_all.names, 7) == (bare.root, bare.names, bare.max_depth)
+    assert bare.names == Taxonomy.read(packed).names
+    assert (None, None) == (with_all.find("thing"), with_all.find("nothing"))
+
+
+def test_a_root_whose_empty_parent_an_editor_took_is_still_the_root(tmp_path: Path) -> None:
+    assert "r" == Taxonomy.read(written(tmp_path / "t.tsv", "r\t0", "a\t1\tr")).root
+
+
+@pytest.mark.parametrize(
+    ("lines", "faults"),
+    [
+        (["type\tdepth\tparent"], ["{path}: expected a line for each type below the root"]),
+        (["r\t0\t"], ["{path}: expected a line for each type below the root"]),
+        (["a\t1\tr", "b 2 a"], ["{path}:2: expected type, depth and parent, with tabs between, found 'b 2 a'"]),
+        (["a\t1\tr", "b\ttwo\ta"], ["{path}:2: expected a depth, a whole number from 0, found 'two'"]),
+        (["a\t1\tr", "b\t-1\ta"], ["{path}:2: expected a depth, a whole number from 0, found '-1'"]),
+        (["a\t1\tr", "a\t2\tr"], ["{path}:2: expected depth 1 of 'a' as in an earlier line, found 2"]),
+        (["a\t1\tr", "b\t1\t"], ["{path}:2: expected a parent of 'b', as only the root (depth 0) has none"]),
+        (["r\t0\t", "s\t0\t", "a\t1\tr"], ["{path}:2: expected one root (depth 0), 'r', found another, 's'"]),
+        (["r\t0\tz", "a\t1\tr"], ["{path}:1: expected no parent of the root 'r' (depth 0), found 'z'"]),
+        (["r\t0\t", "a\t1\tr", "b\t2\tq"], ["{path}:3: expected a parent with a line of its own, or the root 'r'"]),
+        (["a\t1\tr", "b\t2\tq"], ["{path}:2: expected a parent with a line of its own, or the root 'r', of 'b'"]),
+        (["a\t1\tr", "b\t1\ta"], ["{path}:2: expected a depth of 'b' above that of its parent 'a', 1, found 1"]),
+        (["a\t1\ta"], ["{path}:1: expected a hierarchy, found a type that is its own ancestor: a > a"]),
+        (["c\t1\tr", "a\t2\tb", "b\t3\ta"], ["expected a hierarchy, found a type that is its own ancestor: "]),
+        (["a\tx\tr", "b\tx\tr", "c\ty\tr"], ["{path}:2: expected a depth", "{path}:3: expected a depth"]),
+    ],
+)
+def test_what_is_no_hierarchy_is_refused_with_its_lines(tmp_path: Path, lines: list[str], faults: list[str]) -> None:
+    path = written(tmp_path / "t.tsv", *lines)
+
+    with pytest.raises(StorageError) as error:
+        Taxonomy.read(path)
+
+    assert len(faults) == len(error.value.faults)
+    for expected, found in zip(faults, error.value.faults, strict=True):
+        assert expected.format(path=path) in found
+
+
+def test_a_base_that_does_not_decay_is_refused() -> None:
+    with pytest.raises(ValueError, match="base: expected a number above 1, got 1"):
+        Taxonomy.read(DATA / "taxonomy.tsv").gains(np.array([1]), "exponential", 1.0)
+
+
+@pytest.mark.reference
+def test_gains_equal_the_vectors(reference_path: Path) -> None:
+    vectors = json.loads((reference_path / "vectors" / "type_ndcg.json").read_text())
+    taxonomy = Taxonomy.read(reference_path / "vectors" / "type_taxonomy.tsv")
+
+    assert vectors["max_depth"] == taxonomy.max_depth
+    for case in vectors["cases"]:
+        related = taxonomy.related([taxonomy.find(name) for name in case["ground_truth"]])
+        for key, gain in (("linear", TypeGain.LINEAR), ("exponential_b2", TypeGain.EXPONENTIAL)):
+            gains = dict(zip(related.type_n.tolist(), taxonomy.gains(related.distance_n, gain), strict=True))
+            for name, expected in zip(case["system_ranking"], case[key], strict=True):
+                if name != taxonomy.root:
+                    assert pytest.approx(expected, abs=1e-15) == gains.get(taxonomy.find(name), 0.0)
+        best = np.sort(taxonomy.gains(related.distance_n, "linear"))[::-1][:10]
+        assert case["ideal_linear_top10"] == [pytest.approx(gain, abs=1e-15) for gain in best]
