@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,15 +54,25 @@ system = System()
 _REMOVED = ".removed"
 
 
-def write_atomically(path: Path, *parts: str | bytes | memoryview) -> None:
+def write_atomically(path: Path, *parts: str | bytes | memoryview, check: Callable[[], None] | None = None) -> None:
     """Write a file of some parts (text as UTF-8), replacing what was there.
+
+    Args:
+        path: its folder is made where there is none, unless there is a check.
+        parts: its content.
+        check: is called when all is on the disk, just before the file takes its name, and may raise: a process that
+            was stopped or cut off meanwhile must not write over, or bring back, what others have taken over.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
     try:
+        if check is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _write_temporary(path, parts)
         try:
+            if check is not None:
+                check()
             system.rename(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -77,6 +88,7 @@ def create_exclusively(path: Path, content: str) -> bool:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _write_temporary(path, [content])
         try:
             system.link(temporary, path)
@@ -89,14 +101,23 @@ def create_exclusively(path: Path, content: str) -> bool:
     return True
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, where there is none.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    with _folder_faults(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def append_line(path: Path, line: str) -> None:
-    """Add a line at the end of a text file of this process alone, in one piece.
+    """Add a line at the end of a text file of this process alone, in one piece; its folder must be there.
 
     Raises:
         OutputError: it cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             write_all(descriptor, f"{line}\n".encode())
@@ -120,7 +141,6 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = No
 
 def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> Path:
     """Write a file of another name beside `path`, durably; what fails leaves no file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     descriptor = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -134,6 +154,49 @@ def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> P
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder for what a run writes that nobody wants afterwards; it is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="pbgeval-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder beside `path` that takes its name at the end; whatever fails in between leaves no folder.
+
+    An empty folder of that name is replaced.
+
+    Raises:
+        OutputError: the folder cannot be made or take its name.
+    """
+    path = path.absolute()
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        with _folder_faults(path):
+            temporary.mkdir(parents=True)
+        yield temporary
+        with _folder_faults(path):
+            system.rename(temporary, path)
+            _sync_folder(path.parent)
+    finally:
+        if temporary.exists():
+            shutil.rmtree(temporary)
+
+
+@contextmanager
+def _folder_faults(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: expected to make this folder, got: {error.strerror or error}") from error
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder of scratch files, with all that is in it."""
+    shutil.rmtree(path)
 
 
 def move_files(source: Path, target: Path, names: list[str]) -> None:
@@ -187,11 +250,20 @@ class ScratchFolder:
     """A folder of raw arrays that a run needs only while it lasts; many workers write, each its own files.
 
     An array is named; what a worker appends to a name goes to that worker's file, and `read` joins those of all.
-    The folder is the run's own: who made it removes it.
+    The folder is the run's own: who made it removes it, and no other worker brings it back.
     """
 
     path: Path
     writer: int  # this worker
+
+    def make(self) -> None:
+        """Make the folder within one that is there; one worker does, before others use it.
+
+        Raises:
+            OutputError: it cannot be made; the one that should hold it has been removed.
+        """
+        with _folder_faults(self.path):
+            self.path.mkdir()
 
     def append(self, name: str, values: np.ndarray) -> None:
         """Add values at the end of this worker's part of an array.
@@ -201,7 +273,6 @@ class ScratchFolder:
         """
         path = self.path / f"{name}.{self.writer}"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             if values.size:
                 descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 try:
@@ -224,7 +295,6 @@ class ScratchFolder:
         """Make an array of a fixed shape that all workers may fill in parts; one worker makes it."""
         path = self.path / name
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 os.truncate(descriptor, math.prod(shape) * np.dtype(dtype).itemsize)

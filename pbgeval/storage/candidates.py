@@ -17,7 +17,7 @@ from attrs import frozen
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.files_hdf5 import find_dataset, hdf5_faults, open_hdf5, require_dataset
 from pbgeval.storage.text_files import one_line
 
@@ -94,7 +94,7 @@ def candidates_path(folder: Path, bucket: Bucket) -> Path:
 
 
 def find_candidate_files(
-    candidate_path: Path, edge_paths: Sequence[Mapping[Bucket, BucketFile]], sides: Sequence[Side]
+    candidate_path: Path, edge_paths: Sequence[Mapping[Bucket, EdgeSource]], sides: Sequence[Side]
 ) -> tuple[dict[Bucket, CandidateFile], ...]:
     """Open the header of the candidates of every bucket that has edges.
 
@@ -135,7 +135,7 @@ def find_candidate_files(
     return tuple(found)
 
 
-def _read_header(path: Path, edges: BucketFile, sides: Sequence[Side]) -> CandidateFile:
+def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> CandidateFile:
     num_candidates: dict[Side, int] = {}
     with_partition: set[Side] = set()
     with open_hdf5(path) as file:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.files_hdf5 import check_format_version, hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text_files import listed, one_line, read_small_text
 
 # Where torch's own allocator would put it: kernels may round otherwise on data that starts elsewhere.
@@ -90,6 +91,10 @@ class EmbeddingFile:
         """
         with open_hdf5(self.path) as file:
             return self._read(self._checked_dataset(file), start, stop)
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the file does."""
+        return fingerprint(self.path)
 
     def _checked_dataset(self, file: h5py.File) -> h5py.Dataset:
         shape = (self.num_rows, self.dimension)

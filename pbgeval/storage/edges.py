@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 import h5py
@@ -26,6 +27,7 @@ from pbgeval.storage.files_hdf5 import (
     open_hdf5,
     require_dataset,
 )
+from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text_files import listed, one_line
 
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
@@ -95,6 +97,25 @@ class BucketFile:
             _check_one_identity(self.path, block, side)
         return block
 
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the file does."""
+        return fingerprint(self.path)
+
+
+class EdgeSource(Protocol):
+    """The edges of one bucket: a `BucketFile`, or edges in an array (`edge_arrays`)."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def bucket(self) -> Bucket: ...
+    @property
+    def num_edges(self) -> int: ...
+    @property
+    def rows_per_chunk(self) -> int: ...
+    def read(self, start: int, stop: int) -> EdgeBlock: ...
+    def fingerprint(self) -> str: ...
+
 
 def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
     """Where PBG writes the edges of a bucket."""
@@ -134,7 +155,7 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
     faults: list[str] = []
     for bucket in found:
         try:
-            buckets[bucket] = _read_header(bucket_path(edge_path, bucket), bucket)
+            buckets[bucket] = open_bucket(bucket_path(edge_path, bucket), bucket)
         except StorageError as error:
             faults.extend(error.faults)
     if faults:
@@ -153,7 +174,12 @@ def _list_folder(edge_path: Path) -> list[str]:
         raise StorageError(f"{edge_path}: expected a folder of edges, found: {one_line(error)}") from error
 
 
-def _read_header(path: Path, bucket: Bucket) -> BucketFile:
+def open_bucket(path: Path, bucket: Bucket) -> BucketFile:
+    """Open the header of one bucket's file.
+
+    Raises:
+        StorageError: it is missing, cannot be read, or is not in PBG's format.
+    """
     with open_hdf5(path) as file:
         check_format_version(file, path)
         num_edges = int(_column(file, path, "rel", _INTEGERS).shape[0])

@@ -36,6 +36,11 @@ _SINGULAR = {
     "rotations": "linear_transformation",
     "real": "real",
     "imag": "imag",
+    # of our own operators
+    "phase": "phase",
+    "phases": "phase",
+    "projection": "projection",
+    "projections": "projection",
 }
 _TRANSPOSED = ("rotation", "rotations")
 _SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,13 +32,21 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a written file its name, durably, replacing what was there."""
+def put_in_place(temporary: Path, path: Path, check: Callable[[], None] | None = None) -> None:
+    """Give a written file its name, durably, replacing what was there.
+
+    Args:
+        temporary: the file that was written.
+        path: its name.
+        check: is called when all is on the disk, and may raise, as for `files.write_atomically`.
+    """
     descriptor = os.open(temporary, os.O_RDONLY)
     try:
         files.system.sync(descriptor)
     finally:
         os.close(descriptor)
+    if check is not None:
+        check()
     files.system.rename(temporary, path)
 
 

@@ -6,7 +6,7 @@ A group per ranked side, `head` and `tail`, with an int64 dataset per column and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +93,13 @@ def ranks_path(folder: Path, path_index: int, bucket: Bucket) -> Path:
 
 
 def create_ranks_file(
-    folder: Path, path_index: int, bucket: Bucket, num_edges: int, sides: Sequence[Side], digest: str
+    folder: Path,
+    path_index: int,
+    bucket: Bucket,
+    num_edges: int,
+    sides: Sequence[Side],
+    digest: str,
+    check: Callable[[], None] | None = None,
 ) -> RanksFile:
     """Make a file in which no query is ranked yet, replacing what was there. One process does.
 
@@ -104,12 +110,13 @@ def create_ranks_file(
         num_edges: rows of the edge file.
         sides: those that are ranked.
         digest: of the run.
+        check: raises if the run has lost the directory.
 
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
     """
     path = ranks_path(folder, path_index, bucket)
-    return RanksFile(create_row_file(path, num_edges, _layouts(sides), {"digest": digest}), tuple(sides))
+    return RanksFile(create_row_file(path, num_edges, _layouts(sides), {"digest": digest}, check), tuple(sides))
 
 
 def open_ranks_file(folder: Path, path_index: int, bucket: Bucket) -> RanksFile:

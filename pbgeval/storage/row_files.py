@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import h5py
@@ -146,7 +146,11 @@ def _runs_of_rows(rows: np.ndarray, length: int) -> list[tuple[int, int, int]]:
 
 
 def create_row_file(
-    path: Path, num_rows: int, layouts: Mapping[str, ColumnLayout], attributes: Mapping[str, int | str]
+    path: Path,
+    num_rows: int,
+    layouts: Mapping[str, ColumnLayout],
+    attributes: Mapping[str, int | str],
+    check: Callable[[], None] | None = None,
 ) -> RowFile:
     """Make a file whose rows are still to be written, replacing what was there. One process does.
 
@@ -155,6 +159,7 @@ def create_row_file(
         num_rows: of every dataset.
         layouts: the datasets by name, groups in front.
         attributes: of the file, beside `format_version` and `num_rows`.
+        check: is called just before the file takes its name, and may raise: what others have taken over stays.
 
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
@@ -168,7 +173,7 @@ def create_row_file(
                     _create_dataset(file, name, num_rows, layout)
                 for name, value in {"format_version": FORMAT_VERSION, "num_rows": num_rows, **attributes}.items():
                     file.attrs[name] = value
-            put_in_place(temporary, path)
+            put_in_place(temporary, path, check)
         finally:
             temporary.unlink(missing_ok=True)
     return open_row_file(path, layouts, tuple(attributes))
@@ -177,6 +182,7 @@ def create_row_file(
 def _create_dataset(file: h5py.File, name: str, num_rows: int, layout: ColumnLayout) -> None:
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_layout(h5py.h5d.CONTIGUOUS)
+    properties.set_obj_track_times(False)  # equal content is equal bytes, whenever it was written
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_value(np.asarray(layout.fill, layout.dtype))
     # Space at the end of a new file reads as zeros: only another value must be written.

@@ -8,7 +8,7 @@ A group per ranked side, `head` and `tail`, with datasets (edges, k), the best c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from attrs import frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5, require_dataset
 from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.output_files import write_lines
@@ -119,7 +119,14 @@ def topk_path(folder: Path, path_index: int, bucket: Bucket) -> Path:
 
 
 def create_topk_file(
-    folder: Path, path_index: int, bucket: Bucket, num_edges: int, sides: Sequence[Side], k: int, digest: str
+    folder: Path,
+    path_index: int,
+    bucket: Bucket,
+    num_edges: int,
+    sides: Sequence[Side],
+    k: int,
+    digest: str,
+    check: Callable[[], None] | None = None,
 ) -> TopKFile:
     """Make a file in which no query has a candidate yet, replacing what was there. One process does.
 
@@ -131,12 +138,13 @@ def create_topk_file(
         sides: those that are ranked.
         k: candidates kept of each query.
         digest: of the run.
+        check: raises if the run has lost the directory.
 
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
     """
     path = topk_path(folder, path_index, bucket)
-    return TopKFile(create_row_file(path, num_edges, _layouts(sides, k), {"digest": digest}), tuple(sides))
+    return TopKFile(create_row_file(path, num_edges, _layouts(sides, k), {"digest": digest}, check), tuple(sides))
 
 
 def open_topk_file(folder: Path, path_index: int, bucket: Bucket) -> TopKFile:
@@ -156,7 +164,7 @@ def open_topk_file(folder: Path, path_index: int, bucket: Bucket) -> TopKFile:
     return TopKFile(open_row_file(path, _layouts(sides, k), ("digest",)), sides)
 
 
-def write_topk_table(topk: TopKFile, edges: BucketFile, vocabulary: Vocabulary) -> Path:
+def write_topk_table(topk: TopKFile, edges: EdgeSource, vocabulary: Vocabulary) -> Path:
     """Write a file's content as a table for people, beside it: `topk_<l>_<r>.tsv`.
 
     A line per candidate, the columns `TABLE_COLUMNS`: the row of the edge, the side that is hidden, the edge, the
@@ -191,7 +199,7 @@ def _layouts(sides: Sequence[Side], k: int) -> dict[str, ColumnLayout]:
     return {f"{side.label}/{name}": layout for side in sides for name, layout in columns.items()}
 
 
-def _pieces(topk: TopKFile, edges: BucketFile, vocabulary: Vocabulary) -> Iterator[str]:
+def _pieces(topk: TopKFile, edges: EdgeSource, vocabulary: Vocabulary) -> Iterator[str]:
     yield "\t".join(TABLE_COLUMNS) + "\n"
     rows_at_a_time = max(1, _CELLS_AT_A_TIME // (topk.k * len(topk.sides)))
     for start in range(0, topk.num_edges, rows_at_a_time):
@@ -199,7 +207,7 @@ def _pieces(topk: TopKFile, edges: BucketFile, vocabulary: Vocabulary) -> Iterat
         yield "".join(_lines(topk, edges, vocabulary, start, stop))
 
 
-def _lines(topk: TopKFile, edges: BucketFile, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:
+def _lines(topk: TopKFile, edges: EdgeSource, vocabulary: Vocabulary, start: int, stop: int) -> Iterator[str]:
     """The lines of rows start to stop: all of an edge together."""
     block = edges.read(start, stop)
     rel_E = block.rel.numpy()

@@ -1,0 +1,1 @@
+"""Other systems' files and models -> what the numerics take."""

@@ -1,0 +1,142 @@
+"""A system's relation vectors -> parameters of our operators on either side (decision 0015).
+
+A score is c(g(lhs), rhs) where the right side is asked for, and c(lhs, h(rhs)) where the left is: g and h are one
+operator with other parameters. Reciprocal relations are twice as many: both sides use g, left queries the second half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import StorageError
+from pbgeval.notation import Side
+
+SideParameters = Mapping[Side, Mapping[str, Tensor]]  # by side; each with a leading dimension of relations
+
+OPERATORS = {
+    "distmult": "diagonal",
+    "complex": "complex_diagonal",
+    "transe": "translation",
+    "rotate": "rotate",
+    "rescal": "linear",
+    "simple": "swapped_diagonal",
+    "cp": "swapped_diagonal",
+    "transr": "projected_translation",
+}
+
+
+@frozen
+class Formula:
+    """How a model scores, by its name in lower case."""
+
+    kind: str  # of OPERATORS
+    norm: int = 1  # of transe, transr and (over moduli) rotate
+    phase_unit: float = 1.0  # rotate: radians of 1
+    clamped: bool = False  # simple
+    reciprocal: bool = False
+
+    @property
+    def operator(self) -> str:
+        return OPERATORS[self.kind]
+
+    @property
+    def comparator(self) -> str:
+        if self.kind == "rotate":
+            return {1: "complex_l1", 2: "l2"}[self.norm]
+        if self.kind in ("transe", "transr"):
+            return {1: "l1", 2: "l2"}[self.norm]
+        return "clamped_dot" if self.clamped else "dot"
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether relations are dynamic: all but those whose operator acts on candidates too."""
+        return self.kind != "transr"
+
+    def num_relations(self, rows: int) -> int:
+        """Return the number of relations of a table of so many rows."""
+        return rows // 2 if self.reciprocal else rows
+
+    def relation_columns(self, dimension: int) -> int:
+        """Return the columns that relation vectors have, for entities of some dimension."""
+        halved = {"rotate": dimension // 2, "cp": dimension // 2}
+        return halved.get(self.kind, dimension**2 if self.kind == "rescal" else dimension)
+
+    def check(self, where: str, dimension: int, columns: int, rows: int) -> None:
+        """Refuse tables that do not fit together.
+
+        Raises:
+            StorageError: with what the model expects.
+        """
+        if self.kind in ("complex", "rotate", "simple", "cp") and dimension % 2:
+            raise StorageError(f"{where}: expected an even number of columns for {self.kind}, found {dimension}")
+        expected = self.relation_columns(dimension)
+        if columns != expected and self.kind != "transr":
+            raise StorageError(
+                f"{where}: expected relation vectors of {expected} columns ({self.kind} with entities of {dimension}), "
+                f"found {columns}; are the files of one model?"
+            )
+        if self.reciprocal and rows % 2:
+            raise StorageError(f"{where}: expected an even number of (reciprocal) relations, found {rows}")
+
+    def parameters(self, relation_RD: Tensor, projection: Tensor | None = None, dimension: int = 0) -> SideParameters:
+        """Return the operators' parameters, float32.
+
+        Args:
+            relation_RD: a row per relation; of reciprocal ones those of right queries, then those of left queries.
+            projection: of transr: (R, columns of relations, columns of entities).
+            dimension: of transr: of what the model is padded to.
+        """
+        if self.kind == "transr":
+            assert projection is not None, "the adapter reads it"
+            missing = [dimension - size for size in (projection.shape[2], projection.shape[1])]
+            square = F.pad(projection, (0, missing[0], 0, missing[1]))
+            return {Side.RHS: {"projection": square, "translation": F.pad(relation_RD, (0, missing[1]))}}
+        if self.reciprocal:
+            half = relation_RD.shape[0] // 2
+            return {Side.LHS: self._of_lhs(relation_RD[:half]), Side.RHS: self._of_lhs(relation_RD[half:])}
+        return {Side.LHS: self._of_lhs(relation_RD), Side.RHS: self._of_rhs(relation_RD)}
+
+    def _of_lhs(self, r_RD: Tensor) -> Mapping[str, Tensor]:
+        """Return g's parameters, which make the left entity a query for the right one."""
+        if self.kind == "distmult":
+            return {"diagonal": r_RD}
+        if self.kind == "transe":
+            return {"translation": r_RD}
+        if self.kind == "rotate":
+            return {"phase": (r_RD.double() * self.phase_unit).float()}
+        if self.kind == "rescal":
+            return {"linear_transformation": _matrices(r_RD).transpose(1, 2).contiguous()}
+        if self.kind == "cp":
+            return {"diagonal": torch.cat([torch.zeros_like(r_RD), r_RD], dim=1)}
+        first_RH, second_RH = r_RD.chunk(2, dim=1)
+        if self.kind == "complex":
+            return {"real": first_RH.contiguous(), "imag": second_RH.contiguous()}
+        return {"diagonal": torch.cat([second_RH, first_RH], dim=1) / 2}  # simple: forward, backward
+
+    def _of_rhs(self, r_RD: Tensor) -> Mapping[str, Tensor]:
+        """Return h's parameters, which make the right entity a query for the left one."""
+        if self.kind == "distmult":
+            return {"diagonal": r_RD}
+        if self.kind == "transe":
+            return {"translation": -r_RD}
+        if self.kind == "rotate":
+            return {"phase": -(r_RD.double() * self.phase_unit).float()}
+        if self.kind == "rescal":
+            return {"linear_transformation": _matrices(r_RD)}
+        if self.kind == "cp":
+            return {"diagonal": torch.cat([r_RD, torch.zeros_like(r_RD)], dim=1)}
+        first_RH, second_RH = r_RD.chunk(2, dim=1)
+        if self.kind == "complex":
+            return {"real": first_RH.contiguous(), "imag": -second_RH}
+        return {"diagonal": r_RD / 2}
+
+
+def _matrices(r_RD: Tensor) -> Tensor:
+    """Return M of lhs . M rhs, written row by row."""
+    size = round(r_RD.shape[1] ** 0.5)
+    return r_RD.reshape(-1, size, size)

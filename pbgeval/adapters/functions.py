@@ -1,0 +1,215 @@
+"""A function or a torch module of the user's -> a scorer of queries by number.
+
+edge_scorer(score, ...)          score(lhs, rel, rhs): numbers of shapes that broadcast -> scores of that shape
+batch_scorer(score_batch, ...)   score_batch(edges (b, 3)) -> (head scores (b, N), tail scores (b, N))
+side_scorer(score_side, ...)     score_side(hidden side, edges (b, 3)) -> scores (b, N) of the hidden side
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.errors import ScorerError
+from pbgeval.notation import Side
+
+CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
+ROWS_PER_BATCH = 128
+CACHED_CELLS = 1 << 27  # scores against all entities that are kept for the next block of candidates
+
+
+@frozen(eq=False)
+class EdgeFunctionScorer:
+    """A function of (lhs, rel, rhs)."""
+
+    score: Callable[[Tensor, Tensor, Tensor], Tensor]
+    num_entities: int
+    num_relations: int
+    broadcasts: bool = True
+    cells_per_call: int = CELLS_PER_CALL
+    device: torch.device = field(factory=lambda: torch.device("cpu"))
+
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        """Return the score (Q, C) of each query with each candidate.
+
+        Raises:
+            ScorerError: the function returns another shape.
+        """
+        rows = max(1, self.cells_per_call // candidate_C.numel())
+        parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
+        return torch.cat([self._part(hidden, known, relation, candidate_C) for known, relation in parts])
+
+    def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        known, relation, candidate = known_Q.unsqueeze(1), relation_Q.unsqueeze(1), candidate_C.unsqueeze(0)
+        shape = (known_Q.numel(), candidate_C.numel())
+        if not self.broadcasts:
+            known, relation, candidate = (ids.expand(shape).reshape(-1) for ids in (known, relation, candidate))
+        lhs, rhs = hidden.pick((candidate, known), (known, candidate))
+        found = self.score(lhs, relation, rhs)
+        expected = shape if self.broadcasts else (shape[0] * shape[1],)
+        if not isinstance(found, Tensor) or tuple(found.shape) not in (expected, (*expected, 1)):
+            shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
+            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            advice = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
+            raise ScorerError(f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {got}{advice}")
+        return found.reshape(shape)
+
+
+@define(eq=False)
+class BatchScorer:
+    """A function of a side and a batch of edges that scores all entities in the place of that side."""
+
+    score_side: Callable[[Side, Tensor], Tensor]
+    num_entities: int
+    num_relations: int
+    batch_size: int = ROWS_PER_BATCH
+    device: torch.device = field(factory=lambda: torch.device("cpu"))
+    _last: tuple[Side, Tensor, Tensor, Tensor] | None = field(default=None, init=False)
+
+    @property
+    def queries_per_block(self) -> int:
+        """As many as have their scores kept while candidates go by."""
+        return max(1, min(1024, CACHED_CELLS // max(self.num_entities, 1)))
+
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        """Return the score (Q, C) of each query with each candidate.
+
+        Raises:
+            ScorerError: the function returns other shapes.
+        """
+        return self._all(hidden, known_Q, relation_Q)[:, candidate_C]
+
+    def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> Tensor:
+        """Return the scores (Q, N) of all entities; of the last queries they are kept."""
+        if self._last is not None:
+            of_side, of_known, of_relation, scores_QN = self._last
+            if of_side is hidden and torch.equal(of_known, known_Q) and torch.equal(of_relation, relation_Q):
+                return scores_QN
+        self._last = None  # its memory goes before the next ones come
+        unknown_Q = torch.zeros_like(known_Q)  # what is asked for; a score must not depend on it
+        lhs_Q, rhs_Q = hidden.pick((unknown_Q, known_Q), (known_Q, unknown_Q))
+        batches = torch.split(torch.stack([lhs_Q, relation_Q, rhs_Q], dim=1), self.batch_size)
+        scores_QN = torch.cat([self._of_side(hidden, batch) for batch in batches])
+        self._last = (hidden, known_Q, relation_Q, scores_QN)
+        return scores_QN
+
+    def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
+        expected = (batch_b3.shape[0], self.num_entities)
+        found = self.score_side(hidden, batch_b3)
+        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if got != expected:
+            where = f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected}"
+            raise ScorerError(f"{where} (batch, entities), got {got}")
+        return found
+
+
+@frozen(eq=False)
+class _BothSides:
+    """A function that scores both sides at once, asked for one."""
+
+    score_batch: Callable[[Tensor], tuple[Tensor, Tensor]]
+    num_entities: int
+
+    def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
+        expected = (batch_b3.shape[0], self.num_entities)
+        found = self.score_batch(batch_b3)
+        where = f"{_name(self.score_batch)}: expected a tuple (head scores, tail scores), each of shape {expected}"
+        if not isinstance(found, tuple) or len(found) != 2:
+            got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
+            raise ScorerError(f"{where}, got {got}")
+        shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in found]
+        if shapes != [expected, expected]:
+            raise ScorerError(f"{where}, got {shapes[0]} and {shapes[1]} for a batch of {expected[0]}")
+        return hidden.pick(*found)
+
+
+def edge_scorer(
+    score: Callable[[Tensor, Tensor, Tensor], Tensor],
+    *,
+    num_entities: int,
+    num_relations: int,
+    broadcasts: bool = True,
+    cells_per_call: int = CELLS_PER_CALL,
+    device: torch.device | str | None = None,
+) -> EdgeFunctionScorer:
+    """Let a function or module score: score(lhs, rel, rhs), higher is better.
+
+    Args:
+        score: called with int64 ids (Q, 1), (Q, 1), (1, C), of which one of the outer ones is (1, C); returns (Q, C).
+        num_entities: ids are 0 to num_entities - 1.
+        num_relations: likewise.
+        broadcasts: False for a function that takes three vectors of one length and returns as many scores.
+        cells_per_call: scores asked for at a time; less takes less memory.
+        device: where ids go; None: to a module's parameters, else the CPU.
+
+    Raises:
+        ScorerError: a module in training mode.
+    """
+    return EdgeFunctionScorer(score, num_entities, num_relations, broadcasts, cells_per_call, _device_of(score, device))
+
+
+def batch_scorer(
+    score_batch: Callable[[Tensor], tuple[Tensor, Tensor]],
+    *,
+    num_entities: int,
+    num_relations: int,
+    batch_size: int = ROWS_PER_BATCH,
+    device: torch.device | str | None = None,
+) -> BatchScorer:
+    """Let a function or module score all entities at once: score_batch(edges) -> (head scores, tail scores).
+
+    Args:
+        score_batch: called with int64 (b, 3) of lhs, rel, rhs; returns the scores (b, N) of every entity as lhs, and as
+            rhs. The end that is asked for is 0, not the true entity.
+        num_entities: N.
+        num_relations: as many.
+        batch_size: b, at most.
+        device: as in `edge_scorer`.
+
+    Raises:
+        ScorerError: a module in training mode.
+    """
+    of_side = _BothSides(score_batch, num_entities)
+    return BatchScorer(of_side, num_entities, num_relations, batch_size, _device_of(score_batch, device))
+
+
+def side_scorer(
+    score_side: Callable[[Side, Tensor], Tensor],
+    *,
+    num_entities: int,
+    num_relations: int,
+    batch_size: int = ROWS_PER_BATCH,
+    device: torch.device | str | None = None,
+) -> BatchScorer:
+    """Let a function score all entities on one side: score_side(hidden, edges) -> scores.
+
+    Args:
+        score_side: called with a side and int64 (b, 3) of lhs, rel, rhs, whose hidden end is 0 and which it may
+            change; returns the scores (b, N) of every entity in the place of that end.
+        num_entities: N.
+        num_relations: as many.
+        batch_size: b, at most.
+        device: as in `edge_scorer`.
+
+    Raises:
+        ScorerError: a module in training mode.
+    """
+    return BatchScorer(score_side, num_entities, num_relations, batch_size, _device_of(score_side, device))
+
+
+def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
+    if isinstance(score, torch.nn.Module):
+        if score.training:
+            raise ScorerError(f"{_name(score)}: expected a module in evaluation mode, got training; call model.eval()")
+        if device is None:
+            parameters = [*score.parameters(), *score.buffers()]
+            return parameters[0].device if parameters else torch.device("cpu")
+    return torch.device(device or "cpu")
+
+
+def _name(score: Any) -> str:  # noqa: ANN401 - any callable
+    return str(getattr(score, "__qualname__", type(score).__name__))

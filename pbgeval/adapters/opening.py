@@ -1,0 +1,37 @@
+"""The path of another system's model -> the model, by the adapter that knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pbgeval.adapters.arrays import is_arrays, open_arrays
+from pbgeval.adapters.dglke import is_dglke, open_dglke
+from pbgeval.adapters.libkge import open_libkge
+from pbgeval.adapters.model import EmbeddingModel
+from pbgeval.errors import StorageError
+
+EXPECTED = (
+    "a folder that DGL-KE saved (config.json, *_entity.npy), a checkpoint of LibKGE (.pt) or a folder of plain arrays "
+    "(model.json, entity.npy, relation.npy)"
+)
+
+
+def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
+    """Open a model of any system that is known.
+
+    Args:
+        path: a folder or a file.
+        trust_pickle: whether a pickle may run what it says.
+
+    Raises:
+        StorageError: it is none that is known, or not as it should be.
+    """
+    if path.is_dir():
+        if is_arrays(path):
+            return open_arrays(path)
+        if is_dglke(path):
+            return open_dglke(path)
+    elif path.is_file() and path.suffix in (".pt", ".pth"):
+        return open_libkge(path, trust_pickle=trust_pickle)
+    found = "a file" if path.is_file() else "a folder without them" if path.is_dir() else "nothing of that name"
+    raise StorageError(f"{path}: expected {EXPECTED}, found {found}")

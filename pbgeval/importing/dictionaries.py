@@ -1,0 +1,130 @@
+"""Tables of edges -> tables that number relations and entities, and the files that hold them.
+
+`relations` (name, id, lhs_type, rhs_type) and `entities` (type, name, part, row), types by their index in a tuple.
+Entities of a type stand in one order, by degree or at random, and are dealt out from it: entity k is in partition
+k mod P at random, and to and fro by degree; its row is k div P. So partitions are of equal size but for one entity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pbgeval.errors import ConfigError, DataError, StorageError
+from pbgeval.importing.engine import Engine, quoted
+from pbgeval.importing.relation_types import Partitioning, RelationTypes
+from pbgeval.storage import checkpoint_files
+from pbgeval.storage.text_files import listed
+
+NAMES_AT_A_TIME = 1 << 18
+ENTITIES = "CREATE TABLE entities (type INTEGER, name VARCHAR, part INTEGER, row INTEGER)"
+
+Sizes = dict[str, list[int]]  # entities of each partition, by type
+
+
+def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) -> None:
+    """Number relations: those listed in their order, then all others by name.
+
+    Raises:
+        StorageError: an edge has a relation whose types nobody says.
+    """
+    number_relations(engine, [name for name, _, _ in types.listed], types)
+    names = " UNION ".join(f"SELECT rel AS name FROM {table}" for table in tables)
+    engine.run(
+        f"CREATE TABLE other AS SELECT DISTINCT name FROM ({names}) ANTI JOIN relations USING (name) ORDER BY name"
+    )
+    if types.other is not None:
+        lhs, rhs = (types.entity_types.index(name) for name in types.other)
+        engine.run(
+            f"INSERT INTO relations SELECT name, {len(types.listed)} + row_number() OVER (ORDER BY name) - 1, "
+            f"{lhs}, {rhs} FROM other"
+        )
+        return
+    unlisted = [str(row[0]) for row in engine.rows("SELECT name FROM other ORDER BY name")]
+    if unlisted:
+        raise StorageError(
+            f"{types.path}: expected the types of every relation, found none of {listed(unlisted)}; add them, or a "
+            "line *<TAB>left type<TAB>right type"
+        )
+
+
+def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes) -> None:
+    """Make the table of some relations; their place is their number."""
+    engine.run("CREATE TABLE relations (name VARCHAR, id INTEGER, lhs_type INTEGER, rhs_type INTEGER)")
+    if not names:
+        return
+    said = {name: (lhs, rhs) for name, lhs, rhs in types.listed}
+    pairs = [said.get(name, types.other) for name in names]
+    ends = [[types.entity_types.index(pair[side]) for pair in pairs if pair is not None] for side in (0, 1)]
+    if len(ends[0]) < len(names):
+        missing = [name for name, pair in zip(names, pairs, strict=True) if pair is None]
+        raise StorageError(f"{types.path}: expected the types of every relation, found none of {listed(missing)}")
+    columns = {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": np.array(ends[0])}
+    engine.insert("relations", columns | {"rhs": np.array(ends[1])})
+
+
+def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, partitioning: Partitioning) -> Sizes:
+    """Number the entities of some tables of edges.
+
+    Raises:
+        ConfigError: a type has more partitions than entities.
+        DataError: a type has no entity.
+    """
+    ends = " UNION ALL ".join(
+        f"SELECT {side}_type AS type, {side} AS name FROM {table} JOIN relations ON relations.name = rel"
+        for table in tables
+        for side in ("lhs", "rhs")
+    )
+    engine.run(f"CREATE TABLE degrees AS SELECT type, name, count(*) AS degree FROM ({ends}) GROUP BY type, name")
+    engine.run(ENTITIES)
+    sizes: Sizes = {}
+    for index, entity_type in enumerate(types.entity_types):
+        count = partitioning.of(entity_type)
+        num_entities = int(engine.row(f"SELECT count(*) FROM degrees WHERE type = {index}")[0])
+        if not num_entities:
+            raise DataError(f"{types.path}: type {entity_type}: expected at least one entity in the edges, found none")
+        if count > num_entities:
+            raise ConfigError(
+                f"--partitions {count}: expected at most {num_entities}, the entities of type {entity_type}"
+            )
+        engine.run(_dealt(index, count, partitioning))
+        found = dict(engine.rows(f"SELECT part, count(*) FROM entities WHERE type = {index} GROUP BY part"))
+        sizes[entity_type] = [int(found[part]) for part in range(count)]
+    engine.run("DROP TABLE degrees")
+    return sizes
+
+
+def _dealt(index: int, count: int, partitioning: Partitioning) -> str:
+    """Return the statement that deals the entities of a type to partitions."""
+    order, part = f"md5({quoted(f'{partitioning.seed}:')} || name), name", f"k % {count}"
+    if partitioning.by_degree:
+        order = "degree DESC, name"
+        part = f"CASE WHEN (k // {count}) % 2 = 0 THEN k % {count} ELSE {count - 1} - k % {count} END"
+    return (
+        f"INSERT INTO entities SELECT {index}, name, {part}, k // {count} FROM "
+        f"(SELECT name, row_number() OVER (ORDER BY {order}) - 1 AS k FROM degrees WHERE type = {index})"
+    )
+
+
+def write_dictionaries(engine: Engine, folder: Path, types: RelationTypes, sizes: Sizes) -> None:
+    """Write counts and names of entities and relations; memory follows a block of names.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    engine.run("CREATE TABLE ordered AS SELECT type, part, name FROM entities ORDER BY type, part, row")
+    names = _strings(engine, "ordered", "name")
+    for entity_type in types.entity_types:
+        for part, size in enumerate(sizes[entity_type]):
+            of_part = (next(names) for _ in range(size))
+            checkpoint_files.write_entities(folder, entity_type, part, size, of_part)
+    engine.run("DROP TABLE ordered")
+    relations = [str(row[0]) for row in engine.rows("SELECT name FROM relations ORDER BY id")]
+    checkpoint_files.write_relations(folder, len(relations), relations)
+
+
+def _strings(engine: Engine, table: str, column: str) -> Iterator[str]:
+    for block in engine.blocks(table, [column], NAMES_AT_A_TIME):
+        yield from block[column].tolist()

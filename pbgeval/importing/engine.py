@@ -1,0 +1,203 @@
+"""A folder for scratch files -> tables of any size, in DuckDB (decision 0019); what fails becomes one line.
+
+Tables live in a database file; what sorts and joins need beyond the memory limit is spilled beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.errors import ConfigError, OutputError
+from pbgeval.progress import StepObserver
+from pbgeval.storage.text_files import one_line
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+ROWS_AT_A_TIME = 1 << 20
+ENGINE_SHARE = 0.75  # of the memory that is allowed; the rest is for this process and blocks of rows
+_POLL_SECONDS = 0.5
+_INTERRUPTED = "Query interrupted"
+
+
+@frozen
+class Limits:
+    """What the engine may use."""
+
+    memory_bytes: int | None = None  # of the whole process; None: DuckDB's default, most of the host's
+    num_threads: int | None = None  # None: as many as cores
+
+
+def quoted(text: object) -> str:
+    """Return a literal of SQL."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def file_literal(path: Path) -> str:
+    """Return a path as a literal that stands for this file alone, whatever signs of patterns are in it."""
+    return quoted(re.sub(r"([*?\[])", r"[\1]", str(path.absolute())))
+
+
+@define(eq=False)
+class Engine:
+    """An open database. Use as a context; the folder is its own."""
+
+    folder: Path
+    limits: Limits
+    observer: StepObserver
+    _connection: DuckDBPyConnection = field(init=False)
+
+    def __enter__(self) -> Engine:
+        try:
+            import duckdb
+        except ImportError:
+            raise ConfigError(
+                "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'"
+            ) from None
+        with self.faults():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # Nothing is fetched from anywhere: what is not built into the library is not used.
+            options: dict[str, Any] = {
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "temp_directory": str(self.folder / "spilled"),
+                "preserve_insertion_order": True,  # rows keep the order of their file
+            }
+            if self.limits.memory_bytes is not None:
+                options["memory_limit"] = f"{int(ENGINE_SHARE * self.limits.memory_bytes)}B"
+            if self.limits.num_threads is not None:
+                options["threads"] = self.limits.num_threads
+            self._connection = duckdb.connect(str(self.folder / "tables.duckdb"), config=options)
+            self._connection.execute("SET enable_progress_bar = false")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._connection.close()
+            return
+        # What went wrong is on its way already; closing writes once more, and a full disk is still full.
+        with _all_of_duckdb_ignored():
+            self._connection.close()
+
+    def run(self, query: str) -> None:
+        """Execute a statement.
+
+        Raises:
+            OutputError: the disk is full, or memory too small.
+        """
+        with self.faults(), self._progress():
+            self._execute(query)
+
+    def run_unguarded(self, query: str) -> None:
+        """Execute a statement that reads the user's files; whoever calls says what is wrong with them."""
+        with self._progress():
+            self._execute(query)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the few rows of a query."""
+        with self.faults(), self._progress():
+            return self._execute(query).fetchall()
+
+    def rows_unguarded(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the few rows of a query of the user's files; whoever calls says what is wrong with them."""
+        return self._execute(query).fetchall()
+
+    def row(self, query: str) -> tuple[Any, ...]:
+        """Return the only row of a query."""
+        (row,) = self.rows(query)
+        return row
+
+    def insert(self, table: str, columns: dict[str, np.ndarray], selected: str = "*") -> None:
+        """Add rows to a table from arrays of one length."""
+        with self.faults():
+            self._connection.register("handed_in", columns)
+            try:
+                self._connection.execute(f"INSERT INTO {table} SELECT {selected} FROM handed_in")
+            finally:
+                self._connection.unregister("handed_in")
+
+    def num_rows(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        return int(self.row(f"SELECT count(*) FROM {table}")[0])
+
+    def blocks(
+        self, table: str, columns: Sequence[str], rows_at_a_time: int = ROWS_AT_A_TIME
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield a table of which nothing was ever deleted, in the order in which it was filled, in blocks of rows."""
+        chosen = ", ".join(columns)
+        for start in range(0, self.num_rows(table), rows_at_a_time):
+            with self.faults():
+                yield self._execute(
+                    f"SELECT {chosen} FROM {table} WHERE rowid >= {start} AND rowid < {start + rows_at_a_time}"
+                    " ORDER BY rowid"
+                ).fetchnumpy()
+
+    def _execute(self, query: str) -> DuckDBPyConnection:
+        try:
+            return self._connection.execute(query)
+        except RuntimeError as error:  # a signal's own exception is lost within the engine
+            if str(error) == _INTERRUPTED:
+                raise KeyboardInterrupt from error
+            raise
+
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        """Turn what the engine raises about memory and disk into an `OutputError`."""
+        import duckdb
+
+        try:
+            yield
+        except duckdb.OutOfMemoryException as error:
+            raise OutputError(
+                f"{self.folder.parent}: expected to import within the memory and disk there are, got: "
+                f"{first_line(error)}; give it more memory, or make room"
+            ) from error
+        except (duckdb.IOException, duckdb.FatalException, OSError) as error:
+            raise OutputError(
+                f"{self.folder.parent}: expected to write scratch files, got: {first_line(error)}; make room or "
+                "choose another --output"
+            ) from error
+
+    @contextmanager
+    def _progress(self) -> Iterator[None]:
+        """Tell the observer how far a statement is, while it runs."""
+        ended = threading.Event()
+
+        def poll() -> None:
+            while not ended.wait(_POLL_SECONDS):
+                self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
+
+        thread = threading.Thread(target=poll, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first, without the name of its kind."""
+    text = str(error).strip().partition("\n")[0]
+    return one_line(text.partition("Error: ")[2] or text)
+
+
+@contextmanager
+def _all_of_duckdb_ignored() -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error:
+        return

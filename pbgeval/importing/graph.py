@@ -1,0 +1,142 @@
+"""Files of edges with names -> a folder with a partitioned graph in PyTorch-BigGraph's formats.
+
+FOLDER/entity    dictionaries, unless those of an earlier import are reused
+FOLDER/<name>    the buckets of each name's files of edges; `unknown.tsv` where a dictionary lacks names
+FOLDER/import.json    what was read, written, left out
+
+The folder appears once all of it is written. Memory is bounded by `Limits` (engine.py), whatever the size of the graph.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from attrs import asdict, field, frozen
+
+from pbgeval.errors import ConfigError, OutputError
+from pbgeval.files import new_folder, remove_folder, write_atomically
+from pbgeval.importing.dictionaries import Sizes, make_entities, make_relations, write_dictionaries
+from pbgeval.importing.edge_files import load_edges
+from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.engine import Engine, Limits
+from pbgeval.importing.existing_dictionaries import read_dictionaries
+from pbgeval.importing.placement import ImportedEdges, place_edges
+from pbgeval.importing.relation_types import Partitioning, RelationTypes
+from pbgeval.progress import StepObserver
+
+_TAKEN = (".", "..", "entity", "import.json")
+_SCRATCH = ".scratch"
+
+
+@frozen
+class GraphFiles:
+    """What is imported, and what numbers its entities."""
+
+    edges: Mapping[str, Sequence[Path]]  # files by the name of the folder that their buckets get
+    form: ColumnForm = field(factory=ColumnForm)
+    types: RelationTypes | None = None  # None: one entity type, `all`
+    partitioning: Partitioning = field(factory=Partitioning)
+    entities: Path | None = None  # dictionaries of an earlier import, in place of new ones
+    dictionary_of: Sequence[str] = ()  # whose edges make the dictionaries; empty: all
+
+
+def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: StepObserver) -> Sequence[str]:
+    """Write a graph.
+
+    Args:
+        files: what to read.
+        folder: new, or empty.
+        limits: of memory and threads.
+        observer: is told how far the work is.
+
+    Returns:
+        What was written, a line each.
+
+    Raises:
+        EvalError: what is wrong with a file, or that something cannot be written; then nothing is left of it.
+    """
+    _check(files, folder)
+    with new_folder(folder) as target:
+        with Engine(target / _SCRATCH, limits, observer) as engine:
+            sizes, imported = _import(engine, files, target, observer)
+        remove_folder(target / _SCRATCH)
+        write_atomically(target / "import.json", _document(files, sizes, imported))
+    observer.finished()
+    return _lines(files, folder, sizes, imported)
+
+
+def _check(files: GraphFiles, folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder}: expected a new or empty folder, found one with files; choose another")
+    if not files.edges:
+        raise ConfigError("--edges: expected at least one NAME=FILE, found none")
+    for name in files.edges:
+        if not name or "/" in name or name.startswith(".") or name in _TAKEN:
+            raise ConfigError(f"--edges {name}: expected the name of a folder, none that other files have")
+    for name in files.dictionary_of:
+        if name not in files.edges:
+            raise ConfigError(f"--dictionary-of {name}: expected one of {', '.join(files.edges)}")
+    if files.entities is not None and files.dictionary_of:
+        raise ConfigError("--dictionary-of: expected without --entities, whose dictionaries are used")
+    if files.entities is None:
+        files.partitioning.check((files.types or RelationTypes()).entity_types)
+
+
+def _import(
+    engine: Engine, files: GraphFiles, target: Path, observer: StepObserver
+) -> tuple[Sizes, dict[str, ImportedEdges]]:
+    tables = {name: f"edges_{index}" for index, name in enumerate(files.edges)}
+    types = files.types or RelationTypes()
+    if files.entities is not None:  # before hours of reading
+        observer.step(f"dictionaries of {files.entities}")
+        types, sizes = read_dictionaries(engine, files.entities, files.types)
+    for name, paths in files.edges.items():
+        for path in paths:
+            observer.step(f"reading {path}")
+            load_edges(engine, tables[name], path, files.form)
+    if files.entities is None:
+        observer.step("dictionaries")
+        chosen = [tables[name] for name in files.dictionary_of or files.edges]
+        make_relations(engine, chosen, types)
+        sizes = make_entities(engine, chosen, types, files.partitioning)
+        write_dictionaries(engine, target / "entity", types, sizes)
+    imported = {}
+    for name, table in tables.items():
+        observer.step(f"buckets of {name}")
+        imported[name] = place_edges(engine, table, types, sizes, target / name)
+    return sizes, imported
+
+
+def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> str:
+    settings = asdict(files.partitioning) if files.entities is None else {"entities": str(files.entities)}
+    document = {
+        "edges": {
+            name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
+            for name, counts in imported.items()
+        },
+        "entities": sizes,
+        "partitioning": settings,
+        "dictionary_of": list(files.dictionary_of or files.edges) if files.entities is None else [],
+    }
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> list[str]:
+    of = files.entities or folder / "entity"
+    lines = [
+        f"{of}: {sum(parts):,} entities of type {name} in {len(parts)} partitions of {min(parts):,} to {max(parts):,}"
+        for name, parts in sizes.items()
+    ]
+    for name, counts in imported.items():
+        line = f"{folder / name}: {counts.num_written:,} edges in {counts.num_buckets:,} buckets"
+        if counts.num_repeated:
+            line += f", {counts.num_repeated:,} of them repeat another"
+        lines.append(line)
+        if counts.num_left_out:
+            lines.append(
+                f"{folder / name / 'unknown.tsv'}: {counts.num_left_out:,} edges left out, whose "
+                f"{counts.num_unknown_entities:,} entities, {counts.num_unknown_relations:,} relations are unknown"
+            )
+    return lines

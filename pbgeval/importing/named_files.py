@@ -1,0 +1,129 @@
+"""Files of edges by name, and dictionaries that exist -> folders of buckets, each made whole or not at all.
+
+A folder that is made holds the buckets in a folder with the file's name, and `import.json` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from attrs import field, frozen
+
+from pbgeval.errors import DataError, StorageError
+from pbgeval.files import new_folder, remove_folder, write_atomically
+from pbgeval.importing.dictionaries import Sizes
+from pbgeval.importing.edge_files import load_edges
+from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.engine import Engine, Limits
+from pbgeval.importing.existing_dictionaries import read_dictionaries
+from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges
+from pbgeval.importing.relation_types import RelationTypes
+from pbgeval.progress import StepObserver
+from pbgeval.storage.text_files import listed, one_line
+
+_COUNTS = "import.json"
+_SCRATCH = ".scratch"
+
+
+@frozen
+class Dictionary:
+    """What numbers entities and relations."""
+
+    folder: Path  # of entity_names_<type>_<part>.json
+    types: RelationTypes
+    relations: tuple[str, ...]  # their names, in the order of their ids
+    sizes: Sizes  # how many entities of each partition must have a name
+
+
+@frozen
+class NamedFiles:
+    """What is split."""
+
+    of_folder: Mapping[Path, Path]  # the file of each folder that is to be made
+    evaluated: Collection[Path]  # files in which every name must be known; of others, what is unknown is left out
+    dictionary: Dictionary
+    form: ColumnForm = field(factory=ColumnForm)
+
+
+def split_files(files: NamedFiles, limits: Limits, observer: StepObserver) -> None:
+    """Make all folders; edges keep the order of their file within a bucket.
+
+    Raises:
+        EvalError: what is wrong with a file or a dictionary, or that something cannot be written; then no folder is
+            made.
+    """
+    dictionary = files.dictionary
+    with ExitStack() as folders:
+        targets = {folder: folders.enter_context(new_folder(folder)) for folder in files.of_folder}
+        scratch = next(iter(targets.values())) / _SCRATCH
+        with Engine(scratch, limits, observer) as engine:
+            observer.step(f"dictionaries of {dictionary.folder}")
+            types, sizes = read_dictionaries(engine, dictionary.folder, dictionary.types, dictionary.relations)
+            _check_sizes(dictionary, sizes)
+            for folder, path in files.of_folder.items():
+                observer.step(f"reading {path}")
+                load_edges(engine, "edges", path, files.form)
+                observer.step(f"buckets of {path.name}")
+                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name)
+                if path in files.evaluated:
+                    refuse_unknown(path, counts, targets[folder] / path.name, dictionary.folder)
+                text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
+                write_atomically(targets[folder] / _COUNTS, f"{text}\n")
+        remove_folder(scratch)
+
+
+def counts_of(folder: Path, name: str) -> ImportedEdges:
+    """Return what became of the file with this name, of which a folder was made.
+
+    Raises:
+        StorageError: the folder is not as it was made.
+    """
+    try:
+        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+        counts = ImportedEdges(**{key: int(value) for key, value in found.items() if key != "num_left_out"})
+        num_buckets = sum(path.suffix == ".h5" for path in (folder / name).iterdir())
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise StorageError(
+            f"{folder}: expected the buckets of {name}, found: {one_line(error)}; remove the folder"
+        ) from error
+    if num_buckets != counts.num_buckets:
+        raise StorageError(
+            f"{folder}: expected {counts.num_buckets} buckets of {name}, found {num_buckets}; remove the folder"
+        )
+    return counts
+
+
+def refuse_unknown(path: Path, counts: ImportedEdges, buckets: Path, dictionary: Path) -> None:
+    """Refuse a file that names what has no number: figures without those edges would be those of another graph.
+
+    Raises:
+        DataError: it does; names what it has most often.
+    """
+    if not counts.num_left_out:
+        return
+    with (buckets / UNKNOWN).open(encoding="utf-8") as file:
+        next(file)  # the header
+        what, _, rest = next(file).partition("\t")
+    name = rest.rpartition("\t")[0] or rest  # of a name that goes on in the next line: as far as it goes
+    kind, _, entity_type = what.partition(":")
+    of_type = f" of type {entity_type}" if entity_type else ""
+    raise DataError(
+        f"{path}: expected names that {dictionary} numbers, found {counts.num_left_out:,} of {counts.num_read:,} edges "
+        f"with {counts.num_unknown_entities:,} entities and {counts.num_unknown_relations:,} relations that it lacks, "
+        f"first {kind} {one_line(name)!r}{of_type}; kgeval-dist import-graph --entities leaves such "
+        "edges out and lists what is unknown"
+    )
+
+
+def _check_sizes(dictionary: Dictionary, found: Sizes) -> None:
+    """Refuse dictionaries of another graph: their rows would be those of other vectors."""
+    for entity_type, expected in dictionary.sizes.items():
+        if list(expected) != found[entity_type]:
+            raise StorageError(
+                f"{dictionary.folder}: expected the names of {listed(list(map(str, expected)))} entities of type "
+                f"{entity_type}, a number for each partition (as there are vectors), found "
+                f"{listed(list(map(str, found[entity_type])))}; are they those of this checkpoint?"
+            )

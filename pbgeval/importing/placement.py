@@ -1,0 +1,152 @@
+"""A table of edges by name, and dictionaries -> buckets of a folder, and what of it is unknown or repeated.
+
+Rows keep the order of their files within a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import asdict, frozen
+
+from pbgeval.errors import DataError
+from pbgeval.importing.dictionaries import Sizes
+from pbgeval.importing.engine import Engine, quoted
+from pbgeval.importing.relation_types import RelationTypes
+from pbgeval.notation import Bucket
+from pbgeval.storage.checkpoint_files import create_bucket
+from pbgeval.storage.output_files import write_lines
+
+_LARGEST_INT32 = 2**31 - 1
+UNKNOWN = "unknown.tsv"
+
+
+@frozen
+class ImportedEdges:
+    """What became of some files of edges."""
+
+    num_read: int
+    num_written: int
+    num_buckets: int  # with an edge
+    num_repeated: int  # written edges beyond the first of equal ones; weights may differ
+    num_unknown_entities: int  # distinct names
+    num_unknown_relations: int
+
+    @property
+    def num_left_out(self) -> int:
+        """Edges with an entity or a relation that the dictionaries lack."""
+        return self.num_read - self.num_written
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts by name."""
+        return asdict(self) | {"num_left_out": self.num_left_out}
+
+
+def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path) -> ImportedEdges:
+    """Write the buckets of a table of edges, which is dropped; and `unknown.tsv` beside them where names are unknown.
+
+    Raises:
+        DataError: no edge is left.
+        OutputError: something cannot be written.
+    """
+    num_read = engine.num_rows(table)
+    weight = _has_weight(engine, table)
+    _place(engine, table, max(map(len, sizes.values())), "weight" if weight else "")
+    num_written = engine.num_rows("placed")
+    unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
+    engine.run(f"DROP TABLE {table}")
+    if not num_written:
+        raise DataError(
+            f"{folder.name}: expected at least one edge that the dictionaries know, found none of {num_read:,}; are "
+            "they those of these edges?"
+        )
+    num_repeated = engine.row(
+        "SELECT coalesce(sum(copies - 1), 0) FROM "
+        "(SELECT count(*) AS copies FROM placed GROUP BY bucket, lhs, rel, rhs HAVING count(*) > 1)"
+    )[0]
+    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
+    engine.run("DROP TABLE placed")
+    return ImportedEdges(num_read, num_written, num_buckets, int(num_repeated), *unknown)
+
+
+def _has_weight(engine: Engine, table: str) -> bool:
+    return any(row[0] == "weight" for row in engine.rows(f"DESCRIBE {table}"))
+
+
+def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:
+    """Make `placed`: bucket, lhs, rel, rhs, weight, by bucket and then as the rows stood."""
+    engine.run(
+        f"CREATE TABLE placed AS SELECT (l.part::BIGINT * {num_rhs} + r.part) AS bucket, l.row AS lhs, q.id AS rel, "
+        f"r.row AS rhs{', e.weight' if weight else ''} FROM {table} e "
+        "JOIN relations q ON q.name = e.rel "
+        "JOIN entities l ON l.type = q.lhs_type AND l.name = e.lhs "
+        "JOIN entities r ON r.type = q.rhs_type AND r.name = e.rhs "
+        "ORDER BY bucket, e.rowid"
+    )
+
+
+def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, weight: bool) -> int:
+    """Write `placed` as files; memory follows a block of rows, and one file is open at a time."""
+    counts = dict(engine.rows("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
+    largest = max(max(parts) for parts in sizes.values())
+    integer = np.dtype(np.int32 if largest <= _LARGEST_INT32 else np.int64)
+    dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | ({"weight": np.dtype(np.float64)} if weight else {})
+    written = 0
+    current, file, row = -1, None, 0
+    for block in engine.blocks("placed", ["bucket", *dtypes]):
+        for start, stop in _runs(block["bucket"]):
+            if int(block["bucket"][start]) != current:
+                if file is not None:
+                    file.sync()
+                current, row = int(block["bucket"][start]), 0
+                file = create_bucket(folder, Bucket(*divmod(current, num_rhs)), int(counts[current]), dtypes)
+            assert file is not None  # made with the first run
+            file.write(row, {name: block[name][start:stop] for name in dtypes})
+            row += stop - start
+            written += stop - start
+        engine.observer.advanced(written / sum(counts.values()))
+    if file is not None:
+        file.sync()
+    return len(counts)
+
+
+def _runs(values: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Cut sorted values into runs of equal ones."""
+    starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+    yield from zip(starts.tolist(), [*starts[1:].tolist(), len(values)], strict=True)
+
+
+def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path) -> tuple[int, int]:
+    """List what the dictionaries lack, most frequent first; return how many entities and relations.
+
+    Of edges whose relation is unknown, entities are not looked at, as nothing says their type.
+    """
+    ends = " UNION ALL ".join(
+        f"SELECT q.{side}_type AS type, e.{side} AS name FROM {table} e JOIN relations q ON q.name = e.rel"
+        for side in ("lhs", "rhs")
+    )
+    words = " ".join(f"WHEN {index} THEN {quoted(name)}" for index, name in enumerate(types.entity_types))
+    engine.run(
+        f"CREATE TABLE unknown AS SELECT CASE type {words} END AS type, name, count(*) AS copies "
+        f"FROM ({ends}) ANTI JOIN entities USING (type, name) GROUP BY ALL "
+        f"UNION ALL SELECT NULL, rel, count(*) FROM {table} ANTI JOIN relations ON relations.name = rel GROUP BY rel"
+    )
+    entities, relations = engine.row("SELECT count(type), count(*) - count(type) FROM unknown")
+    engine.run(
+        "CREATE TABLE listed AS SELECT coalesce('entity:' || type, 'relation') AS what, name, copies FROM unknown "
+        "ORDER BY copies DESC, what, name"
+    )
+    write_lines(path, _lines(engine))
+    engine.run("DROP TABLE unknown")
+    engine.run("DROP TABLE listed")
+    return int(entities), int(relations)
+
+
+def _lines(engine: Engine) -> Iterator[str]:
+    yield "what\tname\toccurrences\n"
+    for block in engine.blocks("listed", ["what", "name", "copies"]):
+        for what, name, copies in zip(*(block[key].tolist() for key in ("what", "name", "copies")), strict=True):
+            yield f"{what}\t{name}\t{copies}\n"

@@ -1,0 +1,131 @@
+"""Vectors, parameters and edges -> files in PyTorch-BigGraph's formats, written in pieces.
+
+A checkpoint is there once `checkpoint_version.txt` is, which is written last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+from torch import Tensor
+
+from pbgeval.files import write_atomically
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.array_rows import PartitionRows
+from pbgeval.storage.checkpoint import embedding_path, model_path
+from pbgeval.storage.edges import bucket_path
+from pbgeval.storage.entities import entity_count_path
+from pbgeval.storage.output_files import output_faults, put_in_place, temporary_path, write_lines
+from pbgeval.storage.row_files import FORMAT_VERSION, ColumnLayout, RowFile, create_row_file
+
+ROWS_AT_A_TIME = 1 << 16
+EDGE_COLUMNS: Mapping[str, np.dtype] = {name: np.dtype(np.int64) for name in ("lhs", "rel", "rhs")}
+_PLURAL = ("diagonal", "translation", "linear_transformation", "phase", "projection")  # of dynamic relations
+
+
+def write_embeddings(
+    checkpoint_path: Path, entity_type: str, partition: int, version: int, rows: PartitionRows
+) -> None:
+    """Write the embeddings of one partition; memory follows a range of rows.
+
+    Raises:
+        OutputError: they cannot be written.
+        StorageError: the rows cannot be read.
+    """
+    layout = {"embeddings": ColumnLayout(np.dtype(np.float32), row_shape=(rows.dimension,))}
+    file = create_row_file(embedding_path(checkpoint_path, entity_type, partition, version), rows.num_rows, layout, {})
+    for start in range(0, rows.num_rows, ROWS_AT_A_TIME):
+        stop = min(start + ROWS_AT_A_TIME, rows.num_rows)
+        file.write(start, {"embeddings": rows.read_rows(start, stop).numpy()})
+    file.sync()
+
+
+def write_model(
+    checkpoint_path: Path, version: int, operators: Mapping[tuple[int, Side], Mapping[str, Tensor]], *, dynamic: bool
+) -> None:
+    """Write the parameters of operators, by index of the relation and the side that they act on.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    path = model_path(checkpoint_path, version)
+    temporary = temporary_path(path)
+    with output_faults(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with h5py.File(os.fspath(temporary), "w", locking=False) as file:
+                file.attrs["format_version"] = FORMAT_VERSION
+                group = file.create_group("model", track_order=True)
+                for (index, side), parameters in operators.items():
+                    word = side.pick("lhs", "rhs")
+                    for name, values in parameters.items():
+                        stored = f"{name}s" if dynamic and name in _PLURAL else name
+                        dataset = group.create_dataset(
+                            f"relations/{index}/operator/{word}/{stored}", data=values.float().numpy()
+                        )
+                        dataset.attrs["state_dict_key"] = f"{word}_operators.{index}.{stored}"
+            put_in_place(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_version(checkpoint_path: Path, version: int) -> None:
+    """Say that a checkpoint is whole.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    write_atomically(checkpoint_path / "checkpoint_version.txt", f"{version}\n")
+
+
+def write_entities(entity_path: Path, entity_type: str, partition: int, size: int, names: Iterable[str] | None) -> None:
+    """Write the number of a partition's entities, and their names where there are any.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    write_atomically(entity_count_path(entity_path, entity_type, partition), f"{size}\n")
+    if names is not None:
+        write_lines(entity_path / f"entity_names_{entity_type}_{partition}.json", _json_list(names))
+
+
+def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[str] | None) -> None:
+    """Write the number of dynamic relations, and the names of relations where there are any.
+
+    Raises:
+        OutputError: they cannot be written.
+    """
+    if num_dynamic is not None:
+        write_atomically(entity_path / "dynamic_rel_count.txt", f"{num_dynamic}\n")
+    if names is not None:
+        write_lines(entity_path / "dynamic_rel_names.json", _json_list(names))
+
+
+def _json_list(names: Iterable[str]) -> Iterable[str]:
+    yield "["
+    for index, name in enumerate(names):
+        yield f"{',' if index else ''}\n    {json.dumps(name)}"
+    yield "\n]\n"
+
+
+def create_bucket(
+    edge_path: Path, bucket: Bucket, num_edges: int, dtypes: Mapping[str, np.dtype] = EDGE_COLUMNS
+) -> RowFile:
+    """Make the file of a bucket, whose columns are still to be written.
+
+    Args:
+        edge_path: the folder of the buckets.
+        bucket: which one.
+        num_edges: rows of each column.
+        dtypes: of `lhs`, `rel` and `rhs`, and of `weight` where edges have one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    layouts = {name: ColumnLayout(dtype) for name, dtype in dtypes.items()}
+    return create_row_file(bucket_path(edge_path, bucket), num_edges, layouts, {})

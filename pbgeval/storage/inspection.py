@@ -1,0 +1,197 @@
+"""A folder of edges or entities, a checkpoint, or a bucket file -> what it holds, in words, mostly from headers.
+
+Nothing is judged: files that an evaluation would refuse are described as far as they can be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import h5py
+
+from pbgeval.errors import StorageError
+from pbgeval.notation import Bucket
+from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
+from pbgeval.storage.edges import find_buckets, open_bucket
+from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
+from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.text_files import listed
+
+_BUCKET = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
+_EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
+_ENTITIES = re.compile(r"entity_count_(.+)_(0|[1-9][0-9]*)\.txt")
+_ROWS_AT_A_TIME = 1 << 20
+_SHOWN_ROWS = 3
+
+Description = list[tuple[str, str]]  # (what, value), in the order of reading
+
+
+def describe(path: Path) -> dict[str, Description]:
+    """Describe a path, or what the folders in it hold.
+
+    Returns:
+        Descriptions by the path of what they describe.
+
+    Raises:
+        StorageError: there is nothing of ours, or a file cannot be read.
+    """
+    one = _describer(path)
+    if one is not None:
+        return {str(path): one(path)}
+    if not path.is_dir():
+        raise StorageError(f"{path}: expected {_EXPECTED}, found {'another file' if path.exists() else 'nothing'}")
+    inner = {child: _describer(child) for child in sorted(path.iterdir()) if child.is_dir()}
+    found = {str(child): describer(child) for child, describer in inner.items() if describer is not None}
+    if not found:
+        raise StorageError(f"{path}: expected {_EXPECTED}, found {listed(_names(path))}")
+    return found
+
+
+_EXPECTED = "a folder of edges or entities, a checkpoint, a bucket file edges_<l>_<r>.h5, or a folder of such folders"
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError as error:
+        raise StorageError(f"{path}: expected a folder that can be read, found: {error.strerror or error}") from error
+
+
+def _describer(path: Path) -> Callable[[Path], Description] | None:
+    if path.is_file():
+        return _describe_bucket if _BUCKET.fullmatch(path.name) else None
+    names = _names(path) if path.is_dir() else []
+    for pattern, describer in ((_BUCKET, _describe_edges), (_ENTITIES, _describe_entities)):
+        if any(map(pattern.fullmatch, names)):
+            return describer
+    is_checkpoint = "checkpoint_version.txt" in names or any(map(_EMBEDDINGS.fullmatch, names))
+    return _describe_checkpoint if is_checkpoint else None
+
+
+def _describe_edges(path: Path) -> Description:
+    found = [Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET.fullmatch, _names(path)) if m]
+    num_lhs, num_rhs = (max(bucket[side] for bucket in found) + 1 for side in (0, 1))
+    buckets = find_buckets(path, num_lhs, num_rhs)
+    sizes = {bucket: file.num_edges for bucket, file in buckets.items()}
+    largest = max(sizes, key=sizes.__getitem__)
+    return [
+        ("kind", "folder of edges"),
+        ("edges", f"{sum(sizes.values()):,}"),
+        ("buckets", f"{len(sizes):,} files of {num_lhs} x {num_rhs}"),
+        ("edges per file", f"{min(sizes.values()):,} to {sizes[largest]:,} ({largest.lhs}, {largest.rhs})"),
+        ("weights", _some(file.has_weight for file in buckets.values())),
+        ("features", _some(file.lhs_featurized or file.rhs_featurized for file in buckets.values())),
+        ("bytes", _bytes(file.path for file in buckets.values())),
+    ]
+
+
+def _describe_bucket(path: Path) -> Description:
+    match = _BUCKET.fullmatch(path.name)
+    assert match is not None  # chosen by it
+    bucket = Bucket(int(match[1]), int(match[2]))
+    file = open_bucket(path, bucket)
+    lines = [
+        ("kind", f"bucket ({bucket.lhs}, {bucket.rhs})"),
+        ("edges", f"{file.num_edges:,}"),
+        ("features", _some([file.lhs_featurized or file.rhs_featurized])),
+        ("bytes", _bytes([path])),
+    ]
+    names = ["lhs", "rel", "rhs", *(["weight"] if file.has_weight else [])]
+    with open_hdf5(path) as opened:
+        for name in names:
+            lines.append((name, _describe_column(require_dataset(opened, path, name), path, name)))
+    block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
+    for row in range(block.num_edges):
+        lines.append((f"row {row}", f"{int(block.lhs[row])} -[{int(block.rel[row])}]-> {int(block.rhs[row])}"))
+    return lines
+
+
+def _describe_column(dataset: h5py.Dataset, path: Path, name: str) -> str:
+    """Say type, layout and range; reads the column, a range of rows at a time."""
+    layout = "one piece" if dataset.chunks is None else f"chunks of {dataset.chunks[0]:,}"
+    if dataset.compression:
+        layout += f", {dataset.compression}"
+    bounds: list[float | int] = []
+    for start in range(0, dataset.shape[0], _ROWS_AT_A_TIME):
+        with hdf5_faults(path, f"dataset {name}"):
+            rows = dataset[start : start + _ROWS_AT_A_TIME]
+        bounds += [rows.min().item(), rows.max().item()]
+    span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
+    return f"{dataset.dtype}, {layout}, {span}"
+
+
+def _describe_entities(path: Path) -> Description:
+    sizes: dict[str, dict[int, int]] = {}
+    for match in filter(None, map(_ENTITIES.fullmatch, _names(path))):
+        sizes.setdefault(match[1], {})[int(match[2])] = read_entity_count(path, match[1], int(match[2])) or 0
+    lines = [("kind", "folder of entities")]
+    lines += [(f"type {name}", _parts(parts.values())) for name, parts in sorted(sizes.items())]
+    if (path / "dynamic_rel_count.txt").exists():
+        lines.append(("relations", f"{read_dynamic_relation_count(path):,}"))
+    named = [name for name in sizes if (path / f"entity_names_{name}_0.json").exists()]
+    lines.append(("names", ", ".join(sorted(named)) or "none"))
+    return lines
+
+
+def _describe_checkpoint(path: Path) -> Description:
+    version = read_checkpoint_version(path)
+    found = [(m[1], int(m[2]), int(m[3])) for m in map(_EMBEDDINGS.fullmatch, _names(path)) if m]
+    shapes: dict[str, dict[int, tuple[int, int, str]]] = {}
+    for name, part, of_version in found:
+        if of_version == version:
+            shapes.setdefault(name, {})[part] = _shape(embedding_path(path, name, part, version))
+    lines = [("kind", "checkpoint"), ("version", str(version))]
+    for name, parts in sorted(shapes.items()):
+        kinds = sorted({f"dimension {dimension}, {dtype}" for _, dimension, dtype in parts.values()})
+        lines.append((f"type {name}", f"{_parts(rows for rows, _, _ in parts.values())}; {'; '.join(kinds)}"))
+    lines.append(("parameters", _parameters(model_path(path, version))))
+    others = sorted({of_version for *_, of_version in found} - {version})
+    if others:
+        lines.append(("other versions", ", ".join(map(str, others))))
+    lines.append(("bytes", _bytes(path / name for name in _names(path) if name.endswith(f".v{version}.h5"))))
+    return lines
+
+
+def _shape(path: Path) -> tuple[int, int, str]:
+    """Return rows, dimension and type of a partition's embeddings."""
+    with open_hdf5(path) as file:
+        dataset = require_dataset(file, path, "embeddings")
+        with hdf5_faults(path, "dataset embeddings"):
+            shape, dtype = dataset.shape, str(dataset.dtype)
+    if len(shape) != 2:
+        raise StorageError(f"{path}: dataset embeddings: expected two dimensions, found shape {shape}")
+    return int(shape[0]), int(shape[1]), dtype
+
+
+def _parameters(path: Path) -> str:
+    """Name the datasets of a model, with how many relations have one and its shape."""
+    if not path.exists():
+        return f"none ({path.name} is missing)"
+    found: dict[str, int] = {}
+
+    def note(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            what = f"{'/'.join(name.split('/')[2:]) if name.startswith('relations/') else name} {item.shape}"
+            found[what] = found.get(what, 0) + 1
+
+    with open_hdf5(path) as file, hdf5_faults(path, "group model"):
+        if "model" in file:
+            file["model"].visititems(note)
+    return "; ".join(f"{what} x {count}" if count > 1 else what for what, count in sorted(found.items())) or "none"
+
+
+def _parts(sizes: Iterable[int]) -> str:
+    found = list(sizes)
+    return f"{sum(found):,} rows in {len(found)} partitions of {min(found):,} to {max(found):,}"
+
+
+def _some(have: Iterable[bool]) -> str:
+    found = set(have)
+    return "yes" if found == {True} else "no" if found == {False} else "in some files"
+
+
+def _bytes(paths: Iterable[Path]) -> str:
+    return f"{sum(path.stat().st_size for path in paths):,}"

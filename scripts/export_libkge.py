@@ -1,0 +1,42 @@
+"""Write a LibKGE checkpoint as plain arrays, in LibKGE's own environment: python export_libkge.py CHECKPOINT FOLDER.
+
+It unpickles the checkpoint, which runs what the file says: only for files of your own. The folder is then a `model`
+for kgeval-dist (its config key, or `kgeval-dist import-model`).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def main(checkpoint_path: str, folder: str) -> None:
+    """Write model.json, entity.npy, relation.npy and the labels."""
+    out = Path(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=False)
+    options = checkpoint["config"].options
+    name = options["model"]
+    reciprocal = name in ("reciprocal_relations_model", "inverse_relations_model")
+    own = options[name]["base_model"] if reciprocal else options[name]
+    name = own["type"] if reciprocal else name
+    norm = own.get("l_norm", options.get(name, {}).get("l_norm", 1))
+    description = {"model": name, "reciprocal": reciprocal, "norm": int(norm)}
+    (out / "model.json").write_text(json.dumps(description, indent=4) + "\n", encoding="utf-8")
+    parameters = checkpoint["model"][0]
+    for table in ("entity", "relation"):
+        ends = tuple(f"_{table}_embedder.{weight}" for weight in ("_embeddings.weight", "embeddings.weight"))
+        vectors = next(value for key, value in parameters.items() if key.endswith(ends))
+        np.save(out / f"{table}.npy", vectors.detach().float().numpy())
+    for source, target in (("entity_ids.del", "entities.tsv"), ("relation_ids.del", "relations.tsv")):
+        labels = Path(checkpoint_path).parent / source
+        if labels.is_file():
+            (out / target).write_bytes(labels.read_bytes())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python export_libkge.py CHECKPOINT FOLDER")
+    main(sys.argv[1], sys.argv[2])
