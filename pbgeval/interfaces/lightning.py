@@ -1,0 +1,111 @@
+"""A training run of PyTorch Lightning -> held-out edges, ranked before and after each epoch or each bucket of it.
+
+    monitor = Monitor(schema, "run/monitor")
+    training = {bucket: monitor.split(edges, bucket).training for bucket, edges in buckets.items()}
+    callback = MonitorCallback(monitor, lambda module: ModelTensors(...), list(buckets))
+    Trainer(callbacks=[callback]).fit(module, loader_of(training))
+
+Importing this module imports Lightning 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from pbgeval.errors import ConfigError
+from pbgeval.monitor.monitor import Monitor
+from pbgeval.monitor.schema import Model
+from pbgeval.monitor.visit import Visit
+from pbgeval.notation import Bucket
+
+
+class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not installed where types are checked
+    """Watches the edges that `Monitor.split` has held out, and may end the training.
+
+    The means of each epoch are logged as `held_out/<metric>` with PBG's names (`held_out/mrr`), so that checkpoints and
+    loggers can follow them. Where several processes train copies of a module, the first one measures for all.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        model_of: Callable[[Any], Model],
+        buckets: Sequence[tuple[int, int]] = ((0, 0),),
+        *,
+        bucket_of_batch: Callable[[Any], tuple[int, int]] | None = None,
+        stop_metric: str = "mrr",
+        patience: int | None = None,
+        relative_delta: float = 0.002,
+    ) -> None:
+        """Each bucket has been split by the monitor.
+
+        Args:
+            monitor: of one process; what it is made with says what is ranked, and where records go.
+            model_of: the module's tensors, or its scorer, as `Monitor.watch` takes them.
+            buckets: whose edges are mixed in an epoch: each is visited once, by the whole epoch.
+            bucket_of_batch: where buckets are trained one after the other instead: that of a batch; a visit lasts while
+                it stays the same.
+            stop_metric: for `patience`, any name of a metric.
+            patience: epochs without an improvement after which the training ends; None: it does not.
+            relative_delta: as in `Monitor.should_stop`.
+
+        Raises:
+            ConfigError: no such metric, arguments out of range, or nothing is held out that could be judged by.
+        """
+        if patience is not None:
+            if not monitor.is_on:
+                raise ConfigError("MonitorCallback: expected held-out edges for patience, got eval_fraction = 0")
+            monitor.should_stop(stop_metric, patience, relative_delta)  # refuses what it cannot judge by
+        self.monitor = monitor
+        self._model_of, self._bucket_of_batch = model_of, bucket_of_batch
+        self._buckets = [Bucket(*bucket) for bucket in buckets]
+        self._stopping = None if patience is None else (stop_metric, patience, relative_delta)
+        self._visits: dict[Bucket, Visit] = {}  # that are going on
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure all buckets where an epoch visits all of them."""
+        if self._bucket_of_batch is None and trainer.is_global_zero:
+            for bucket in self._buckets:
+                self._begin(trainer, pl_module, bucket)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:  # noqa: ANN401 - the user's
+        """End a visit and begin the next one where a batch is of another bucket."""
+        if self._bucket_of_batch is None or not trainer.is_global_zero:
+            return
+        bucket = Bucket(*self._bucket_of_batch(batch))
+        if bucket not in self._visits:
+            self._end_visits()
+            self._begin(trainer, pl_module, bucket)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End the visits and the pass, log its means, and end the training if nothing has improved for long."""
+        found: dict[str, float] = {}
+        stops = False
+        if trainer.is_global_zero:
+            self._end_visits()
+            summary = self.monitor.end_pass(trainer.current_epoch)
+            if summary is not None and summary.average is not None:
+                metrics = summary.average.metrics.items()
+                found = {f"held_out/{name}": float(value) for name, value in metrics if value is not None}
+            stops = self._stopping is not None and self.monitor.should_stop(
+                self._stopping[0], self._stopping[1], self._stopping[2]
+            )
+        found, stops = trainer.strategy.broadcast((found, stops))
+        pl_module.log_dict(found)
+        trainer.should_stop = trainer.should_stop or stops
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Forget visits that do not come to their end."""
+        self._visits.clear()
+
+    def _begin(self, trainer: Trainer, pl_module: LightningModule, bucket: Bucket) -> None:
+        visit = self.monitor.watch(trainer.current_epoch, bucket, self._model_of(pl_module))
+        self._visits[bucket] = visit.__enter__()
+
+    def _end_visits(self) -> None:
+        visits, self._visits = self._visits, {}
+        for visit in visits.values():
+            visit.__exit__(None, None, None)

@@ -1,0 +1,1 @@
+"""The in-training monitor; read `monitor.py` first."""

@@ -1,0 +1,259 @@
+"""Held-out edges of a bucket and a model -> what is found about their queries, by the passes of the command line.
+
+The figures are those of `kgeval-dist` on a checkpoint of this model and a bucket file with these edges in this order,
+with the same seed and numbers of negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from operator import add
+
+import numpy as np
+import torch
+from attrs import evolve, field, frozen
+from torch import Tensor
+
+from pbgeval.candidates.chunks import SampledLists, group_by_relation
+from pbgeval.candidates.policy import CandidatePolicy
+from pbgeval.errors import DataError, UnrankableError
+from pbgeval.metrics.auc import pooled_auc
+from pbgeval.monitor.schema import Model, ModelSchema
+from pbgeval.monitor.scored import ScoredModel
+from pbgeval.notation import Bucket, Side
+from pbgeval.passes.auc_sampling import FIRST_POSITION_WORD, AucSampling
+from pbgeval.passes.bucket_pass import bucket_pass
+from pbgeval.passes.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
+from pbgeval.plan.units import slice_units, window_units
+from pbgeval.ranking import RankCounts
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.operators import OPERATORS, Parameters
+from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.self_check import check_kernels
+from pbgeval.stats.pool import ScorePool
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of PBG's lines
+
+
+@frozen(eq=False)
+class BucketEdges:
+    """Some edges of a bucket, in order; what a pass takes for rows of a bucket file."""
+
+    lhs: Tensor  # int64 (E)
+    rel: Tensor
+    rhs: Tensor
+    weight: Tensor | None = None  # float64 (E), of the loss
+    start: int = 0
+    lhs_features: None = None
+    rhs_features: None = None
+
+    @property
+    def num_edges(self) -> int:
+        return self.rel.numel()
+
+    def equals(self, other: BucketEdges) -> bool:
+        """Tell whether the edges are the same, in the same order."""
+        mine, its = (self.lhs, self.rel, self.rhs), (other.lhs, other.rel, other.rhs)
+        return all(map(torch.equal, mine, its))
+
+    def rows(self, start: int, stop: int) -> BucketEdges:
+        """Return consecutive edges."""
+        part = slice(start, stop)
+        weight = None if self.weight is None else self.weight[part]
+        return BucketEdges(self.lhs[part], self.rel[part], self.rhs[part], weight, start)
+
+
+@frozen
+class Protocol:
+    """How held-out edges are ranked: all that can change a number."""
+
+    schema: ModelSchema
+    lists: SampledLists
+    seed: int = 0
+    sides: tuple[Side, ...] = (Side.LHS, Side.RHS)  # that are hidden
+    layout: StatsLayout = field(factory=lambda: StatsLayout((1, 3, 5, 10, 50)))
+    loss: LossSettings | None = None
+
+
+@frozen(eq=False)
+class Measurement:
+    """What was found about the queries of some edges."""
+
+    stats: dict[Side, RankStats]
+    counts: dict[Side, RankCounts]  # in the order of the edges
+    auc: float | None  # estimated
+
+
+def measure(protocol: Protocol, edges: BucketEdges, edge_path: int, bucket: Bucket, model: Model) -> Measurement:
+    """Rank all edges.
+
+    Raises:
+        UnrankableError: the model has diverged.
+        DataError: ids out of range, tables or parameters that do not fit the schema.
+    """
+    tables = _tables(protocol.schema, bucket, model)
+    settings = _settings(protocol, model, tables)
+    stats = {side: RankStats.zero(protocol.layout) for side in protocol.sides}
+    counts = {side: torch.zeros((3, edges.num_edges), dtype=torch.int64) for side in protocol.sides}
+    pools = {side: ScorePool() for side in protocol.sides}
+    origin = EdgeOrigin(f"held-out edges of bucket {tuple(bucket)}", edge_path, bucket)
+    lists = protocol.lists
+    cut = slice_units(0, bucket, edges.num_edges, 1) if lists.pbg_semantics else None
+    for unit in cut or window_units(0, bucket, edges.num_edges, lists.window_rows()):
+        found = bucket_pass(edges.rows(unit.start, unit.stop), origin, tables, settings)
+        for side, result in found.items():
+            raw = result.counts.raw
+            stats[side] += _stats_of(protocol.layout, raw, result.loss_Q)
+            columns = torch.stack([raw.better_Q, raw.tied_Q, raw.competing_Q])
+            counts[side][:, unit.start + result.rows_Q] = columns
+            pools[side] += result.raw_pool
+    auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)
+    by_side = {side: RankCounts(*columns.unbind()) for side, columns in counts.items()}
+    return Measurement(stats, by_side, None if auc is None else auc.value)
+
+
+def _stats_of(layout: StatsLayout, counts: RankCounts, loss_Q: Tensor | None) -> RankStats:
+    stats = RankStats.of_queries(layout, counts)
+    return stats if loss_Q is None else stats.with_losses(loss_Q)
+
+
+def chunks_of_edges(protocol: Protocol, edges: BucketEdges) -> tuple[np.ndarray, np.ndarray]:
+    """Return an order of the edges in which those that share their negatives are neighbours, and their chunks in it.
+
+    An edge that is ranked among whole partitions shares no draws: it is a chunk of its own.
+    """
+    orders, chunks, before = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+    window = protocol.lists.window_rows() if not protocol.lists.pbg_semantics else max(edges.num_edges, 1)
+    for start in range(0, edges.num_edges, window):
+        rows_E = torch.arange(start, min(start + window, edges.num_edges))
+        groups = [(0, rows_E)]
+        if not protocol.schema.dynamic:
+            groups = [(group.relation, group.rows_E) for group in group_by_relation(edges.rel, rows_E)]
+        for relation, group_E in groups:
+            shares = 1 if protocol.schema.relations[relation].all_negs else protocol.lists.chunk_size
+            chunk_E = np.arange(len(group_E)) // shares + before
+            orders.append(group_E.numpy())
+            chunks.append(chunk_E)
+            before = int(chunk_E[-1]) + 1
+    return np.concatenate(orders), np.concatenate(chunks)
+
+
+def _settings(protocol: Protocol, model: Model, tables: Tables) -> PassSettings:
+    schema = protocol.schema
+    longest = max([protocol.lists.longest_list, *_whole_partitions(schema, tables)])
+    rate = min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5)
+    return PassSettings(
+        layout=protocol.layout,
+        relations=tuple(_relation(schema, index, model, tables) for index in range(len(schema.relations))),
+        num_relations=schema.num_relations,
+        lists=protocol.lists,
+        seed=protocol.seed,
+        sides=protocol.sides,
+        auc=AucSampling(rate, 1.0, FIRST_POSITION_WORD + AUC_CELLS_PER_QUERY + 1),
+        loss=protocol.loss,
+    )
+
+
+def _whole_partitions(schema: ModelSchema, tables: Tables) -> Iterator[int]:
+    for relation in schema.relations:
+        if relation.all_negs:
+            yield tables[relation.lhs, Side.LHS].num_rows
+            yield tables[relation.rhs, Side.RHS].num_rows
+
+
+def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> Relation:
+    of = schema.relations[index]
+    policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
+    if isinstance(model, ScoredModel):
+        return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
+    parameters = {side: _parameters(schema, index, side, model, tables) for side in Side}
+    scorer = RelationScorer(
+        name=of.name,
+        operator=of.operator,
+        parameters=parameters if schema.dynamic else {Side.RHS: parameters[Side.RHS]},
+        comparator=Comparator(schema.comparator, schema.bias),
+        dynamic=schema.dynamic,
+        lhs_type=of.lhs,
+        rhs_type=of.rhs,
+    )
+    return Relation(scorer, policy)
+
+
+def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, tables: Tables) -> Parameters:
+    """Return an operator's parameters, checked."""
+    of = schema.relations[index]
+    if not schema.dynamic and side is Side.LHS:
+        return {}
+    dimension = tables[side.pick(of.lhs, of.rhs), side].embeddings_ND.shape[1]
+    shapes = OPERATORS[of.operator].shapes(dimension)
+    if schema.num_dynamic_relations is not None:
+        shapes = {name: (schema.num_dynamic_relations, *shape) for name, shape in shapes.items()}
+    given = model.operator_parameters(index, side) if shapes else {}
+    where = f"operator '{of.operator}' of relation '{of.name}' on the {side.pick('lhs', 'rhs')}"
+    parameters = {}
+    for name, shape in shapes.items():
+        found = tuple(given[name].shape) if name in given else None
+        if found != shape:
+            raise DataError(f"{where}: expected parameter '{name}' of shape {shape}, got {found or 'none'}")
+        parameters[name] = given[name].detach().to(tables[of.rhs, Side.RHS].device, torch.float32)
+        if not bool(torch.isfinite(parameters[name]).all()):
+            raise UnrankableError(f"{where}: expected finite numbers as '{name}', got NaN or infinity")
+    return parameters
+
+
+def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
+    tables: dict[tuple[str, Side], EntityTable] = {}
+    checked: dict[tuple[str, int], EntityTable] = {}
+    for relation in schema.relations:
+        for side in Side:
+            name = side.pick(relation.lhs, relation.rhs)
+            partition = schema.partition_of(name, side, bucket)
+            if (name, partition) not in checked:
+                checked[name, partition] = _table(schema, name, partition, model)
+            tables[name, side] = checked[name, partition]
+    return tables
+
+
+def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> EntityTable:
+    embeddings_ND = model.embeddings(name, partition).detach()
+    vector_D = model.global_embedding(name)
+    table = EntityTable(name, partition, embeddings_ND, max_norm=schema.max_norm)
+    if embeddings_ND.ndim != 2 or not embeddings_ND.is_floating_point():
+        found = f"{tuple(embeddings_ND.shape)} of {embeddings_ND.dtype}"
+        raise DataError(f"{table.label}: expected embeddings (N, D) of a floating-point type, got {found}")
+    if vector_D is not None:
+        table = evolve(table, global_embedding_D=vector_D.detach().to(embeddings_ND.device, torch.float32))
+        if not bool(torch.isfinite(vector_D).all()):
+            raise UnrankableError(f"global embedding of entity type '{name}': got NaN or infinity")
+    table.check(refuse_zero_vectors=schema.comparator == "cos", has_bias=schema.bias)
+    return table
+
+
+def joined(stats: dict[Side, RankStats]) -> RankStats:
+    """Return the statistics of the queries of all sides."""
+    return reduce(add, stats.values())
+
+
+@contextmanager
+def steady_kernels(device: torch.device) -> Iterator[None]:
+    """Compute so that equal candidates tie (decision 0004), and leave the trainer's settings of torch as they were.
+
+    Args:
+        device: where the model is.
+    """
+    threads = torch.get_num_threads()
+    tf32 = torch.backends.cuda.matmul.allow_tf32 if device.type == "cuda" else None
+    try:
+        check_kernels(device)
+        if tf32 is not None:
+            torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        if tf32 is not None:
+            torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -1,0 +1,168 @@
+"""Held-out figures of each bucket, pass after pass -> whether what training a bucket gains is lost again.
+
+A gap alone says little: while a model learns, every visit to a bucket improves it. Overfitting to buckets is a
+sawtooth: the held-out edges of a bucket gain while it is trained and lose while others are, or, where a bucket is
+learned by heart, lose while it is trained and recover while others are. Decision 0017 says why this is the test, and
+what its false-alarm rate means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from attrs import define, evolve, field, frozen
+
+from pbgeval.metrics.intervals import student_quantile
+from pbgeval.monitor.clusters import Estimate
+
+FEWEST_BUCKETS = 4  # for an error that comes from the differences between them
+FEWEST_TEETH = 2  # of every bucket, before anything is said
+
+
+class Verdict(Enum):
+    """What a pass says about the gap."""
+
+    TOO_EARLY = "too_early"  # some bucket was visited fewer than three times, or there is but one
+    VANISHED = "vanished"  # with confidence it is within the tolerance
+    SHRINKING = "shrinking"  # with confidence it is smaller than at the visits before
+    PERSISTS = "persists"  # with confidence what is gained is lost again (or the reverse), more than the tolerance
+    UNDECIDED = "undecided"
+
+
+@frozen
+class BucketVisit:
+    """The held-out edges of a bucket at one visit."""
+
+    num_queries: int
+    before: float  # mean reciprocal rank
+    after: float
+
+
+@frozen
+class Judgement:
+    """The verdict of a pass, and what it rests on."""
+
+    verdict: Verdict
+    gained: float | None = None  # mean gap of the last passes, recent ones more
+    lost: float | None = None  # mean fall from one visit to the next, likewise
+    tolerance: float | None = None  # of the metric, absolute
+    level: float | None = None  # at which this pass was tested
+
+
+@frozen
+class _Teeth:
+    """The visits to one bucket so far. A tooth is a fall since the last visit and the gain that follows it."""
+
+    visit: BucketVisit  # the last
+    num_teeth: int = 0
+    gained: float = 0.0  # smoothed over the teeth
+    lost: float = 0.0
+    gap_before: float = 0.0  # of the visit before the last
+
+    def then(self, visit: BucketVisit) -> _Teeth:
+        """Add a visit."""
+        gained, lost = visit.after - visit.before, self.visit.after - visit.before
+        gap_before = self.visit.after - self.visit.before
+        if self.num_teeth:
+            gained, lost = smoothed(self.gained, gained), smoothed(self.lost, lost)
+        return _Teeth(visit, self.num_teeth + 1, gained, lost, gap_before)
+
+
+def smoothed(so_far: float, new: float) -> float:
+    """Return a mean in which each tooth counts half as much as the next one."""
+    return (so_far + new) / 2
+
+
+@define
+class GapTest:
+    """Judges one pass after the other; all its false alarms together have at most the probability `alarm_rate`."""
+
+    alarm_rate: float = 0.05
+    tolerance: float = 0.1  # share of the metric that a gap may persist at
+    num_tests: int = field(default=0, init=False)
+    _teeth: dict[Hashable, _Teeth] = field(factory=dict, init=False)
+
+    def add(self, visits: Mapping[Any, BucketVisit]) -> None:
+        """Add the visits of a pass, by what comes again: bucket, chunk and edge path."""
+        for key, visit in visits.items():
+            self._teeth[key] = self._teeth[key].then(visit) if key in self._teeth else _Teeth(visit)
+
+    def judge(
+        self,
+        visits: Mapping[Any, BucketVisit],
+        pooled_gained: Estimate | None = None,
+        pooled_lost: Estimate | None = None,
+    ) -> Judgement:
+        """Add the visits of a pass and judge it.
+
+        Args:
+            visits: as in `add`.
+            pooled_gained: the smoothed gains of all held-out queries, edge by edge, for the error of their sample.
+                None, where edges are not followed from visit to visit: the error comes from differences of buckets.
+            pooled_lost: likewise the smoothed falls.
+        """
+        self.add(visits)
+        teeth = [self._teeth[key] for key in visits]
+        if len(teeth) < 2 or min(of.num_teeth for of in teeth) < FEWEST_TEETH:
+            return Judgement(Verdict.TOO_EARLY)
+        self.num_tests += 1
+        level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
+        shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
+        shares_B /= shares_B.sum()
+        gained = _Mean.of(shares_B, [of.gained for of in teeth], pooled_gained)
+        lost = _Mean.of(shares_B, [of.lost for of in teeth], pooled_lost)
+        margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
+        verdict = self._verdict(teeth, shares_B, (gained, lost), (margin, level))
+        return Judgement(verdict, gained.value, lost.value, margin, level)
+
+    def _verdict(
+        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Mean, _Mean], bounds: tuple[float, float]
+    ) -> Verdict:
+        gained, (margin, level) = means[0], bounds
+        if all(gained.times(sign).exceeds(-margin, self.alarm_rate) for sign in (1.0, -1.0)):
+            return Verdict.VANISHED
+        sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
+        shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
+        if _Mean.of(shares_B, shrunk, None).exceeds(0.0, self.alarm_rate):
+            return Verdict.SHRINKING
+        for direction in (1.0, -1.0):
+            # Both have to be significant, so the level is that of either; half of it for each direction.
+            if all(mean.times(direction).exceeds(margin, level / 2) for mean in means):
+                return Verdict.PERSISTS
+        return Verdict.UNDECIDED
+
+
+@frozen
+class _Mean:
+    value: float
+    error: float | None
+    degrees_of_freedom: int
+
+    @classmethod
+    def of(cls, shares_B: np.ndarray, values: list[float], pooled: Estimate | None) -> _Mean:
+        """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
+        values_B = np.array(values)
+        mean = float(shares_B @ values_B)
+        if pooled is not None and pooled.standard_error is not None:
+            return cls(mean, pooled.standard_error, pooled.num_clusters - 1)
+        num_buckets = len(values)
+        if num_buckets < FEWEST_BUCKETS:
+            return cls(mean, None, 1)
+        variance = float(np.sum((shares_B * (values_B - mean)) ** 2)) * num_buckets / (num_buckets - 1)
+        # Few large buckets among many small ones are few (Kish's effective number).
+        freedom = max(1, math.floor(1.0 / float(shares_B @ shares_B) + 1e-9) - 1)
+        return cls(mean, math.sqrt(variance), freedom)
+
+    def times(self, sign: float) -> _Mean:
+        """Return the mean of the values times 1 or -1."""
+        return evolve(self, value=sign * self.value)
+
+    def exceeds(self, margin: float, level: float) -> bool:
+        """Tell whether the mean is above a margin, one-sided at this level; never where its error is not known."""
+        if self.error is None:
+            return False
+        return self.value - student_quantile(1.0 - 2.0 * level, self.degrees_of_freedom) * self.error > margin
