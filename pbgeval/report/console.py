@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pbgeval.progress import BucketReport, UnitReport
+from pbgeval.report.steps import ConsoleSteps
 
 
 @define
@@ -69,6 +70,9 @@ class ConsoleObserver:
     def warn(self, message: str) -> None:
         if not self.quiet:
             self._line(f"warning: {message}")
+
+    def steps(self) -> ConsoleSteps:
+        return ConsoleSteps(self.quiet)
 
     def finished(self) -> None:
         if self._bar is not None:

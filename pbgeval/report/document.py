@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from attrs import asdict, frozen
@@ -11,15 +12,16 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClas
 from pbgeval.metrics.intervals import Interval
 from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
 from pbgeval.metrics.selection import ALL_BY_DEFAULT, Selection
-from pbgeval.metrics.summary import AucSample, Summary, diagnose, summarise
+from pbgeval.metrics.summary import AucSample, SortedPools, Summary, diagnose, summarise
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import RankType
 from pbgeval.report.estimates import Drawn, estimates_section
+from pbgeval.report.histogram_rows import HistogramRows
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.types_section import add_types, types_of_row
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.groups import GroupStats
-from pbgeval.stats.histograms import EXACT_BINS, bin_edges
+from pbgeval.stats.type_stats import TypeStats
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 
@@ -33,6 +35,10 @@ class Results(Protocol):
     def filtered(self) -> GroupStats | None: ...  # None: nothing is filtered
     @property
     def grouped(self) -> GroupedStats: ...
+    @property
+    def raw_types(self) -> TypeStats | None: ...  # None: nobody asks for types of a hierarchy
+    @property
+    def filtered_types(self) -> TypeStats | None: ...  # None: likewise, or nothing is filtered
 
 
 @frozen
@@ -117,13 +123,14 @@ def make_report(
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
     if results.filtered is not None:
         document["raw_metrics"] = _Summaries(results.raw, evaluated, with_loss=False).of().metrics
+    add_types(document, results, evaluated.classes.names)
     bucket_rows = tuple(
         _bucket_row(path, bucket, summaries.of(path_index, bucket))
         for path_index, path in enumerate(evaluated.edge_paths)
         for bucket in evaluated.buckets
     )
-    histogram_rows = tuple(_histogram_rows(groups, evaluated.sides))
-    return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results.grouped, evaluated))
+    histogram_rows = HistogramRows.of_groups(groups, evaluated.sides)
+    return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results, evaluated))
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -149,14 +156,13 @@ class _Summaries:
         self._groups = groups
         self._evaluated = evaluated
         self._with_loss = with_loss
-        self._pools = {key: pool.sort() for key, pool in groups.pools.items()}
+        self._pools = SortedPools.of_groups(groups, evaluated.auc_sample)
 
     def of(self, path_index: int | None = None, bucket: Bucket | None = None) -> Summary:
         return summarise(
             self._groups,
             self._pools,
             self._evaluated.sides,
-            self._evaluated.auc_sample,
             self._evaluated.selection,
             with_loss=self._with_loss,
             path_index=path_index,
@@ -164,16 +170,19 @@ class _Summaries:
         )
 
 
-def _breakdown_tables(grouped: GroupedStats, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def _breakdown_tables(results: Results, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by file name."""
 
     def chosen(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
         columns = GROUP_COLUMNS[name]
-        return {key: value for key, value in row.items() if key in columns or evaluated.selection.has(key)}
+        return {key: value for key, value in row.items() if key in columns or is_chosen(key)}
+
+    is_chosen = cache(evaluated.selection.has)  # the same keys in every row
 
     return {
         BREAKDOWN_FILES[name]: tuple(
-            chosen(name, row) for row in breakdown_rows(name, grouped, evaluated.classes, evaluated.sides)
+            {**chosen(name, row), **(types_of_row(results, row) if name == "relation" else {})}
+            for row in breakdown_rows(name, results.grouped, evaluated.classes, evaluated.sides)
         )
         for name in evaluated.breakdowns
     }
@@ -192,21 +201,3 @@ def _bucket_row(path: str, bucket: Bucket, summary: Summary) -> dict[str, Any]:
         if side == "both" and (metric.startswith(BUCKET_METRICS) or name in ("auc", "query_auc", "loss")):
             row[key] = value
     return row
-
-
-def _histogram_rows(groups: GroupStats, sides: Iterable[Side]) -> Iterable[dict[str, Any]]:
-    """Yield how often each rank occurs: a bin holds the ranks from its lower to its upper edge, both included."""
-    for side in sides:
-        histograms, label = groups.side_histograms(side), side.label
-        for rank_type in RankType:
-            halves, name = 2 if rank_type is RankType.REALISTIC else 1, rank_type.value
-            counts = histograms.ranks[rank_type]
-            for bin_index, count in zip(counts.keys.tolist(), counts.counts.tolist(), strict=True):
-                low, high = (bin_index, bin_index) if bin_index < EXACT_BINS else bin_edges(bin_index)
-                yield {
-                    "side": label,
-                    "rank_type": name,
-                    "lower_edge": low / halves,
-                    "upper_edge": high / halves,
-                    "count": count,
-                }

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pbgeval.metrics.metric import Definition
 from pbgeval.metrics.names import POOLED_HITS, UnknownMetricError, nearest_names, parse
-from pbgeval.metrics.registry import FAMILIES, METRICS, OPTIONAL_FAMILIES, find_metric, rank_metrics
+from pbgeval.metrics.registry import (
+    FAMILIES,
+    METRICS,
+    NDCG_FAMILIES,
+    OPTIONAL_FAMILIES,
+    MetricFamily,
+    find_metric,
+    rank_metrics,
+)
 from pbgeval.metrics.score_definitions import SCORE_METRICS
 
 K = 10  # which member stands for a family
@@ -22,6 +32,10 @@ def metric_list(name: str | None = None) -> str:
         return "\n".join(_paragraph(metric) for metric in _listed())
     parsed = parse(name, "realistic")
     of_scores = {metric.name: metric for metric in SCORE_METRICS}
+    for family in NDCG_FAMILIES:
+        cutoff = family.cutoff_of(parsed.metric)
+        if cutoff is not None:
+            return _paragraph(family.of_cutoff(cutoff))
     metric = of_scores.get(_standing_for_family(parsed.metric)) or find_metric(parsed.metric)
     if metric is None:
         keys = [*(of.name for of in rank_metrics((1, K))), *of_scores]
@@ -41,12 +55,14 @@ def _standing_for_family(name: str) -> str:
 
 def _listed() -> tuple[Definition, ...]:
     families = (*FAMILIES, *OPTIONAL_FAMILIES)
-    return (*METRICS, *(family.of_cutoff(K) for family in families), *SCORE_METRICS)
+    of_types = (family.of_cutoff(K) for family in NDCG_FAMILIES)
+    return (*METRICS, *(family.of_cutoff(K) for family in families), *SCORE_METRICS, *of_types)
 
 
 def _synonyms(metric: Definition) -> list[str]:
-    for family in (*FAMILIES, *OPTIONAL_FAMILIES):
-        if family.cutoff_of(metric.name) == K and metric.name == f"{family.prefix}{K}":
+    families: tuple[MetricFamily[Any], ...] = (*FAMILIES, *OPTIONAL_FAMILIES, *NDCG_FAMILIES)
+    for family in families:
+        if metric.name == f"{family.prefix}{K}":
             return [*(f"{word}@{K}" for word in family.words), *family.names]
     return list(metric.synonyms)
 

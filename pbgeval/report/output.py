@@ -12,13 +12,14 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import define, field
 
-from pbgeval.errors import IncompleteError, OutputError
+from pbgeval.errors import OutputError
 from pbgeval.files import (
     move_files,
     move_folders,
@@ -28,14 +29,21 @@ from pbgeval.files import (
     write_atomically,
 )
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
+from pbgeval.report.histogram_rows import HistogramRows
 from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.result_line import result_line
+from pbgeval.sinks.json_lines import line_of
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
-OUR_FILES = [METRICS, BUCKETS, HISTOGRAM, UNIT_LOG, *BREAKDOWN_FILES.values()]
-PER_EDGE = ["ranks", "topk"]  # folders of files per edge
+PAGE = "report.html"  # of `kgeval-dist report`
+LINES = "metrics.jsonl"  # the figures in one line, as sinks get them
+OUR_FILES = [METRICS, BUCKETS, HISTOGRAM, LINES, UNIT_LOG, PAGE, *BREAKDOWN_FILES.values()]
+SINK_FOLDER = "sinks"  # a folder of what each of `sinks` writes
+OUR_FOLDERS = ["ranks", "topk", SINK_FOLDER]  # the first two hold files per edge
 JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
+IMPORTED = "imported"  # a folder of buckets that were files of edges by name; made before there is an owner
 EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
 
 
@@ -49,17 +57,20 @@ def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
         return []
-    wanted = [METRICS, BUCKETS, HISTOGRAM, *BREAKDOWN_FILES.values(), *PER_EDGE]
+    wanted = [METRICS, BUCKETS, HISTOGRAM, LINES, *BREAKDOWN_FILES.values(), *OUR_FOLDERS]
     return [name for name in wanted if (report.path / name).exists()]
 
 
-def write_incomplete(folder: Path, provenance: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def write_incomplete(
+    folder: Path, provenance: Mapping[str, Any], facts: Mapping[str, Any], check: Callable[[], None] | None = None
+) -> None:
     """Write metrics.json of a run that is not complete.
 
     Args:
         folder: the output directory.
         provenance: of the run, without its digest.
         facts: what is known so far.
+        check: raises if the directory is no longer ours, as for `write_atomically`.
 
     Raises:
         OutputError: it cannot be written.
@@ -71,7 +82,7 @@ def write_incomplete(folder: Path, provenance: Mapping[str, Any], facts: Mapping
         "provenance": {**provenance, "digest": digest_of(provenance)},
     }
     text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
-    write_atomically(folder / METRICS, f"{text}\n")
+    write_atomically(folder / METRICS, f"{text}\n", check=check)
 
 
 class Owner(Protocol):
@@ -83,6 +94,10 @@ class Owner(Protocol):
     @property
     def is_held(self) -> bool:
         """Whether the claim still holds: nobody has taken over."""
+        ...
+
+    def check(self) -> None:
+        """Raise IncompleteError if it does not."""
         ...
 
 
@@ -152,20 +167,21 @@ class OutputDirectory:
 
     def _holds_nothing_else(self) -> bool:
         """Whether all that is here is of a run that has just begun."""
-        return all(path.name.lstrip(".").startswith(("owner.", METRICS)) for path in self.path.iterdir())
+        names = [path.name for path in self.path.iterdir()]
+        return all(name == IMPORTED or name.lstrip(".").startswith(("owner.", METRICS)) for name in names)
 
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
         """Put earlier results aside, and say that a run is not complete."""
         found = self._found(overwrite=True) if (self.path / METRICS).exists() else None
         if found is not None and found.document.get("complete"):
             move_files(self.path, self._earlier, OUR_FILES)
-            move_folders(self.path, self._earlier, PER_EDGE)
+            move_folders(self.path, self._earlier, OUR_FOLDERS)
         is_resumed = found is not None and not overwrite
         remove_files(self.path, [name for name in OUR_FILES if not (is_resumed and name == METRICS)])
         remove_scratch(self.path / SCRATCH)
         if not is_resumed:
-            remove_folders(self.path, [JOURNAL, *PER_EDGE])
-            write_incomplete(self.path, provenance, {})
+            remove_folders(self.path, [JOURNAL, *OUR_FOLDERS])
+            write_incomplete(self.path, provenance, {}, self.owner.check)
 
     def _found(self, overwrite: bool) -> Report | None:
         try:
@@ -192,6 +208,7 @@ class OutputDirectory:
     def suspend(self) -> None:
         """Leave a run that can go on to whoever starts it again; what another run has taken over is left alone."""
         if not self.owner.is_held:
+            self.owner.release()  # its heart stops beating
             return
         remove_scratch(self.path / SCRATCH)
         self.owner.release()
@@ -202,12 +219,13 @@ class OutputDirectory:
         What another run has taken over is left alone.
         """
         if not self.owner.is_held:
+            self.owner.release()  # its heart stops beating
             return
         remove_files(self.path, OUR_FILES)
         remove_scratch(self.path / SCRATCH)
-        remove_folders(self.path, [JOURNAL, *PER_EDGE])
+        remove_folders(self.path, [JOURNAL, *OUR_FOLDERS])
         self.owner.release()
-        move_folders(self._earlier, self.path, PER_EDGE)
+        move_folders(self._earlier, self.path, OUR_FOLDERS)
         move_files(self._earlier, self.path, OUR_FILES)
         for folder in self._made:
             if folder.is_dir() and not any(folder.iterdir()):
@@ -225,19 +243,18 @@ class OutputDirectory:
             IncompleteError: another run has taken over: its result counts.
             OutputError: a file cannot be written.
         """
-        if not self.owner.is_held:
-            raise IncompleteError(f"{self.path}: expected to own this directory, but another run has taken it over")
-        write_atomically(self.path / BUCKETS, _table(report.bucket_rows))
-        write_atomically(self.path / HISTOGRAM, _table(report.histogram_rows))
-        for name, rows in report.tables.items():
-            write_atomically(self.path / name, _table(rows))
+        tables = {BUCKETS: report.bucket_rows, HISTOGRAM: report.histogram_rows, **report.tables}
+        for name, rows in tables.items():
+            write_atomically(self.path / name, csv_table(rows), check=self.owner.check)
+        run, step, values = result_line(report, self.path.absolute().name)
+        write_atomically(self.path / LINES, line_of(run, step, values) + "\n", check=self.owner.check)
         self._write_unit_log()
-        write_atomically(self.path / METRICS, report.to_json())
+        write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
         remove_scratch(self.path / SCRATCH)  # first: who has lost it writes no entry that would bring the journal back
         remove_folders(self.path, [JOURNAL])
         if self._earlier.is_dir():
             remove_files(self._earlier, OUR_FILES)
-            remove_folders(self._earlier, PER_EDGE)
+            remove_folders(self._earlier, OUR_FOLDERS)
             if not any(self._earlier.iterdir()):
                 self._earlier.rmdir()
         self.owner.release()
@@ -247,7 +264,7 @@ class OutputDirectory:
         lines = [line for path in (self.path / JOURNAL).glob("log-*.jsonl") for line in path.read_bytes().splitlines()]
         whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
         whole.sort(key=lambda line: json.loads(line)["time"])
-        write_atomically(self.path / UNIT_LOG, *(line + b"\n" for line in whole))
+        write_atomically(self.path / UNIT_LOG, *(line + b"\n" for line in whole), check=self.owner.check)
 
 
 class _Nobody:
@@ -257,13 +274,19 @@ class _Nobody:
 
     def acquire(self) -> None: ...
     def release(self) -> None: ...
+    def check(self) -> None: ...
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip."""
+    if isinstance(rows, HistogramRows):  # tens of thousands, of numbers that many share
+        return rows.to_csv()
     text = io.StringIO()
     names = list(rows[0]) if rows else []
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([row.get(name) for name in names] for row in rows)  # a histogram has tens of thousands
+    if len(names) > 1 and all(row.keys() == rows[0].keys() for row in rows):
+        writer.writerows(map(itemgetter(*names), rows))
+    else:
+        writer.writerows([row.get(name) for name in names] for row in rows)
     return text.getvalue()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
@@ -15,6 +15,10 @@ from attrs import field, frozen
 from pbgeval.errors import OutputError
 from pbgeval.metrics.names import resolve
 from pbgeval.notation import Bucket
+from pbgeval.report.pykeen_form import cutoffs_of, frame_of, items_of
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA_VERSION = 1
 
@@ -25,7 +29,7 @@ class Report:
 
     document: Mapping[str, Any]  # the content of metrics.json
     bucket_rows: tuple[Mapping[str, Any], ...] = ()  # of buckets.csv; empty when read back from a file
-    histogram_rows: tuple[Mapping[str, Any], ...] = ()  # of rank_histogram.csv; likewise
+    histogram_rows: Sequence[Mapping[str, Any]] = ()  # of rank_histogram.csv; likewise
     tables: Mapping[str, tuple[Mapping[str, Any], ...]] = field(factory=dict)  # of breakdowns, by file name; likewise
     path: Path | None = None  # the output directory
 
@@ -52,6 +56,20 @@ class Report:
     def to_json(self) -> str:
         """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
         return json.dumps(self.document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+    def to_df(self, *, macro: bool = False) -> pandas.DataFrame:
+        """Return the rank metrics that PyKEEN knows as its data frame: Side, Rank_type, Metric (its keys), Value.
+
+        Args:
+            macro: the averages in which every query key weighs alike.
+
+        Raises:
+            OutputError: pandas is not installed, or there are no macro averages.
+        """
+        figures = self.document["macro_metrics" if macro else "metrics"]
+        if figures is None:
+            raise OutputError("macro_metrics: expected averages over query keys, found none in this report")
+        return frame_of(items_of(figures, cutoffs_of(figures)))
 
     def recompute(
         self,

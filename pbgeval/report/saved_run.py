@@ -6,7 +6,7 @@ Everything is checked against the provenance: ranks files and edges of another r
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Bucket, Side
 from pbgeval.report.report import Report
-from pbgeval.storage.edges import BucketFile, find_buckets
+from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.ranks import RanksFile, find_ranks, open_ranks_file
 
@@ -101,7 +101,7 @@ class SavedRun:
     folder: Path  # the output directory
     facts: RunFacts
     ranks: Mapping[tuple[int, Bucket], RanksFile]
-    edges: Mapping[tuple[int, Bucket], BucketFile] | None
+    edges: Mapping[tuple[int, Bucket], EdgeSource] | None
 
     @classmethod
     def open(cls, report: Report, edge_paths: Sequence[Path] | None) -> SavedRun:
@@ -116,20 +116,24 @@ class SavedRun:
             StorageError: a file is missing, damaged, or not what the run evaluated; a line each.
         """
         if report.path is None:
-            raise OutputError(
-                "recompute: expected a report with an output directory, found one without; use Report.read(folder)"
-            )
+            raise OutputError("expected a report with an output directory, found one without; use Report.read(folder)")
         facts = _facts(report, report.path)
         ranks = _open_ranks(report.path, facts)
         edges = None if edge_paths is None else _open_edges(edge_paths, facts, ranks)
         return cls(report.path, facts, ranks, edges)
 
-    def row_ranges(self) -> Iterator[RowRange]:
-        """Yield all rows of all buckets, in blocks."""
+    def row_ranges(self, window_rows: Callable[[int], int] | None = None) -> Iterator[RowRange]:
+        """Yield all rows of all buckets, in blocks.
+
+        Args:
+            window_rows: number of a bucket's edges -> rows of its blocks; None: what is quick to read.
+        """
         for (path_index, bucket), file in self.ranks.items():
             edges = None if self.edges is None else self.edges[path_index, bucket]
             of_chunk = 1 if edges is None else edges.rows_per_chunk
             step = -(-ROWS_AT_A_TIME // of_chunk) * of_chunk  # a compressed file is unpacked chunk by chunk
+            if window_rows is not None and file.num_edges:
+                step = window_rows(file.num_edges)
             for start in range(0, file.num_edges, step):
                 yield RowRange(path_index, bucket, start, min(start + step, file.num_edges))
 
@@ -239,9 +243,9 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Ranks
 
 def _open_edges(
     edge_paths: Sequence[Path], facts: RunFacts, ranks: Mapping[tuple[int, Bucket], RanksFile]
-) -> dict[tuple[int, Bucket], BucketFile]:
+) -> dict[tuple[int, Bucket], EdgeSource]:
     extent = facts.grid[-1]
-    files: dict[tuple[int, Bucket], BucketFile] = {}
+    files: dict[tuple[int, Bucket], EdgeSource] = {}
     faults: list[str] = []
     for path_index, (path, expected) in enumerate(zip(edge_paths, facts.edges, strict=True)):
         try:
@@ -265,7 +269,7 @@ def _open_edges(
 
 
 def _unlike(
-    found: Mapping[Bucket, BucketFile], ranks: Mapping[tuple[int, Bucket], RanksFile], path_index: int, bucket: Bucket
+    found: Mapping[Bucket, EdgeSource], ranks: Mapping[tuple[int, Bucket], RanksFile], path_index: int, bucket: Bucket
 ) -> bool:
     return found[bucket].num_edges != ranks[path_index, bucket].num_edges
 

@@ -1,0 +1,120 @@
+"use strict";
+// Tables that can be sorted and searched; without this script they are plain tables. Text is only ever read.
+(() => {
+  const MOST_SHOWN = 200; // rows, until more are asked for
+  const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
+
+  function number(text) {
+    const value = Number(text.replaceAll(",", ""));
+    return text.trim() === "" ? NaN : value;
+  }
+
+  function compareNumbers(left, right, sign) {
+    if (Number.isNaN(left) || Number.isNaN(right)) { // what is undefined stands last, either way
+      return Number(Number.isNaN(left)) - Number(Number.isNaN(right));
+    }
+    return sign * (left - right);
+  }
+
+  function enhance(table) {
+    const tools = document.getElementById(table.dataset.tools);
+    const search = tools.querySelector("input");
+    const status = tools.querySelector("[role=status]");
+    const more = tools.querySelector("button");
+    const body = table.tBodies[0];
+    const heads = [...table.tHead.rows[0].cells];
+    const textAt = heads.flatMap((head, at) => (head.classList.contains("t") ? [at] : []));
+    let rows = [...body.rows];
+    let showAll = false;
+    const words = new Map(
+      rows.map((row) => [row, textAt.map((at) => row.cells[at].textContent).join("\n").toLowerCase()]),
+    );
+
+    function draw(news) {
+      const wanted = search.value.trim().toLowerCase();
+      let found = 0;
+      for (const row of rows) {
+        const matches = wanted === "" || words.get(row).includes(wanted);
+        found += Number(matches);
+        row.hidden = !matches || (!showAll && found > MOST_SHOWN);
+      }
+      const shown = showAll ? found : Math.min(found, MOST_SHOWN);
+      more.hidden = shown === found;
+      more.textContent = `Show all ${found.toLocaleString("en")} rows`;
+      const of = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
+      status.textContent = news === undefined ? of : `${of}, ${news}`;
+    }
+
+    function sort(at) {
+      const head = heads[at];
+      const isText = textAt.includes(at);
+      const before = head.getAttribute("aria-sort");
+      const first = isText ? "ascending" : "descending";
+      const other = isText ? "descending" : "ascending";
+      const order = before === first ? other : first;
+      const sign = order === "ascending" ? 1 : -1;
+      const keys = new Map(
+        rows.map((row) => [row, isText ? row.cells[at].textContent : number(row.cells[at].textContent)]),
+      );
+      rows.sort((left, right) =>
+        isText
+          ? sign * collator.compare(keys.get(left), keys.get(right))
+          : compareNumbers(keys.get(left), keys.get(right), sign),
+      );
+      heads.forEach((each) => each.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", order);
+      const sorted = document.createDocumentFragment();
+      rows.forEach((row) => sorted.append(row));
+      body.append(sorted);
+      draw(`sorted by ${head.textContent}, ${order}`);
+    }
+
+    heads.forEach((head, at) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      button.addEventListener("click", () => sort(at));
+      head.replaceChildren(button);
+    });
+    search.addEventListener("input", () => draw());
+    more.addEventListener("click", () => {
+      showAll = true;
+      draw();
+      search.focus(); // the button goes
+    });
+    tools.hidden = false;
+    draw();
+  }
+
+  function reloadWhileWatched(place) {
+    const box = place.querySelector("input");
+    const key = "pbgeval.reload";
+    const stored = (() => {
+      try {
+        return sessionStorage.getItem(key);
+      } catch { // a browser that keeps nothing
+        return null;
+      }
+    })();
+    box.checked = stored !== "off";
+    let timer = 0;
+    const set = () => {
+      clearTimeout(timer);
+      if (box.checked) {
+        timer = setTimeout(() => location.reload(), 1000 * Number(place.dataset.seconds));
+      }
+    };
+    box.addEventListener("change", () => {
+      try {
+        sessionStorage.setItem(key, box.checked ? "on" : "off");
+      } catch { // likewise
+      }
+      set();
+    });
+    place.hidden = false;
+    set();
+  }
+
+  document.querySelectorAll("table[data-tools]").forEach(enhance);
+  document.querySelectorAll(".reload").forEach(reloadWhileWatched);
+})();

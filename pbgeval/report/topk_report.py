@@ -1,0 +1,89 @@
+"""Ranks and bounds from a ranking file -> a report in the form of `metrics.json`.
+
+A metric that the lists do not tell is null in `metrics`; `intervals` has its bounds (`low`, `high`), or `refused` the
+reason why there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pbgeval.adapters.topk import TopK, TopKFilter
+from pbgeval.metrics.listed_ranks import Absent, ListedRanks
+from pbgeval.notation import Side
+from pbgeval.report.output import digest_of
+from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.version import __version__
+
+NOTES = {
+    "num_missing": "evaluated edges that the file lacks: not ranked",
+    "num_not_evaluated": "edges of the file that are not evaluated",
+    "num_absent": "queries whose list does not hold the true entity",
+    "num_empty": "of the lists are empty",
+    "num_known_listed": "listed entities that are known answers",
+    "num_tied_with_last": "true entities that tie with the last of their list, so unlisted ones may tie too",
+}
+
+
+def topk_report(
+    topk: TopK, settings: Mapping[str, Any], absent: Absent, *, headline: str, cutoffs: Sequence[int]
+) -> Report:
+    """Compute all metrics.
+
+    Args:
+        topk: what the file says.
+        settings: all that can change a number, for the provenance.
+        absent: the convention for true entities that are not listed.
+        headline: the rank type that stands for the result.
+        cutoffs: of hits.
+    """
+    metrics: dict[str, float | int | None] = {}
+    intervals: dict[str, dict[str, float]] = {}
+    refused: dict[str, str] = {}
+    labelled = {**{side.label: topk.of_side(side) for side in Side}, "both": topk.ranks}
+    for label, ranks in labelled.items():
+        for name, found in ranks.metrics(absent).to_dict(tuple(cutoffs)).items():
+            key = f"{label}.{name}"
+            metrics[key] = None
+            if isinstance(found, str):
+                refused[key] = found
+            elif found is not None and found[0] == found[1]:
+                metrics[key] = found[0]
+            elif found is not None:
+                intervals[key] = {"low": found[0], "high": found[1]}
+    provenance = {"settings": dict(settings)}
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "complete": True,
+        "filter": "raw" if topk.filtering is TopKFilter.NONE else "filtered",
+        "headline": headline,
+        "num_edges": topk.num_edges,
+        "num_queries": topk.ranks.num_queries,
+        "metrics": metrics,
+        "intervals": intervals,
+        "refused": refused,
+        "diagnostics": {label: _diagnosis(ranks) for label, ranks in labelled.items()},
+        "lists": {**topk.counts, "num_entities": topk.num_entities, "longest": int(topk.list_length_Q.max(initial=0))},
+        "provenance": {**provenance, "digest": digest_of(provenance)},
+        "run": {"version": __version__},
+    }
+    return Report(document)
+
+
+def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:
+    number_Q, num_queries = ranks.num_candidates_Q, ranks.num_queries
+    return {
+        "num_queries": num_queries,
+        "num_listed": int(ranks.is_listed_Q.sum()),
+        "num_candidates": {
+            "min": int(number_Q.min()) if num_queries else None,
+            "mean": float(number_Q.mean()) if num_queries else None,
+            "max": int(number_Q.max()) if num_queries else None,
+        },
+    }
+
+
+def topk_notes(topk: TopK) -> list[str]:
+    """Return what a reader must know about the lists, a line each."""
+    return [f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]]

@@ -1,0 +1,156 @@
+"""`kgeval-dist report`: a folder -> a page of HTML, or tables for papers.
+
+Heavy imports happen inside the command, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pbgeval.report.page.source import Source
+    from pbgeval.report.training_curves import Curves
+
+app = typer.Typer()
+
+SUFFIXES = {"html": "html", "md": "md", "latex": "tex"}
+RELOAD_SECONDS = 10  # an unfinished run reports no oftener
+
+
+@app.command()
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Output directory of an evaluation, or of a monitor (or both).")
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="html (a page), md or latex (tables, on standard output).")
+    ] = "html",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File or folder [default of html: DIR/report.html].")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option("--metric", help="Of the map of buckets and of training, hits@10 say.")
+    ] = "mrr",
+    monitor: Annotated[
+        Path | None, typer.Option("--monitor", help="Records of the training run [default: those in DIR].")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Make the page again until the evaluation is complete.")
+    ] = False,
+) -> None:
+    """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
+    from pbgeval.errors import ConfigError
+    from pbgeval.files import write_atomically
+    from pbgeval.report.output import PAGE
+
+    if form not in SUFFIXES:
+        raise ConfigError(f"--format {form}: expected one of {', '.join(SUFFIXES)}")
+    if watch and form != "html":
+        raise ConfigError(f"--watch with --format {form}: expected --format html; leave out one of them")
+    target = output / f"report.{SUFFIXES[form]}" if output is not None and output.is_dir() else output
+    if form == "html":
+        _page(folder, monitor, metric, target or folder / PAGE, watch=watch)
+        return
+    text = _tables(_read(folder, monitor, metric), form)
+    if target is None:
+        print(text, end="")
+    else:
+        write_atomically(target, text)
+        print(target)
+
+
+def _tables(source: Source, form: str) -> str:
+    from pbgeval.report.page.paper import latex, markdown
+
+    return markdown(source) if form == "md" else latex(source)
+
+
+def _page(folder: Path, monitor: Path | None, metric: str, target: Path, *, watch: bool) -> None:
+    """Write the page, once or until the run is complete.
+
+    Raises:
+        IncompleteError: watching has ended before the run was complete.
+    """
+    from pbgeval.config.explain import meanings
+    from pbgeval.errors import OutputError
+    from pbgeval.files import write_atomically
+    from pbgeval.report.output import METRICS
+    from pbgeval.report.page.page import PageOptions, render_page
+
+    def draw(reload_seconds: int | None = None) -> bool:
+        source = _read(folder, monitor, metric)
+        write_atomically(target, render_page(source, PageOptions(metric, meanings(), reload_seconds)))
+        return source.is_complete
+
+    if watch and not (folder / METRICS).exists():
+        raise OutputError(f"{folder}: expected an evaluation to watch, found no {METRICS}; start it first")
+    if watch:
+        _watch(folder, draw, target)
+    elif not draw():
+        print(f"warning: {folder}: this evaluation is not complete, and the page says so", file=sys.stderr)
+    print(target)
+
+
+def _watch(folder: Path, draw: Callable[[int | None], bool], target: Path) -> None:
+    from pbgeval.distributed.signals import ended_by_signals
+    from pbgeval.errors import IncompleteError
+    from pbgeval.report.watching import follow
+
+    print(f"{target}: follows the evaluation until it is complete; Ctrl-C ends that", file=sys.stderr, flush=True)
+    why = "nobody works there any more"
+    try:
+        with ended_by_signals():
+            if follow(folder, lambda: draw(RELOAD_SECONDS)):
+                return
+    except KeyboardInterrupt:
+        why = "this was interrupted"
+    except IncompleteError as error:
+        why = str(error)
+    draw(None)  # a page that nobody writes any more need not be loaded again
+    raise IncompleteError(f"{folder}: expected to follow a run to its end, but {why}; {target} shows it as it was")
+
+
+def _read(folder: Path, monitor: Path | None, metric: str) -> Source:
+    """Read whatever the folder has.
+
+    Raises:
+        OutputError: neither an evaluation nor records of training.
+    """
+    from pbgeval.errors import OutputError
+    from pbgeval.report.output import METRICS
+    from pbgeval.report.page.source import Source, read_result
+
+    has_records = any(folder.glob("training_stats*.json"))
+    has_result = (folder / METRICS).exists()
+    if not has_result and not has_records:
+        raise OutputError(
+            f"{folder}: expected {METRICS} of an evaluation or training_stats.json of a training run, found neither; "
+            "give an output directory"
+        )
+    result = read_result(folder) if has_result else None
+    records = monitor or (folder if has_records else None)
+    training = None if records is None else _curves(records, metric, needed=result is None or monitor is not None)
+    return Source(folder.resolve().name, result, training)
+
+
+def _curves(records: Path, metric: str, *, needed: bool) -> Curves | None:
+    """Read the records of a training run; where an evaluation is what was asked for, they may have nothing to show."""
+    from pbgeval.errors import ConfigError, DataError
+    from pbgeval.monitor.curves import read_curves
+    from pbgeval.report.training_curves import METRICS, pbg_name
+
+    name = pbg_name(metric)
+    if name is None and needed:
+        raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)} for the records of a training run")
+    try:
+        return read_curves(records, name or "mrr", lambda line: print(f"warning: {line}", file=sys.stderr))
+    except DataError as error:
+        if needed:
+            raise
+        print(f"warning: {records}: nothing of the training run is shown: {error}", file=sys.stderr)
+        return None
