@@ -4,6 +4,9 @@
     report = evaluate(EvalConfig(...))
     report["mrr"]
 
+    def score(lhs, rel, rhs): ...  # ids that broadcast -> scores, higher is better
+    evaluate(EvalConfig(candidates="all"), model=edge_scorer(score, num_entities=9, num_relations=2), edges=edges)
+
 Names are imported when first used (PEP 562), so that importing the package costs nothing.
 """
 
@@ -15,29 +18,57 @@ from typing import TYPE_CHECKING, Any
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
+    from pbgeval.adapters.functions import batch_scorer, edge_scorer, side_scorer
     from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, load_config
     from pbgeval.driver import RunOptions, evaluate
+    from pbgeval.monitor.monitor import Monitor
+    from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
+    from pbgeval.report.comparison import Comparison, compare
     from pbgeval.report.report import Report
+    from pbgeval.scoring.block_scorer import Scorer
+    from pbgeval.storage.edge_arrays import Edges
 
 __all__ = [
+    "Comparison",
+    "Edges",
     "EntitySchema",
     "EvalConfig",
+    "ModelSchema",
+    "ModelTensors",
+    "Monitor",
+    "MonitoredRelation",
     "RelationSchema",
     "Report",
     "RunOptions",
+    "Scorer",
     "__version__",
+    "batch_scorer",
+    "compare",
+    "edge_scorer",
     "evaluate",
     "load_config",
+    "side_scorer",
 ]
 
 _HOMES = {
+    "Comparison": "pbgeval.report.comparison",
+    "Edges": "pbgeval.storage.edge_arrays",
     "EntitySchema": "pbgeval.config",
     "EvalConfig": "pbgeval.config",
+    "ModelSchema": "pbgeval.monitor.schema",
+    "ModelTensors": "pbgeval.monitor.schema",
+    "Monitor": "pbgeval.monitor.monitor",
+    "MonitoredRelation": "pbgeval.monitor.schema",
     "RelationSchema": "pbgeval.config",
     "Report": "pbgeval.report.report",
     "RunOptions": "pbgeval.driver",
+    "Scorer": "pbgeval.scoring.block_scorer",
+    "batch_scorer": "pbgeval.adapters.functions",
+    "compare": "pbgeval.report.comparison",
+    "edge_scorer": "pbgeval.adapters.functions",
     "evaluate": "pbgeval.driver",
     "load_config": "pbgeval.config",
+    "side_scorer": "pbgeval.adapters.functions",
 }
 
 

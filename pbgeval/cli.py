@@ -1,4 +1,4 @@
-"""Flags -> config -> driver -> exit status. Nothing else in the package prints.
+"""Flags -> config -> driver -> exit status. Nothing else prints, but for `commands.py` and `report_command.py`.
 
 Exit status: 0 complete; 1 the user's fault, a line each on stderr; 75 incomplete, run again to go on; a traceback only
 for a bug of ours.
@@ -7,12 +7,14 @@ Heavy imports happen inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pbgeval import commands, report_command
 from pbgeval.errors import INCOMPLETE_STATUS, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.version import __version__
 
@@ -25,6 +27,8 @@ FAULT_STATUS = 1
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(commands.app)
+app.add_typer(report_command.app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -90,6 +94,7 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
+    _start_warm(workers)
     from pbgeval.config import load_config
     from pbgeval.driver import RunOptions, evaluate
     from pbgeval.report.console import ConsoleObserver
@@ -100,6 +105,16 @@ def _evaluate(
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS
+
+
+def _start_warm(workers: int | None) -> None:
+    """Let what workers need be imported while this process imports the same, on another core."""
+    from pbgeval.distributed import warm_start
+    from pbgeval.distributed.launch import is_worker_of_a_group
+
+    several = workers is None and (os.cpu_count() or 1) > 1
+    if (several or (workers or 1) > 1) and not is_worker_of_a_group():
+        warm_start.begin()
 
 
 def _check_device(device: str) -> None:
@@ -155,8 +170,7 @@ def submit(
         slurm=flags_of(slurm or []),
     )
     loaded = load_config(config, param or [])
-    default = output_of(loaded)  # files are looked at here, so that faults do not wait in a queue
-    path = (output or default).absolute()
+    path = output_of(loaded, output).absolute()  # files are looked at here, so that faults do not wait in a queue
     run_ = partial(_evaluate, config.absolute(), param or [], path, shape.num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
@@ -182,21 +196,6 @@ def _wait_for(job: SubmittedJob) -> None:
         print(f"job {job.job_id}: ended before it was complete; submit it again to go on", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)
     print(f"job {job.job_id}: complete")
-
-
-@app.command()
-def metrics(
-    name: Annotated[str | None, typer.Argument(help="A metric or a synonym, hits@5 say [default: all].")] = None,
-) -> None:
-    """List the rank metrics: names, range, level by chance, formula, source."""
-    from pbgeval.errors import ConfigError
-    from pbgeval.metrics.names import UnknownMetricError
-    from pbgeval.report.metric_list import metric_list
-
-    try:
-        print(metric_list(name), end="")
-    except UnknownMetricError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _print_result(report: Report) -> None:

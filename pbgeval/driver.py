@@ -26,14 +26,19 @@ from pbgeval.distributed.ownership import Ownership, describe_process
 from pbgeval.distributed.resources import host_name, num_cores
 from pbgeval.distributed.signals import ended_by_signals
 from pbgeval.distributed.team import Team
-from pbgeval.errors import EvalError, IncompleteError, LaunchError
-from pbgeval.inputs.opening import open_inputs
+from pbgeval.errors import EvalError, LaunchError
+from pbgeval.files import temporary_folder
+from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
+from pbgeval.inputs.in_memory import Array, Edges, GivenModel, open_in_memory
+from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, things_to_know
 from pbgeval.progress import Observer, Silence
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
-from pbgeval.worker import Outcome, Work, do_work, what_is_left, work_as_local_worker
+from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
+from pbgeval.worker.conclusion import conclude, end_of, keep_or_release, report_of, try_to_claim, try_to_conclude
+from pbgeval.worker.edge_files import inputs_of_group
 
 
 @frozen
@@ -47,43 +52,88 @@ class RunOptions:
     overwrite: bool = False  # replace another run's output
 
 
-def evaluate(config: EvalConfig, options: RunOptions | None = None, observer: Observer | None = None) -> Report:
+def evaluate(
+    config: EvalConfig,
+    options: RunOptions | None = None,
+    observer: Observer | None = None,
+    *,
+    model: GivenModel | None = None,
+    edges: Edges | Array | None = None,
+) -> Report:
     """Evaluate a checkpoint and write the result.
 
     A config that `load_config` has not checked is checked here. Started by torchrun, srun or mpirun, this process is
     one worker of its group; otherwise it starts local workers itself.
+
+    Args:
+        config: what is evaluated, and how.
+        options: how it is carried out.
+        observer: is told of progress.
+        model: in place of a checkpoint: a path that the key `model` could have, or a `Scorer`, say of `edge_scorer`.
+        edges: in place of `edge_paths` (`Edges`: with known ones). Then nothing is written but into `options.output`.
 
     Raises:
         EvalError: faults of the user's, a line each; nothing is left in the output directory.
     """
     options, observer = options or RunOptions(), observer or Silence()
     started = time.time()
+    if model is not None or edges is not None:
+        return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
     if config.source is None:
         config = check_config(config)
-    inputs = open_inputs(config)
+    if not has_files_of_edges(config):
+        return _evaluate(open_inputs(config), options, observer, started)
+    if is_worker_of_a_group():
+        with inputs_of_group(config, options.output, observer) as (inputs, team):
+            return _evaluate(inputs, options, observer, started, team)
+    with buckets_of_files(config, options.output, observer) as split:
+        return _evaluate(open_inputs(split), options, observer, started)
+
+
+def _evaluate_in_memory(inputs: Inputs, options: RunOptions, observer: Observer, started: float) -> Report:
+    if options.workers not in (None, 1):  # what is in memory may not be sent to other processes
+        raise LaunchError(f"workers: expected None or 1 for what is in memory, got {options.workers}; start a group")
+    if not is_worker_of_a_group():
+        options = evolve(options, workers=1)
+    if options.output is not None:
+        return _evaluate(inputs, options, observer, started)
+    if is_worker_of_a_group():
+        raise LaunchError("output: expected RunOptions(output=...), a folder that all workers of the group share")
+    if inputs.config.sinks:
+        raise LaunchError("sinks: expected RunOptions(output=...), a folder that they write into")
+    with temporary_folder() as folder:
+        return evolve(_evaluate(inputs, evolve(options, output=folder), observer, started), path=None)
+
+
+def _evaluate(
+    inputs: Inputs, options: RunOptions, observer: Observer, started: float, team: Team | None = None
+) -> Report:
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
-    path = options.output or _default_output(config, provenance)
-    output = OutputDirectory(path, Ownership(path, describe_process(host_name(), os.environ), observer.warn))
-    work = Work(inputs, protocol, provenance, options.device, observer, started, output.path)
+    path = options.output or _default_output(inputs.config, provenance)
+    owner = Ownership(path, describe_process(host_name(), os.environ), observer.warn)
+    output = OutputDirectory(path, owner)
+    work = Work(inputs, protocol, provenance, options.device, observer, started, output.path, owner.claim)
     if is_worker_of_a_group():
-        return _evaluate_in_group(work, options, output)
+        return _evaluate_in_group(work, options, output, team or Team.join())
     for message in things_to_know(inputs):
         observer.warn(message)
     return _evaluate_here(work, options, output)
 
 
-def output_of(config: EvalConfig) -> Path:
-    """Return where the result of a config goes unless said otherwise.
+def output_of(config: EvalConfig, output: Path | None = None) -> Path:
+    """Return where the result of a config goes, said or not, after a look at all that is read.
 
     Raises:
-        EvalError: faults of the user's, found in headers.
+        EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    return _default_output(config, provenance_of(open_inputs(config)))
+    with buckets_of_files(config, output, Silence()) as split:
+        default = _default_output(config, provenance_of(open_inputs(split)))
+    return output or default
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
-    return Path("results") / f"{config.name}-{digest_of(provenance)[:8]}"
+    return DEFAULT_OUTPUTS / f"{config.name}-{digest_of(provenance)[:8]}"
 
 
 def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
@@ -99,30 +149,12 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
                 outcome = do_work(work, Team())
         else:
             outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
-        return _conclude(outcome, output)
+        return conclude(outcome, output, work)
     except EvalError as error:
-        raise _end_of(error, output, work) from None
+        raise end_of(error, output, work) from None
     except BaseException:  # a bug of ours, an interruption: what is done must not be lost
-        _keep_or_release(output)
+        keep_or_release(output)
         raise
-
-
-def _keep_or_release(output: OutputDirectory) -> None:
-    """Leave the directory to a run that goes on from what is done, or as it was if nothing is."""
-    if output.can_go_on:
-        output.suspend()
-    else:
-        output.release()
-
-
-def _end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
-    """Leave the directory after a fault, and say what is left to do if the run can go on."""
-    if not isinstance(error, IncompleteError):
-        output.release()
-        return error
-    left = what_is_left(work)
-    _keep_or_release(output)
-    return IncompleteError(*error.faults, left)
 
 
 def _default_workers(work: Work) -> int:
@@ -130,9 +162,8 @@ def _default_workers(work: Work) -> int:
     return max(1, min(num_cores(), allowed, num_shares(work.inputs, work.protocol)))
 
 
-def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
+def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report:
     """Be one worker of a group that somebody else started; worker 0 owns the output directory."""
-    team = Team.join()
     try:
         with signs_of_life(team):
             return _take_part(work, options, output, team)
@@ -146,14 +177,14 @@ def _take_part(work: Work, options: RunOptions, output: OutputDirectory, team: T
     if team.rank_in_team == 0:
         for message in [*things_to_know(work.inputs), *advice_on_restarts(os.environ)]:
             work.observer.warn(message)
-        claimed = _try_to_claim(work, options, output, team)
+        claimed = try_to_claim(work, output, team, options.workers, overwrite=options.overwrite)
     claimed = team.broadcast_object(claimed)
     if claimed.faults or claimed.report is not None:
         team.leave()
         return _report_for(team, claimed)
     outcome = do_work(work, team)
     if team.rank_in_team == 0:
-        outcome = _try_to_conclude(outcome, output, work)
+        outcome = try_to_conclude(outcome, output, work)
     outcome = team.broadcast_object(outcome)
     team.leave()
     return _report_for(team, outcome)
@@ -161,37 +192,5 @@ def _take_part(work: Work, options: RunOptions, output: OutputDirectory, team: T
 
 def _report_for(team: Team, outcome: Outcome) -> Report:
     """Return the report, or raise the faults; the output directory belongs to worker 0's report alone."""
-    report = _report_of(outcome)
+    report = report_of(outcome)
     return report if team.rank_in_team == 0 else evolve(report, path=None)
-
-
-def _try_to_claim(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Outcome:
-    try:
-        if options.workers not in (None, team.size):
-            raise LaunchError(f"--workers {options.workers}: expected {team.size}, the size of the group, or no flag")
-        return Outcome(report=output.claim(work.provenance, overwrite=options.overwrite))
-    except EvalError as error:
-        return Outcome(error.faults)
-
-
-def _try_to_conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Outcome:
-    try:
-        return Outcome(report=_conclude(outcome, output))
-    except EvalError as error:
-        error = _end_of(error, output, work)
-        return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
-
-
-def _conclude(outcome: Outcome, output: OutputDirectory) -> Report:
-    """Write the report, or raise the faults."""
-    report = _report_of(outcome)
-    output.write(report)
-    return evolve(report, path=output.path)
-
-
-def _report_of(outcome: Outcome) -> Report:
-    if outcome.faults:
-        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
-    if outcome.report is None:
-        raise RuntimeError("the evaluation ended without a report")
-    return outcome.report

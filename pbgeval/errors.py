@@ -32,6 +32,14 @@ class DataError(EvalError):
     """A data file is readable but what it holds cannot be ranked: ids out of range, NaN, zero vectors."""
 
 
+class UnrankableError(DataError):
+    """What a model holds has no rank: NaN, infinity, zero vectors under cos, scores that overflow."""
+
+
+class ScorerError(EvalError):
+    """A model that was handed in does not score as it should: another shape, no numbers, another score each time."""
+
+
 class OutputError(EvalError):
     """The output directory belongs to another run, is unfinished, or cannot be written."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from attrs import frozen
@@ -47,6 +48,9 @@ class Observer(Protocol):
     def warn(self, message: str) -> None:
         """Something the user should know that is not an error."""
 
+    def steps(self) -> AbstractContextManager[StepObserver]:
+        """Watch what comes before the evaluation, files of edges becoming buckets say; ends with the context."""
+
     def finished(self) -> None:
         """Nothing more will be reported."""
 
@@ -67,4 +71,33 @@ class Silence:
         pass
 
     def candidates_done(self, done: int, total: int) -> None:
+        pass
+
+    def steps(self) -> AbstractContextManager[StepObserver]:
+        return nullcontext(SilentSteps())
+
+
+class StepObserver(Protocol):
+    """Is told how a work of several steps goes, an import say; called from more than one thread."""
+
+    def step(self, title: str) -> None:
+        """The next step begins."""
+
+    def advanced(self, share: float) -> None:
+        """So much of the step is done, 0 to 1."""
+
+    def finished(self) -> None:
+        """Nothing more will be reported."""
+
+
+class SilentSteps:
+    """An observer of steps that says nothing."""
+
+    def step(self, title: str) -> None:
+        pass
+
+    def advanced(self, share: float) -> None:
+        pass
+
+    def finished(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 from pbgeval.config.explain import help_config
 from pbgeval.config.loading import check_config, load_config
+from pbgeval.config.paths import names_file_of_edges
 from pbgeval.config.provenance import numeric_settings
 from pbgeval.config.relation_groups import read_relation_groups
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
@@ -13,6 +14,7 @@ __all__ = [
     "check_config",
     "help_config",
     "load_config",
+    "names_file_of_edges",
     "numeric_settings",
     "read_relation_groups",
 ]

@@ -142,6 +142,32 @@ def _dynamic_relations(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("global_emb",), message, (dynamic,))
 
 
+def _own_operators(config: EvalConfig) -> Iterator[Fault]:
+    """What ours beside PBG's cannot do."""
+    from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
+    from pbgeval.scoring.comparators import COMPARATORS
+    from pbgeval.scoring.operators import OPERATORS
+
+    for index, relation in enumerate(config.relations):
+        operator = OPERATORS.get(relation.operator)
+        if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
+            message = f"expected False with operator {relation.operator!r}, which acts on candidates too, got True"
+            yield Fault(("dynamic_relations",), message, (("relations", index, "operator"),))
+    if config.precision != "certified":
+        return
+    names = [("comparator", config.comparator, CERTIFIED_COMPARATORS, ("comparator",))] + [
+        ("operator", relation.operator, CERTIFIED_OPERATORS, ("relations", index, "operator"))
+        for index, relation in enumerate(config.relations)
+    ]
+    for kind, name, certified, path in names:
+        if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
+            message = (
+                f"expected 'float32' or 'float64' with {kind} {name!r}, got 'certified'; exact scores are known of"
+            )
+            yield Fault(("precision",), f"{message} {', '.join(certified)}", (path,))
+            return
+
+
 def _sides(config: EvalConfig) -> Iterator[Fault]:
     if config.disable_lhs_negs and config.disable_rhs_negs:
         message = "expected False as disable_lhs_negs = True, got True; nothing would be ranked"
@@ -177,6 +203,8 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _dimensions_of_relations(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.scoring.operators import HALVED
+
     for index, relation in enumerate(config.relations):
         if relation.lhs not in config.entities or relation.rhs not in config.entities:
             continue
@@ -188,9 +216,13 @@ def _dimensions_of_relations(config: EvalConfig) -> Iterator[Fault]:
         if lhs != rhs:
             found = f"{relation.lhs!r} has {lhs} and {relation.rhs!r} has {rhs}"
             yield Fault(("relations", index), f"both sides must have the same dimension, but {found}", involved)
-        elif relation.operator == "complex_diagonal" and rhs % 2:
-            message = f"complex_diagonal needs an even dimension, but {relation.rhs!r} has {rhs}"
+        elif relation.operator in HALVED and rhs % 2:
+            message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
             yield Fault(("relations", index, "operator"), message, involved)
+        elif config.comparator == "complex_l1" and (rhs - config.bias) % 2:
+            without = " (the bias left out)" if config.bias else ""
+            message = f"complex_l1 needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}"
+            yield Fault(("comparator",), message, (("bias",), *involved))
 
 
 CHECKS: tuple[Check, ...] = (
@@ -201,6 +233,7 @@ CHECKS: tuple[Check, ...] = (
     _partition_counts,
     _relations,
     _dynamic_relations,
+    _own_operators,
     _sides,
     _dimensions,
     _dimensions_of_relations,

@@ -12,6 +12,7 @@ from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
 from pbgeval.config.relation_groups import read_relation_groups
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import ConfigError
+from pbgeval.sinks.opening import SINKS, missing_library
 
 
 def _memory(config: EvalConfig) -> Iterator[Fault]:
@@ -67,11 +68,52 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
     for index, name in enumerate(config.metrics):
         try:
-            check_name(name, [*sides, "both"], sorted(set(config.hits_at)), with_loss=config.compute_loss)
+            check_name(
+                name,
+                [*sides, "both"],
+                sorted(set(config.hits_at)),
+                with_loss=config.compute_loss,
+                with_types=config.taxonomy_path is not None,
+            )
         except UnknownMetricError as error:
             involved: tuple[KeyPath, ...] = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",))
             message = f"expected {' or '.join(map(show, FAMILIES))} or the name of a metric: {error}"
             yield Fault(("metrics", index), message, (*involved, ("disable_rhs_negs",)))
+
+
+def _types(config: EvalConfig) -> Iterator[Fault]:
+    if config.taxonomy_path is not None:
+        yield from _types_of_taxonomy(config)
+        return
+    from pbgeval.metrics.selection import Selection
+
+    taxonomy: KeyPath = ("taxonomy_path",)
+    if config.type_relations is not None:
+        yield Fault(("type_relations",), "needs taxonomy_path, got None; set it", (taxonomy,))
+    for index, name in enumerate(config.metrics):
+        if Selection.of([name]).ndcg:
+            message = f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it"
+            yield Fault(("metrics", index), message, (taxonomy,))
+
+
+def _types_of_taxonomy(config: EvalConfig) -> Iterator[Fault]:
+    """Queries for types rank all type entities, and know all evaluated answers."""
+    taxonomy: KeyPath = ("taxonomy_path",)
+    if not config.type_relations:
+        found = show(config.type_relations)
+        yield Fault(taxonomy, f"needs type_relations, got {found}; name the relations to types", (("type_relations",),))
+    message = "expected None, as types are ranked among all entities only with candidates = 'all', got a path"
+    if config.candidates != "all":
+        yield Fault(taxonomy, f"{message}; set candidates = 'all'", (("candidates",),))
+    elif config.candidate_path is not None:
+        yield Fault(taxonomy, f"{message}; remove candidate_path", (("candidate_path",),))
+    for key in ("sample_edges", "target_error"):
+        if getattr(config, key) is not None:
+            reason = "a query for types needs all of its true ones"
+            yield Fault(taxonomy, f"expected {key} unset, got {getattr(config, key)}; {reason}", ((key,),))
+    if config.disable_rhs_negs:
+        reason = "no query asks for the right-hand side, where types are"
+        yield Fault(taxonomy, f"expected disable_rhs_negs = False, got True; {reason}", (("disable_rhs_negs",),))
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
@@ -166,13 +208,22 @@ def _topk(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("save_topk",), message, involved)
 
 
+def _sinks(config: EvalConfig) -> Iterator[Fault]:
+    for index, name in enumerate(config.sinks):
+        fault = missing_library(name) if name in SINKS else not_one_of(SINKS, name)
+        if fault is not None:
+            yield Fault(("sinks", index), fault)
+
+
 OUTPUT_CHECKS: tuple[Callable[[EvalConfig], Iterator[Fault]], ...] = (
     _memory,
     _sample,
     _metrics,
+    _types,
     _estimates,
     _preset,
     _breakdowns,
     _relation_groups,
     _topk,
+    _sinks,
 )

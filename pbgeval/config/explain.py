@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from pbgeval.config.fields import GROUPS, default_of, keys_of
-from pbgeval.config.schema import NOT_BUILT, EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
 _WIDTH = 100
 _INTRODUCTION = """\
@@ -30,6 +30,11 @@ def help_config() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def meanings() -> dict[str, str]:
+    """Return the help text of each key of a config."""
+    return {name: spec.metadata["help"] for name, spec in keys_of(EvalConfig).items()}
+
+
 def _entries() -> Iterator[tuple[str, str]]:
     """Group and text of each key; the keys of `entities` and `relations` follow those, in the same group."""
     yield from _entries_of(EvalConfig, "")
@@ -44,20 +49,12 @@ def _entries_of(schema: type[attrs.AttrsInstance], prefix: str) -> Iterator[tupl
     for name, spec in keys_of(schema).items():
         default = default_of(spec)
         value = "required" if default is attrs.NOTHING else f"default {_write(default)}"
-        text = spec.metadata["help"] + ("" if prefix else _not_built(name))
         heading = f"  {prefix}{name}: {_type_name(hints[name])}, {value}"
-        body = textwrap.fill(text, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        body = textwrap.fill(spec.metadata["help"], _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
         yield spec.metadata["group"], f"{heading}\n{body}"
         if not prefix and name in nested:
             group = spec.metadata["group"]
             yield from ((group, entry) for _, entry in _entries_of(*nested[name]))
-
-
-def _not_built(key: str) -> str:
-    if key not in NOT_BUILT:
-        return ""
-    missing = f"{' and '.join(map(str, NOT_BUILT[key]))}." if NOT_BUILT[key] else "only the default is accepted."
-    return f" Not built yet in this version: {missing}"
 
 
 def _write(default: object) -> str:

@@ -20,6 +20,11 @@ def about(group: str, text: str) -> dict[str, str]:
     return {"group": group, "help": text}
 
 
+def required(group: str, text: str) -> dict[str, object]:
+    """Metadata of a key that a config must set; in Python it may be blank where a model or edges are handed in."""
+    return {**about(group, text), "required": True}
+
+
 def key(default: object, group: str, text: str) -> Any:  # noqa: ANN401 (attrs takes the type from the annotation)
     """A key with an immutable default."""
     return field(default=default, metadata=about(group, text))
@@ -31,6 +36,8 @@ def keys_of(schema: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]
 
 
 def default_of(spec: attrs.Attribute[Any]) -> object:
-    """The default of a key; `attrs.NOTHING` if it is required."""
+    """The default of a key; `attrs.NOTHING` if a config must set it."""
+    if "required" in spec.metadata:
+        return attrs.NOTHING
     factory: Callable[[], object] | None = getattr(spec.default, "factory", None)
     return spec.default if factory is None else factory()

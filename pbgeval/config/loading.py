@@ -14,6 +14,7 @@ from attrs import frozen
 from pbgeval.config.checks import find_faults
 from pbgeval.config.faults import Fault, show, wrong_type
 from pbgeval.config.fields import TRAINING, default_of, keys_of
+from pbgeval.config.models import Given, with_form, with_model_of_path
 from pbgeval.config.overrides import Override, OverrideError, apply_override
 from pbgeval.config.paths import CONFIG_FOLDER, WORKING_DIRECTORY, Bases, resolve_paths
 from pbgeval.config.python_file import run_python_file
@@ -53,22 +54,32 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
     if not document.is_ours:
         bases.insert(0, (working_directory, WORKING_DIRECTORY))
     config, missing = resolve_paths(structured.config, Bases(working_directory, tuple(bases)), applied)
+    config, of_model = with_model_of_path(config)
+    missing = (*missing, *of_model)
     lines += [_line(fault, source.name, applied) for fault in _all_faults(structured, config, missing)]
     if lines:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
     return attrs.evolve(config, name=_name(source), source=source, ignored=ignored)
 
 
-def check_config(config: EvalConfig) -> EvalConfig:
+def check_config(config: EvalConfig, given: Given | None = None) -> EvalConfig:
     """Check a config that was made in Python; relative paths are relative to the working directory.
+
+    Args:
+        config: what was made.
+        given: what is handed in, in place of what the config's paths would name.
 
     Raises:
         ConfigError: With all faults, a line each.
     """
     structured = structure(_plain_dict(config))
     here = Path.cwd()
-    resolved, missing = resolve_paths(structured.config, Bases(here, ((here, WORKING_DIRECTORY),)), [])
-    faults = _all_faults(structured, resolved, missing)
+    given = given or Given()
+    bases = Bases(here, ((here, WORKING_DIRECTORY),))
+    resolved, missing = resolve_paths(given.blanked(structured.config), bases, [], given.paths)
+    resolved, of_model = with_model_of_path(resolved) if given.form is None else with_form(resolved, given.form)
+    faults = _all_faults(structured, given.named(resolved), (*missing, *given.faults(config), *of_model))
+    resolved = given.named(resolved)
     if faults:
         raise ConfigError(*(" ".join(str(fault).split()) for fault in faults))
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -16,7 +17,18 @@ from pbgeval.config.schema import EvalConfig
 # A base directory, and what it is called in a fault.
 WORKING_DIRECTORY, CONFIG_FOLDER = "the working directory", "the config's folder"
 
-_IS: Mapping[str, Callable[[str], bool]] = {"directory": os.path.isdir, "file": os.path.isfile}
+_IS: Mapping[str, Callable[[str], bool]] = {
+    "directory": os.path.isdir,
+    "file": os.path.isfile,
+    "file or directory": os.path.exists,
+}
+_ARRAYS = ".npy"  # the end of the name of edges in one file, which a model of another system has
+_NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
+
+
+def names_file_of_edges(path: str) -> bool:
+    """Tell by its name whether a path of edges is a file of text or Parquet, not a folder of buckets."""
+    return _NAMED_EDGES.search(path) is not None
 
 
 @frozen
@@ -34,9 +46,15 @@ class Bases:
 
 
 def resolve_paths(
-    config: EvalConfig, bases: Bases, overrides: Sequence[Override]
+    config: EvalConfig, bases: Bases, overrides: Sequence[Override], given: Collection[str] = ()
 ) -> tuple[EvalConfig, tuple[Fault, ...]]:
     """Make the paths of what is to be read absolute.
+
+    Args:
+        config: with paths as they were written.
+        bases: where relative ones start.
+        overrides: of the command line.
+        given: keys that need name nothing, as it is handed in.
 
     Returns:
         The config with absolute paths, and a fault for each directory or file that was not found.
@@ -52,18 +70,31 @@ def resolve_paths(
         return value
 
     def each(key: str, values: Sequence[str]) -> list[str]:
-        return [absolute((key, index), value) for index, value in enumerate(values)]
+        return [absolute((key, index), value, kind(value)) for index, value in enumerate(values)]
 
-    given, groups = config.candidate_path, config.relation_groups
+    def kind(value: str) -> str:
+        if names_file_of_edges(value):
+            return "file or directory"  # whoever calls a folder of buckets test.tsv may
+        return "file" if of_model and value.endswith(_ARRAYS) else "directory"
+
+    def unless_of_model(key: str, value: str) -> str:
+        return value if not value and (of_model or key in given) else absolute((key,), value)
+
+    of_model = config.model is not None or "checkpoint_path" in given
+    candidates, groups, taxonomy = config.candidate_path, config.relation_groups, config.taxonomy_path
+    dictionary = config.dictionary_path
     resolved = attrs.evolve(
         config,
-        entity_path=absolute(("entity_path",), config.entity_path),
+        entity_path=unless_of_model("entity_path", config.entity_path),
         edge_paths=each("edge_paths", config.edge_paths),
-        checkpoint_path=absolute(("checkpoint_path",), config.checkpoint_path),
+        checkpoint_path=unless_of_model("checkpoint_path", config.checkpoint_path),
+        model=None if config.model is None else absolute(("model",), config.model, "file or directory"),
         filter_paths=each("filter_paths", config.filter_paths),
         train_paths=each("train_paths", config.train_paths),
-        candidate_path=None if given is None else absolute(("candidate_path",), given),
+        candidate_path=None if candidates is None else absolute(("candidate_path",), candidates),
         relation_groups=None if groups is None else absolute(("relation_groups",), groups, "file"),
+        dictionary_path=None if dictionary is None else absolute(("dictionary_path",), dictionary),
+        taxonomy_path=None if taxonomy is None else absolute(("taxonomy_path",), taxonomy, "file"),
     )
     return resolved, tuple(faults)
 

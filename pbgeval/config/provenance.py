@@ -18,7 +18,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
     of training, files per edge or memory. `workers` and `batch_size` count only under `pbg_semantics`, sampling only
     where a relation is sampled, the loss only if it is computed, names only as a set. Values are as decided, not as
     written: candidates per relation, dimension per entity type, the headline's rank type. What names stand for and
-    what files hold is for the digests of the data. A key of `NOT_BUILT` enters when it is built.
+    what files hold is for the digests of the data.
     """
     settings: dict[str, object] = {
         "entities": {

@@ -6,13 +6,12 @@ Only types and defaults are fixed here; what values must satisfy is in `checks.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key
+from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key, required
 from pbgeval.config.memory import parse_memory
 from pbgeval.errors import ConfigError
 
@@ -23,16 +22,6 @@ PRECISIONS = ("float32", "float64", "certified")
 TYPE_CONSTRAINTS = ("schema", "observed")
 BREAKDOWNS = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
-
-# Keys that are accepted only with these values refused: () means everything but the default.
-# Building a feature means deleting its row.
-NOT_BUILT: Mapping[str, tuple[object, ...]] = {
-    "model": (),
-    "trust_pickle": (),
-    "taxonomy_path": (),
-    "type_relations": (),
-    "dictionary_path": (),
-}
 
 
 @frozen(kw_only=True)
@@ -59,7 +48,8 @@ class RelationSchema:
     operator: str = key(
         "none",
         MODEL,
-        "Transformation of one side's embeddings: none, diagonal, translation, linear, affine or complex_diagonal.",
+        "Transformation of one side's embeddings: none, diagonal, translation, linear, affine or complex_diagonal; "
+        "beyond PBG's: rotate, swapped_diagonal, projected_translation.",
     )
     all_negs: bool = key(
         False,
@@ -74,33 +64,66 @@ class EvalConfig:
 
     # graph
     entities: dict[str, EntitySchema] = field(
-        metadata=about(GRAPH, "The entity types, by the name that relations and file names use.")
+        factory=dict, metadata=required(GRAPH, "The entity types, by the name that relations and file names use.")
     )
     relations: list[RelationSchema] = field(
-        metadata=about(GRAPH, "The relation types, in the order of their ids; exactly one if relations are dynamic.")
+        factory=list,
+        metadata=required(
+            GRAPH, "The relation types, in the order of their ids; exactly one if relations are dynamic."
+        ),
     )
-    entity_path: str = field(metadata=about(GRAPH, "Directory of the entity counts (entity_count_TYPE_PARTITION.txt)."))
+    entity_path: str = field(
+        factory=str, metadata=required(GRAPH, "Directory of the entity counts (entity_count_TYPE_PARTITION.txt).")
+    )
     edge_paths: list[str] = field(
-        metadata=about(GRAPH, "Directories of the edges to evaluate (edges_LHS_RHS.h5), each reported by itself too.")
+        factory=list,
+        metadata=required(
+            GRAPH,
+            "Directories of the edges to evaluate (edges_LHS_RHS.h5), each reported by itself too; or files of edges "
+            "by name: .tsv, .txt, .csv or .parquet, text also .gz or .zst; with `model` also .npy files of integers "
+            "(edges, 3): lhs, rel, rhs.",
+        ),
     )
     dynamic_relations: bool = key(
         False, GRAPH, "Whether relations come from the edge files and share the one entry of `relations`."
     )
     dictionary_path: str | None = key(
-        None, GRAPH, "Names of entities and relations, for edges given as text or Parquet."
+        None,
+        GRAPH,
+        "Directory of the names of entities and relations (entity_names_TYPE_PARTITION.json), for edges given as text "
+        "or Parquet. Unset: `entity_path`.",
+    )
+    edge_columns: str | None = key(
+        None,
+        GRAPH,
+        "Columns of edges given as text or Parquet: hrt in this order (h left-hand entity, r relation, t right-hand "
+        "entity, w weight, _ ignored), or names as HEAD,RELATION,TAIL[,WEIGHT]. Unset: hrt; of Parquet lhs,rel,rhs.",
     )
 
     # model
-    checkpoint_path: str = field(metadata=about(MODEL, "Directory of the trained embeddings and operator parameters."))
+    checkpoint_path: str = field(
+        factory=str, metadata=required(MODEL, "Directory of the trained embeddings and operator parameters.")
+    )
     dimension: int | None = key(None, MODEL, "Dimension of the embeddings of every type that does not set its own.")
     max_norm: float | None = key(None, MODEL, "Embeddings with a larger norm are scaled down to it.")
     global_emb: bool = key(
         True, MODEL, "Whether a vector per entity type is added to its embeddings; not with dynamic relations."
     )
-    comparator: str = key("cos", MODEL, "How the two sides become a score: dot, cos, l2 or squared_l2.")
+    comparator: str = key(
+        "cos",
+        MODEL,
+        "How the two sides become a score: dot, cos, l2 or squared_l2; beyond PBG's: l1, complex_l1, clamped_dot.",
+    )
     bias: bool = key(False, MODEL, "Whether the first dimension is kept from the comparator and added to the score.")
-    model: str | None = key(None, MODEL, "Another system's model, read by its adapter.")
-    trust_pickle: bool = key(False, MODEL, "Whether the model file may be unpickled, which can run any code in it.")
+    model: str | None = key(
+        None,
+        MODEL,
+        "Another system's model in place of a checkpoint: a folder that DGL-KE saved, a checkpoint of LibKGE (.pt), or "
+        "a folder of plain arrays. It says what entities, relations, dimension, comparator and operator are.",
+    )
+    trust_pickle: bool = key(
+        False, MODEL, "Whether the model's file may be unpickled as Python does it, which runs any code in it."
+    )
 
     # evaluation
     candidates: str | None = key(
@@ -144,11 +167,11 @@ class EvalConfig:
     batch_size: int = key(1000, EVALUATION, "Edges per batch under pbg_semantics; a multiple of num_batch_negs.")
     filter_paths: list[str] = field(
         factory=list,
-        metadata=about(EVALUATION, "Directories of known edges, which do not compete in filtered figures."),
+        metadata=about(EVALUATION, "Known edges, as edge_paths: they do not compete in filtered figures."),
     )
     train_paths: list[str] = field(
         factory=list,
-        metadata=about(EVALUATION, "Directories of training edges: known, and the base of frequencies and leakage."),
+        metadata=about(EVALUATION, "Training edges, as edge_paths: known, and the base of frequencies and leakage."),
     )
     restrict_entities: list[str] | None = field(
         default=None,
@@ -203,7 +226,11 @@ class EvalConfig:
     max_memory: str | None = key(
         None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
     )
-    taxonomy_path: str | None = key(None, EVALUATION, "Hierarchy of entity types, for graded gains.")
+    taxonomy_path: str | None = key(
+        None,
+        EVALUATION,
+        "Hierarchy of entity types: lines of type, depth and parent. Queries for types are also judged by NDCG.",
+    )
     type_relations: list[str] | None = field(
         default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type in the taxonomy.")
     )
@@ -213,9 +240,9 @@ class EvalConfig:
         factory=lambda: ["rank", "auc"],
         metadata=about(
             OUTPUT,
-            "Metrics to report: families (rank, auc, average_precision, classification) or single ones by any of their "
-            "names (kgeval-dist metrics lists them), with side and rank type in front if only those are wanted. The "
-            "family estimates tells of all entities of a partition from sampled ones; it needs num_batch_negs = 0.",
+            "Metrics to report: families (rank, auc, average_precision, ndcg, classification) or single ones by any of "
+            "their names (kgeval-dist metrics lists them), with side and rank type in front if only those are wanted. "
+            "The family estimates tells of all entities of a partition from sampled ones; it needs num_batch_negs = 0.",
         ),
     )
     preset: str | None = key(
@@ -234,6 +261,14 @@ class EvalConfig:
     )
     save_ranks: bool = key(False, OUTPUT, "Write the rank counts of every query.")
     save_topk: int | None = key(None, OUTPUT, "Write this many best candidates of every query.")
+    sinks: list[str] = field(
+        factory=list,
+        metadata=about(
+            OUTPUT,
+            "Where the headline figures go besides metrics.json and metrics.jsonl: tensorboard, wandb (offline), "
+            "mlflow (file store), each into a folder below sinks/ of the output directory.",
+        ),
+    )
 
     # training only
     init_path: str | None = key(None, TRAINING, "Directory of initial embeddings.")

@@ -24,13 +24,14 @@ from cattrs import (
 from cattrs.cols import list_structure_factory
 from cattrs.gen import make_dict_structure_fn, override
 
-from pbgeval.config.faults import Fault, KeyPath, is_within, show, unknown_key, wrong_type
+from pbgeval.config.faults import Fault, KeyPath, is_within, unknown_key, wrong_type
 from pbgeval.config.fields import default_of, keys_of
-from pbgeval.config.schema import NOT_BUILT, EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
 _Hook: TypeAlias = Callable[[Any, Any], Any]  # (value, type) -> value of that type
 
 _NESTED: Mapping[object, type[attrs.AttrsInstance]] = {"entities": EntitySchema, "relations": RelationSchema}
+OF_MODEL = ("entities", "relations", "entity_path", "checkpoint_path")  # required keys that `model` stands for
 _BLANKS: Mapping[str, Callable[[], object]] = {
     "entities": dict,
     "relations": list,
@@ -65,7 +66,7 @@ def plain(value: object) -> object:
 
 def structure(raw: dict[Any, Any]) -> Structured:
     """Make a config of plain values. `raw` is changed: faulty values are taken out."""
-    faults = list(_not_built(raw))
+    faults = [*_missing(raw)]
     blanks = [fault.path for fault in faults]
     converter = _make_converter()
     try:
@@ -78,20 +79,12 @@ def structure(raw: dict[Any, Any]) -> Structured:
     return Structured(config, tuple(faults), tuple(blanks))
 
 
-def _not_built(raw: dict[Any, Any]) -> Iterator[Fault]:
-    for key, refused in NOT_BUILT.items():
-        if key not in raw:
-            continue
-        default = default_of(keys_of(EvalConfig)[key])
-        if raw[key] in refused if refused else not _is_same(raw[key], default):
-            found = show(raw.pop(key))
-            next_step = "choose another value" if refused else "remove the key"
-            expected = show(default)
-            yield Fault((key,), f"not built yet in this version; expected {expected}, got {found}; {next_step}")
-
-
-def _is_same(value: object, default: object) -> bool:
-    return type(value) is type(default) and value == default
+def _missing(raw: dict[Any, Any]) -> Iterator[Fault]:
+    """Name the required keys that are not there; a model says what most of them would."""
+    for key, spec in keys_of(EvalConfig).items():
+        is_said = raw.get("model") is not None and key in OF_MODEL
+        if default_of(spec) is attrs.NOTHING and key not in raw and not is_said:
+            yield Fault((key,), "required key missing")
 
 
 def _make_converter() -> Converter:

@@ -26,7 +26,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.errors import IncompleteError, OutputError
-from pbgeval.files import append_line, remove_files, write_atomically
+from pbgeval.files import append_line, make_folder, remove_files, write_atomically
 
 MAGIC = b"pbgeval journal 1 "
 SUFFIX = ".unit"
@@ -57,13 +57,24 @@ def writer_name(host: str) -> str:
 
 @define
 class Journal:
-    """The journal of one run, as one process sees it."""
+    """The journal of one run, as one process sees it.
+
+    Its folder is made once, by `make`: with a finished run it goes, and no worker that comes late brings it back.
+    """
 
     folder: Path
     digest: str  # of everything that determines a unit's result
     writer: str
     lease: Path | None = None  # a file; when it has gone, so have arrays that units are computed from
     _num_written: int = field(default=0, init=False)
+
+    def make(self) -> None:
+        """Make its folder.
+
+        Raises:
+            OutputError: it cannot be made.
+        """
+        make_folder(self.folder)
 
     def check_lease(self) -> None:
         """Make sure that what this group of workers shares is still there: else its results are not to be trusted.
@@ -101,7 +112,7 @@ class Journal:
         for part in payload:
             checksum.update(part)
         path = self.folder / f"{self.writer}-{self._num_written:06d}{SUFFIX}"
-        write_atomically(path, MAGIC, checksum.hexdigest(), "\n", header, *payload)
+        write_atomically(path, MAGIC, checksum.hexdigest(), "\n", header, *payload, check=self.check_lease)
         self._num_written += 1
         return path.name
 

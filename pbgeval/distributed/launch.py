@@ -1,7 +1,4 @@
-"""Start local workers with torch elastic, or see that somebody else already started us.
-
-torch 2.13's shared rendezvous store breaks restarts of gloo jobs, so it is switched off before an agent is made.
-"""
+"""Start local workers with torch elastic, or see that somebody else already started us."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pbgeval.distributed import warm_start
 from pbgeval.distributed.environment import place_in_group
 from pbgeval.distributed.signals import SIGNALS_TO_END
 from pbgeval.distributed.watch import StalledWorkerError
@@ -64,9 +62,7 @@ def start_local_workers(
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
-    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    # A worker whose store has gone with another worker would print a hundred lines; the launcher says it in one.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    warm_start.set_environment()
     for restart in range(MOST_RESTARTS + 1):
         try:
             return _run_once(function, arguments, num_workers)
@@ -98,7 +94,7 @@ def _run_once(function: Callable[..., Any], arguments: tuple[Any, ...], num_work
             max_restarts=0,
             monitor_interval=_SECONDS_BETWEEN_LOOKS,
             signals_to_handle=",".join(number.name for number in _SIGNALS),
-            start_method="spawn",
+            start_method=warm_start.start_method(),
             logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
         )
         try:
@@ -140,8 +136,7 @@ class _Traced:
         self.__qualname__ = function.__qualname__
 
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
-        # What Ctrl-C sends to all, and the system to us when the launcher dies: end at once, without a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        warm_start.become_worker()
         try:
             return self._function(*arguments)
         except Exception as error:

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from pbgeval.errors import OutputError
+from pbgeval.errors import IncompleteError, OutputError
 from pbgeval.files import create_exclusively, remove_files, write_atomically
 
 OWNER = "owner.json"
@@ -50,6 +50,29 @@ def describe_process(host: str, environment: Mapping[str, str]) -> dict[str, Any
         "job": scheduler_job(environment),
         "nonce": uuid.uuid4().hex,
     }
+
+
+@frozen
+class Claim:
+    """What tells whose a directory is, for workers of the owner's too."""
+
+    folder: Path  # absolute
+    nonce: str
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the directory is ours still: a host that was cut off may have been taken for dead."""
+        owner = _read(self.folder / OWNER)
+        return owner is not None and bool(owner["nonce"] == self.nonce)
+
+    def check(self) -> None:
+        """Make sure that the directory is ours still.
+
+        Raises:
+            IncompleteError: another run has taken over, or the directory was removed.
+        """
+        if not self.is_held:
+            raise IncompleteError(f"{self.folder}: expected to own this directory, but another run has taken it over")
 
 
 @define
@@ -83,7 +106,7 @@ class Ownership:
             self._depose(owner)
         try:
             self._beat()
-        except OutputError:
+        except (OutputError, IncompleteError):
             self.release()
             raise
         self._thread = threading.Thread(target=self._keep_beating, name="heartbeat", daemon=True)
@@ -96,10 +119,18 @@ class Ownership:
             raise OutputError(f"{error}; choose another --output") from error
 
     @property
+    def claim(self) -> Claim:
+        """What others may check by; it holds from `acquire` on."""
+        return Claim(self._place, self.me["nonce"])
+
+    @property
     def is_held(self) -> bool:
-        """Whether the directory is ours still: a host that was cut off may have been taken for dead."""
-        owner = _read(self._place / OWNER)
-        return owner is not None and bool(owner["nonce"] == self.me["nonce"])
+        """Whether the directory is ours still."""
+        return self.claim.is_held
+
+    def check(self) -> None:
+        """Raise IncompleteError if it is not."""
+        self.claim.check()
 
     def release(self) -> None:
         """Leave the directory to others."""
@@ -151,15 +182,15 @@ class Ownership:
             return None
 
     def _beat(self) -> None:
-        write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}")
+        write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}", check=self.check)
 
     def _keep_beating(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
-            if not self.is_held:  # the folder was removed, and must not come back, or somebody else's heart beats here
-                continue
             try:
                 self._beat()
-            except OutputError:  # a full disk, say: the work itself will say so
+            except (OutputError, IncompleteError):
+                # A full disk, say: the work itself will say so. Or the folder was removed, and must not come back, or
+                # somebody else's heart beats here.
                 continue
 
 

@@ -15,7 +15,7 @@ from pbgeval.known.keys import KnownBlock
 from pbgeval.notation import Bucket, EntityNumbering, Side
 from pbgeval.plan.assignment import share_of_worker
 from pbgeval.plan.units import window_units
-from pbgeval.storage.edges import BucketFile, EdgeBlock
+from pbgeval.storage.edges import EdgeBlock, EdgeSource
 
 ROWS_AT_A_TIME = 1 << 20
 
@@ -31,7 +31,7 @@ class EdgeNumberer:
     def __attrs_post_init__(self) -> None:
         self.numbering = self.inputs.numbering
 
-    def numbered(self, file: BucketFile, block: EdgeBlock) -> KnownBlock:
+    def numbered(self, file: EdgeSource, block: EdgeBlock) -> KnownBlock:
         """Return the edges of a block with numbers for entities.
 
         Raises:
@@ -48,7 +48,7 @@ class EdgeNumberer:
         return codes
 
     def _numbers(
-        self, file: BucketFile, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
+        self, file: EdgeSource, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
     ) -> np.ndarray:
         offset_R, size_R = self._range_of_relations(file.bucket, side)
         name = side.pick("lhs", "rhs")
@@ -80,7 +80,7 @@ class EdgeNumberer:
         return self._ranges[bucket, side]
 
     @staticmethod
-    def _check(file: BucketFile, block: EdgeBlock, name: str, id_n: np.ndarray, size: int, label: str) -> None:
+    def _check(file: EdgeSource, block: EdgeBlock, name: str, id_n: np.ndarray, size: int, label: str) -> None:
         if not len(id_n) or (id_n.min() >= 0 and id_n.max() < size):
             return
         at = int(np.flatnonzero((id_n < 0) | (id_n >= size))[0])
@@ -88,7 +88,7 @@ class EdgeNumberer:
 
 
 def _out_of_range(
-    file: BucketFile, block: EdgeBlock, name: str, at: int, found: int, size: int, label: str
+    file: EdgeSource, block: EdgeBlock, name: str, at: int, found: int, size: int, label: str
 ) -> DataError:
     return DataError(
         f"{file.path}: dataset {name}, row {block.start + at}: expected an id in 0..{size - 1} ({label} has {size}), "
@@ -149,8 +149,8 @@ class EvaluatedRows:
 
 
 def shares_of_files(
-    buckets: Iterable[dict[Bucket, BucketFile]], rank_in_team: int, team_size: int, rows_at_a_time: int
-) -> Iterator[tuple[BucketFile, int, int]]:
+    buckets: Iterable[dict[Bucket, EdgeSource]], rank_in_team: int, team_size: int, rows_at_a_time: int
+) -> Iterator[tuple[EdgeSource, int, int]]:
     """Yield (file, first row, one past the last) of this worker's part of all files, block by block."""
     files = [file for of_path in buckets for _, file in sorted(of_path.items())]
     units = [
@@ -162,19 +162,19 @@ def shares_of_files(
         yield files[unit.path_index], unit.start, unit.stop
 
 
-def parts_of_file(file: BucketFile) -> Iterator[tuple[BucketFile, int, int]]:
+def parts_of_file(file: EdgeSource) -> Iterator[tuple[EdgeSource, int, int]]:
     """Yield (file, first row, one past the last) of a whole file, block by block."""
     rows = _whole_chunks(file, ROWS_AT_A_TIME)
     for start in range(0, file.num_edges, rows):
         yield file, start, min(start + rows, file.num_edges)
 
 
-def _whole_chunks(file: BucketFile, rows: int) -> int:
+def _whole_chunks(file: EdgeSource, rows: int) -> int:
     """Round up to whole chunks: a compressed file is unpacked chunk by chunk, so blocks follow its chunks."""
     return -(-rows // file.rows_per_chunk) * file.rows_per_chunk
 
 
-def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[BucketFile, int, int]]) -> Iterator[KnownBlock]:
+def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[EdgeSource, int, int]]) -> Iterator[KnownBlock]:
     """Read parts of files as numbered edges."""
     for file, start, stop in parts:
         yield numberer.numbered(file, file.read(start, stop))

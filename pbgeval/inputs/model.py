@@ -7,11 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pbgeval.adapters.model import EmbeddingModel
 from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.config import EvalConfig, RelationSchema
-from pbgeval.errors import StorageError
+from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Side
 from pbgeval.passes.settings import Relation
+from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS, Parameters
@@ -47,7 +49,8 @@ def read_relations(
         for side in Side if config.dynamic_relations else (Side.RHS,):
             try:
                 read = _operator_of(config, model, index, side, num_relations, path)
-                parameters[side] = {name: value.to(device, dtype) for name, value in read.items()}
+                placed = {name: value.to(device, dtype) for name, value in read.items()}
+                parameters[side] = OPERATORS[schema.operator].prepared(placed)
             except StorageError as error:
                 faults.extend(error.faults)
         relations.append(_relation(config, schema, parameters, certified))
@@ -65,6 +68,51 @@ def read_relations(
     if faults:
         raise StorageError(*faults)
     return tuple(relations), globals_
+
+
+def relations_of_model(
+    config: EvalConfig, model: EmbeddingModel, device: torch.device | str = "cpu"
+) -> tuple[Relation, ...]:
+    """Read the relations of another system's model.
+
+    Returns:
+        A relation per entry of the config.
+
+    Raises:
+        StorageError: a file is gone or truncated.
+        DataError: a parameter is NaN or infinite.
+    """
+    dtype = PRECISIONS[config.precision]
+    of_sides = model.parameters()
+    for side, parameters in of_sides.items():
+        for name, value in parameters.items():
+            _check_finite(model.label, f"{name} ({side.pick('lhs', 'rhs')})", value)
+    certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
+    relations = []
+    for index, schema in enumerate(config.relations):
+        operator = OPERATORS[schema.operator]
+        placed: dict[Side, Parameters] = {}
+        for side, parameters in of_sides.items():
+            rows = parameters if config.dynamic_relations else {name: of[index] for name, of in parameters.items()}
+            placed[side] = operator.prepared({name: value.to(device, dtype) for name, value in rows.items()})
+        relations.append(_relation(config, schema, placed, certified))
+    return tuple(relations)
+
+
+def _check_finite(label: str, name: str, value: Tensor) -> None:
+    wrong = (~torch.isfinite(value)).nonzero()
+    if wrong.numel():
+        raise DataError(
+            f"{label}: {name} of relation {int(wrong[0, 0])}: expected finite numbers, found NaN or infinity; "
+            "did training diverge?"
+        )
+
+
+def relation_of_scorer(config: EvalConfig, scorer: Scorer) -> Relation:
+    """Return the one entry of `relations` where a model is asked for scores by number, which float64 holds."""
+    (schema,) = config.relations
+    relation = ScorerRelation(ScorerComparator(scorer), schema.lhs, schema.rhs)
+    return Relation(relation, CandidatePolicy(config.candidates_of(schema)), torch.float64)
 
 
 def _operator_of(

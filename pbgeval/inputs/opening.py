@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+import torch
 from attrs import evolve, field, frozen
+from torch import Tensor
 
-from pbgeval.config import EvalConfig
+from pbgeval.adapters.model import EmbeddingModel, part_of
+from pbgeval.adapters.opening import open_model
+from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import EvalError, StorageError
-from pbgeval.inputs.model import read_relations
-from pbgeval.inputs.relation_names import relation_groups
+from pbgeval.inputs.model import read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
+from pbgeval.inputs.type_entities import TypeQueries, read_type_queries
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
+from pbgeval.passes.settings import Relation
+from pbgeval.scoring.block_scorer import Scorer
+from pbgeval.storage.array_rows import NumberRows, PartitionRows
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import (
     EmbeddingFile,
-    embedding_path,
-    model_path,
     open_embeddings,
     read_checkpoint_version,
 )
-from pbgeval.storage.edges import BucketFile, find_buckets
+from pbgeval.storage.edge_arrays import ArrayEdges, edges_of_file
+from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
-from pbgeval.storage.fingerprint import fingerprint
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Model: TypeAlias = EmbeddingModel | Scorer
+WHOLE_GRAPH = Bucket(1, 1)  # the grid of a graph in one partition
 
 
 @frozen
@@ -39,12 +44,14 @@ class Inputs:
     config: EvalConfig
     checkpoint_version: int
     num_relations: int  # as the ids in edge files have them
-    buckets: tuple[dict[Bucket, BucketFile], ...]  # of each edge path; empty buckets are absent
-    embeddings: dict[tuple[str, int], EmbeddingFile] = field(repr=False)  # by entity type and partition
+    buckets: tuple[dict[Bucket, EdgeSource], ...]  # of each edge path; empty buckets are absent
+    embeddings: Mapping[tuple[str, int], PartitionRows] = field(repr=False)  # by entity type and partition
     known_paths: tuple[str, ...] = ()  # filter_paths and train_paths, each once
-    known_buckets: tuple[dict[Bucket, BucketFile], ...] = ()  # of each known path
+    known_buckets: tuple[dict[Bucket, EdgeSource], ...] = ()  # of each known path
+    model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
+    types: TypeQueries | None = field(default=None, repr=False)  # None: nobody asks for types of a hierarchy
 
     @property
     def numbering(self) -> EntityNumbering:
@@ -52,7 +59,7 @@ class Inputs:
         return EntityNumbering.of_sizes({key: file.num_rows for key, file in self.embeddings.items()})
 
     @property
-    def training_buckets(self) -> list[dict[Bucket, BucketFile]]:
+    def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
         """The buckets of `train_paths`."""
         of_path = dict(zip(self.known_paths, self.known_buckets, strict=True))
         return [of_path[path] for path in dict.fromkeys(self.config.train_paths)]
@@ -81,7 +88,25 @@ class Inputs:
         extent = self.num_partitions
         return [Bucket(lhs, rhs) for lhs in range(extent.lhs) for rhs in range(extent.rhs)]
 
-    def bucket_file(self, unit: WorkUnit) -> BucketFile:
+    @property
+    def scorer(self) -> Scorer | None:
+        """The model that is asked for scores by number, if it is one."""
+        return None if self.model is None or isinstance(self.model, EmbeddingModel) else self.model
+
+    def read_relations(self, device: torch.device) -> tuple[tuple[Relation, ...], dict[str, Tensor]]:
+        """Read the model: a relation per entry of the config, and the global embeddings.
+
+        Raises:
+            StorageError: a file has become unreadable.
+            DataError: a parameter is not finite.
+        """
+        if self.scorer is not None:
+            return (relation_of_scorer(self.config, self.scorer),), {}
+        if isinstance(self.model, EmbeddingModel):
+            return relations_of_model(self.config, self.model, device), {}
+        return read_relations(self.config, self.checkpoint_version, self.num_relations, device)
+
+    def bucket_file(self, unit: WorkUnit) -> EdgeSource:
         return self.buckets[unit.path_index][unit.bucket]
 
     def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
@@ -105,29 +130,84 @@ def grid(config: EvalConfig) -> Bucket:
     )
 
 
-def open_inputs(config: EvalConfig) -> Inputs:
+def open_inputs(
+    config: EvalConfig, model: Model | None = None, edges: Mapping[str, ArrayEdges] | None = None
+) -> Inputs:
     """Open every header.
+
+    Args:
+        config: checked.
+        model: in memory, in place of what the config names.
+        edges: in memory, by the names that the config's paths have.
 
     Raises:
         EvalError: all faults of all files, a line each.
     """
     faults: list[str] = []
-    checkpoint = Path(config.checkpoint_path)
     extent = grid(config)
-    buckets: list[dict[Bucket, BucketFile]] = []
-    for path in config.edge_paths:
-        opened = _collect(faults, find_buckets, Path(path), extent.lhs, extent.rhs)
-        buckets.append(opened or {})
+    given_edges = edges or {}
+
+    def open_edges(path: str) -> dict[Bucket, EdgeSource]:
+        found = given_edges.get(path)
+        if found is None:
+            return _collect(faults, _find_edges, Path(path), extent) or {}
+        if extent != WHOLE_GRAPH:
+            faults.append(f"{path}: expected entities in one partition for edges in memory, got num_partitions > 1")
+        return {found.bucket: found}
+
+    if model is None and config.model is not None:
+        model = _collect(faults, open_model, Path(config.model), trust_pickle=config.trust_pickle)
+    buckets = [open_edges(path) for path in config.edge_paths]
     known_paths = tuple(dict.fromkeys([*config.filter_paths, *config.train_paths]))
-    known = [_collect(faults, find_buckets, Path(path), extent.lhs, extent.rhs) or {} for path in known_paths]
-    num_relations: int | None = len(config.relations)
-    if config.dynamic_relations:
-        num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+    known = [open_edges(path) for path in known_paths]
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
         given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
-    embeddings: dict[tuple[str, int], EmbeddingFile] = {}
-    version = _collect(faults, read_checkpoint_version, checkpoint)
+    opened = (
+        _of_model(config, model)
+        if model is not None
+        else (None if config.model is not None else _of_checkpoint(config, faults))
+    )
+    if faults or opened is None:
+        raise StorageError(*faults)
+    inputs = Inputs(
+        config,
+        opened.version,
+        opened.num_relations,
+        tuple(buckets),
+        opened.embeddings,
+        known_paths,
+        tuple(known),
+        model,
+    )
+    restrictions = read_restrictions(config, inputs.numbering, inputs.num_relations)
+    types = read_type_queries(config, inputs.numbering, inputs.num_relations)
+    return evolve(inputs, restrictions=restrictions, candidate_files=given or (), types=types)
+
+
+class _Opened(NamedTuple):
+    """Headers of a model."""
+
+    version: int
+    num_relations: int
+    embeddings: Mapping[tuple[str, int], PartitionRows]
+
+
+def _of_model(config: EvalConfig, model: Model) -> _Opened:
+    """Cut the partitions of a model whose entities are of one type."""
+    (name,) = config.used_entity_types
+    num_partitions = config.entities[name].num_partitions
+    table = model.entities if isinstance(model, EmbeddingModel) else NumberRows(0, model.num_entities)
+    parts = [part_of(table.num_rows, index, num_partitions) for index in range(num_partitions)]
+    return _Opened(0, model.num_relations, {(name, index): table.part(*part) for index, part in enumerate(parts)})
+
+
+def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
+    num_relations: int | None = len(config.relations)
+    if config.dynamic_relations:
+        num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
+    embeddings: dict[tuple[str, int], PartitionRows] = {}
+    version = _collect(faults, read_checkpoint_version, Path(config.checkpoint_path))
     if version is not None:
         for entity_type, partition in _partitions(config):
             file = _collect(faults, _open_partition, config, entity_type, partition, version)
@@ -135,11 +215,27 @@ def open_inputs(config: EvalConfig) -> Inputs:
                 embeddings[entity_type, partition] = file
         if num_relations is not None:
             _collect(faults, read_relations, config, version, num_relations)
-    if faults or version is None or num_relations is None:
-        raise StorageError(*faults)
-    inputs = Inputs(config, version, num_relations, tuple(buckets), embeddings, known_paths, tuple(known))
-    restrictions = read_restrictions(config, inputs.numbering, num_relations)
-    return evolve(inputs, restrictions=restrictions, candidate_files=given or ())
+    if version is None or num_relations is None:
+        return None
+    return _Opened(version, num_relations, embeddings)
+
+
+def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
+    """Open a folder of bucket files, or one file of edges of a graph in one partition."""
+    if path.is_dir():
+        return {**find_buckets(path, extent.lhs, extent.rhs)}
+    if names_file_of_edges(str(path)):
+        raise StorageError(
+            f"{path}: expected a folder of bucket files beside what is in memory, found a file of edges by name; "
+            "kgeval-dist import-graph makes one"
+        )
+    if extent != WHOLE_GRAPH:
+        raise StorageError(
+            f"{path}: expected a folder of bucket files, as entities have partitions, found a file; leave "
+            "num_partitions at 1, or convert model and edges with kgeval-dist import-model"
+        )
+    edges = edges_of_file(path)
+    return {edges.bucket: edges}
 
 
 def enabled_sides(config: EvalConfig) -> tuple[Side, ...]:
@@ -170,41 +266,3 @@ def _open_partition(config: EvalConfig, entity_type: str, partition: int, versio
         dimension=config.dimension_of(entity_type),
         num_rows=read_entity_count(Path(config.entity_path), entity_type, partition),
     )
-
-
-def data_digests(inputs: Inputs) -> dict[str, object]:
-    """Return a digest of the content of every file that can change a number, by role, without paths."""
-    checkpoint = Path(inputs.config.checkpoint_path)
-    model = model_path(checkpoint, inputs.checkpoint_version)
-    known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
-    return {
-        "restrictions": inputs.restrictions.digest,
-        "relation_groups": _digest_of_groups(inputs),
-        "candidates": [
-            {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
-            for files in inputs.candidate_files
-        ],
-        "edges": [_fingerprints(files) for files in inputs.buckets],
-        "filter": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
-        "training": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
-        "embeddings": {
-            f"{entity_type}_{partition}": fingerprint(
-                embedding_path(checkpoint, entity_type, partition, inputs.checkpoint_version)
-            )
-            for entity_type, partition in sorted(inputs.embeddings)
-        },
-        "model": fingerprint(model) if model.exists() else None,
-    }
-
-
-def _fingerprints(files: dict[Bucket, BucketFile]) -> dict[str, str]:
-    return {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
-
-
-def _digest_of_groups(inputs: Inputs) -> str | None:
-    """Return a digest of the groups of relations by which a breakdown is made, None if none is."""
-    if "groups" not in inputs.config.breakdowns:
-        return None
-    groups = relation_groups(inputs.config, inputs.num_relations)
-    canonical = json.dumps({name: ids.tolist() for name, ids in groups.items()}, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()

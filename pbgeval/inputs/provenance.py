@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from pbgeval.config import numeric_settings
-from pbgeval.inputs.opening import Inputs, data_digests
+from pbgeval.inputs.digests import data_digests
+from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import counts_keys
 
 
 def provenance_of(inputs: Inputs) -> dict[str, Any]:
     """Return the settings and data digests that determine the result; no path, nothing of how it is carried out."""
+    settings = numeric_settings(inputs.config)
+    if inputs.scorer is not None:  # which is no product of rows
+        settings["comparator"] = "scorer"
     return {
-        "settings": numeric_settings(inputs.config),
-        "checkpoint_version": inputs.checkpoint_version,
+        "settings": settings,
+        "checkpoint_version": inputs.checkpoint_version if inputs.model is None else None,
         "data": data_digests(inputs),
     }
 
@@ -25,6 +29,9 @@ def things_to_know(inputs: Inputs) -> Iterator[str]:
     if config.ignored:
         name = config.source.name if config.source else config.name
         yield f"{name}: keys that only training uses are ignored: {', '.join(config.ignored)}"
+    for key in ("dictionary_path", "edge_columns"):  # where files of edges were named, neither is left
+        if getattr(config, key) is not None:
+            yield f"{key} has no effect: no path of edges names a file of text or Parquet"
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:

@@ -13,7 +13,7 @@ from pbgeval.known.keys import KnownBlock, QueryKeys
 from pbgeval.known.pairs import KEY_BITS
 from pbgeval.notation import Bucket, Side
 from pbgeval.passes.settings import KnownInUnit
-from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.known import join_blocks, known_files
 from pbgeval.worker.work import Bench
 
@@ -71,7 +71,7 @@ class KnownOfBuckets:
             sides[side] = _OfBucket(keys[side], packed >> KEY_BITS, packed & ((1 << KEY_BITS) - 1))
         return sides
 
-    def _files_that_meet(self, bucket: Bucket) -> list[BucketFile]:
+    def _files_that_meet(self, bucket: Bucket) -> list[EdgeSource]:
         every = [item for buckets in known_files(self.bench) for item in sorted(buckets.items())]
         return [file for other, file in every if self._meets(other, bucket)]
 
@@ -86,6 +86,6 @@ class KnownOfBuckets:
             for relation in inputs.config.relations
         )
 
-    def _blocks(self, files: list[BucketFile]) -> Iterator[KnownBlock]:
+    def _blocks(self, files: list[EdgeSource]) -> Iterator[KnownBlock]:
         for file in files:
             yield from numbered_blocks(self.bench.numberer, parts_of_file(file))

@@ -146,12 +146,13 @@ class _Results:
 
     def write(self, *, at_end: bool = False) -> None:
         """Write what is pending to the journal, and add it to the total."""
-        arrays = self.pending.pack()
-        self.files.sync()  # an entry vouches for the rows of its units
-        if not at_end or self.bench.journal.is_worth_it:
-            self.bench.journal.write(arrays)
-        self.total.add_packed(arrays)
-        self.pending = Record.empty(self.bench.work.protocol)
+        with self.bench.journal.counted():
+            arrays = self.pending.pack()
+            self.files.sync()  # an entry vouches for the rows of its units
+            if not at_end or self.bench.journal.is_worth_it:
+                self.bench.journal.write(arrays)
+            self.total.add_packed(arrays)
+            self.pending = Record.empty(self.bench.work.protocol)
         if self.so_far is not None and not at_end:
             self.so_far.write_if_due()
 

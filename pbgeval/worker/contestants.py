@@ -9,6 +9,7 @@ from pbgeval.passes.cells import ScoreCollector
 from pbgeval.passes.sweep_auc import SampledCells
 from pbgeval.passes.sweep_pass import SweepState
 from pbgeval.passes.topk import TopCandidates
+from pbgeval.passes.type_gains import TypeGains
 from pbgeval.worker.given import GivenCells
 
 
@@ -22,3 +23,4 @@ class Contestants:
     given: GivenCells | None = None  # what lists name, where candidates are given
     collector: ScoreCollector = field(factory=ScoreCollector)
     top: TopCandidates | None = None
+    gains: TypeGains | None = None  # of its queries for types

@@ -64,18 +64,29 @@ class _Seen:
     """Marks which of some entities edges name."""
 
     entities: np.ndarray  # int64, sorted
-    is_seen: np.ndarray = field(init=False)  # bool
-    _sieve: np.ndarray = field(init=False)  # bool, by the last bits of a number: most others need no search
+    _is_seen: np.ndarray = field(init=False)  # bool
+    _cells: np.ndarray = field(init=False)  # bool, by the last bits of a number
+    _one_each: bool = field(init=False)  # no two entities share a cell
 
     def __attrs_post_init__(self) -> None:
-        self.is_seen = np.zeros(len(self.entities), bool)
-        self._sieve = np.zeros(SIEVE_CELLS, bool)
-        self._sieve[self.entities & (SIEVE_CELLS - 1)] = True
+        self._is_seen = np.zeros(len(self.entities), bool)
+        self._cells = np.zeros(SIEVE_CELLS, bool)
+        self._one_each = not self.entities.size or int(self.entities[-1]) < SIEVE_CELLS
+        if not self._one_each:  # a sieve: most other numbers need no search
+            self._cells[self.entities & (SIEVE_CELLS - 1)] = True
 
     def feed(self, number_n: np.ndarray) -> None:
-        passed = number_n[self._sieve[number_n & (SIEVE_CELLS - 1)]]
+        if self._one_each:
+            self._cells[number_n[number_n < SIEVE_CELLS]] = True
+            return
+        passed = number_n[self._cells[number_n & (SIEVE_CELLS - 1)]]
         at = np.minimum(np.searchsorted(self.entities, passed), len(self.entities) - 1)
-        self.is_seen[at[self.entities[at] == passed]] = True
+        self._is_seen[at[self.entities[at] == passed]] = True
+
+    @property
+    def is_seen(self) -> np.ndarray:
+        """Of each entity, bool."""
+        return self._cells[self.entities] if self._one_each else self._is_seen
 
 
 def diagnose_edges(bench: Bench) -> EdgeDiagnostics | None:

@@ -22,6 +22,7 @@ from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
+from pbgeval.worker.type_gains import merge_type_gains, record_types
 from pbgeval.worker.work import Bench
 
 EDGES_AT_A_TIME = 1 << 17
@@ -50,6 +51,8 @@ def finish(
     for one in contestants:
         bench.team.sum_(one.state.counts_6Q)
     merge_best(bench, contestants)
+    merge_type_gains(bench, contestants)
+    record_types(bench, record, contestants, sets)
     block = KnownBlock(edges.lhs_E, edges.rel_E, edges.rhs_E)
     for side in bench.settings.sides:
         of_side = [one for one in contestants if one.state.hidden is side]

@@ -14,12 +14,12 @@ from pbgeval.known.observed import ObservedEntities
 from pbgeval.known.pairs import PairStore
 from pbgeval.known.semi_join import SemiJoin
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.steps import in_step
 from pbgeval.worker.work import Bench
 
 
-def known_files(bench: Bench) -> list[dict[Bucket, BucketFile]]:
+def known_files(bench: Bench) -> list[dict[Bucket, EdgeSource]]:
     """Return the buckets of every path whose edges are known: those of the evaluated edges always are."""
     return [*bench.inputs.buckets, *bench.inputs.known_buckets]
 

@@ -12,7 +12,7 @@ from pbgeval.inputs.relation_names import relation_labels
 from pbgeval.notation import Bucket
 from pbgeval.ranking import QueryCounts
 from pbgeval.stats.groups import GroupKey
-from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.ranks import RanksFile, create_ranks_file, open_ranks_file
 from pbgeval.storage.topk import TopK, TopKFile, Vocabulary, create_topk_file, open_topk_file, write_topk_table
@@ -100,6 +100,7 @@ def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
     """
     config, folder, digest = bench.inputs.config, bench.work.output, bench.work.digest
     sides, k = bench.settings.sides, config.save_topk
+    check = bench.journal.journal.check_lease
     buckets = [(path_index, file) for path_index, files in enumerate(bench.inputs.buckets) for file in files.values()]
 
     def create() -> None:
@@ -107,10 +108,10 @@ def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
         is_whole = True
         for path_index, file in buckets:
             if config.save_ranks and not (entries and _is_kept(folder, path_index, file, digest)):
-                create_ranks_file(folder, path_index, file.bucket, file.num_edges, sides, digest)
+                create_ranks_file(folder, path_index, file.bucket, file.num_edges, sides, digest, check)
                 is_whole = False
             if k is not None:
-                create_topk_file(folder, path_index, file.bucket, file.num_edges, sides, k, digest)
+                create_topk_file(folder, path_index, file.bucket, file.num_edges, sides, k, digest, check)
         if entries and not is_whole:
             bench.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:
@@ -124,7 +125,7 @@ def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
     )
 
 
-def _is_kept(folder: Path, path_index: int, edges: BucketFile, digest: str) -> bool:
+def _is_kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> bool:
     """Whether the file of a bucket's ranks is there, and of this run."""
     try:
         found = open_ranks_file(folder, path_index, edges.bucket)

@@ -22,6 +22,7 @@ from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.pool import ScorePool
 from pbgeval.stats.rank_stats import RankStats
+from pbgeval.stats.type_stats import TypeStats
 
 NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
 
@@ -142,6 +143,8 @@ class Record:
     grouped: GroupedStats  # of filtered figures where there are any: by relation, by frequency of the query key, ...
     sample: SampleTable
     draws: DrawTable
+    raw_types: TypeStats | None = None  # of queries for types, where there are any
+    filtered_types: TypeStats | None = None
 
     @classmethod
     def empty(cls, protocol: Protocol) -> Record:
@@ -237,3 +240,6 @@ class Record:
         for part in team.gather(self.grouped.pack())[1:]:
             self.grouped.add_packed(part)
         self.draws.gather(team)
+        for types in (self.raw_types, self.filtered_types):
+            if types is not None:
+                team.sum_(types.table_RF)

@@ -36,7 +36,8 @@ def do_rounds(bench: Bench, record: Record) -> Found:
         if sampling is not None:
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
             scratch = evolve(bench.scratch, path=scratch_path / f"round-{round_number}")
-            bench = evolve(bench, evaluated=_rows_of_round(bench, sampling, round_number), scratch=scratch)
+            bench = evolve(bench, scratch=scratch)
+            bench = evolve(bench, evaluated=_begin_round(bench, sampling, round_number))
         by_chunk = sampling is not None and sampling.by_chunk
         found = _do_round(bench, record, files, round_number, by_chunk=by_chunk)
         go_on = sampling is not None and _goes_on(bench, record, sampling, round_number)
@@ -47,8 +48,15 @@ def do_rounds(bench: Bench, record: Record) -> Found:
     return found if sampling is None else evolve(found, estimate=_estimate(bench, record, sampling, round_number))
 
 
-def _rows_of_round(bench: Bench, sampling: Sampling, round_number: int) -> EvaluatedRows:
-    return in_step(bench.team, lambda: sampling.rows_of_round(bench, round_number))
+def _begin_round(bench: Bench, sampling: Sampling, round_number: int) -> EvaluatedRows:
+    """Make the folder that workers share in the round; return the rows that each evaluates."""
+
+    def begin() -> EvaluatedRows:
+        if bench.team.rank_in_team == 0:
+            bench.scratch.make()
+        return sampling.rows_of_round(bench, round_number)
+
+    return in_step(bench.team, begin)
 
 
 def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool) -> Found:

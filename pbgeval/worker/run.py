@@ -5,6 +5,7 @@ Numerics never see the config and distribution never sees numerics: this module 
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ from pbgeval.distributed.journal import Journal, writer_name
 from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError
-from pbgeval.files import ScratchFolder, remove_scratch, write_atomically
+from pbgeval.files import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
-from pbgeval.inputs.model import PRODUCTS, read_relations
+from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.estimates import Drawn
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
+from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.version import __version__
 from pbgeval.worker.record import Record
@@ -46,7 +48,7 @@ def work_as_local_worker(work: Work) -> Outcome:
 def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
     try:
-        bench, kernels, num_threads = in_step(team, lambda: _set_up(work, team))
+        bench, kernels = in_step(team, lambda: _set_up(work, team))
         in_step(team, lambda: _begin_scratch(work, bench) if team.rank_in_team == 0 else None)
         record = Record.empty(work.protocol)
         work.observer.started(work.inputs.num_edges, team.rank_in_team)
@@ -56,22 +58,27 @@ def do_work(work: Work, team: Team) -> Outcome:
         return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
     finally:
         work.observer.finished()
-    facts = _facts(kernels, num_threads, found.num_loads, bench)
+    facts = _facts(kernels, found.num_loads, bench)
     facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
     if team.rank_in_team != 0:
         return Outcome()
     return Outcome(report=_report(work, record, found, facts_of_workers))
 
 
-def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
+def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
-    num_threads = use_threads(team.local_size)
+    use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
+    if inputs.scorer is not None and work.device == "auto":
+        device = device_of(inputs.scorer)  # where its scores are, they are counted
     kernels = check_kernels(device, PRODUCTS[config.precision])
     counting = fused.self_check(device)
     if counting is not None:
         kernels.fingerprint["counting"] = counting
-    relations, global_embeddings = read_relations(config, inputs.checkpoint_version, inputs.num_relations, device)
+    relations, global_embeddings = inputs.read_relations(device)
+    scorer = relations[0].scorer
+    if isinstance(scorer, ScorerRelation):
+        kernels.fingerprint["scorer"] = scorer_state(scorer, work.protocol.sides)
     scratch = work.scratch_path / team.nonce
     journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)
     bench = Bench(
@@ -87,7 +94,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport, int]:
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     )
-    return bench, kernels, num_threads
+    return bench, kernels
 
 
 def _do_rounds(bench: Bench, record: Record) -> Found:
@@ -100,8 +107,11 @@ def _do_rounds(bench: Bench, record: Record) -> Found:
 
 def _begin_scratch(work: Work, bench: Bench) -> None:
     """Make the folder that workers share; what a group that has been ended left must not be read as this one's."""
+    work.claim.check()
     remove_scratch(work.scratch_path)
-    write_atomically(bench.scratch.path / LEASE, bench.team.nonce)
+    make_folder(bench.scratch.path)
+    bench.journal.journal.make()
+    write_atomically(bench.scratch.path / LEASE, bench.team.nonce, check=work.claim.check)
 
 
 def _drawn(record: Record, protocol: Protocol) -> Drawn:
@@ -109,7 +119,7 @@ def _drawn(record: Record, protocol: Protocol) -> Drawn:
     return Drawn(record.draws.sums(protocol.sides, filtered=False), filtered)
 
 
-def _facts(kernels: KernelReport, num_threads: int, num_loads: int, bench: Bench) -> dict[str, Any]:
+def _facts(kernels: KernelReport, num_loads: int, bench: Bench) -> dict[str, Any]:
     """Return what the report says about one worker."""
     certified = bench.relations[0].scorer.certified
     decided = {} if certified is None else {"certified": certified.tally.as_dict()}
@@ -117,7 +127,8 @@ def _facts(kernels: KernelReport, num_threads: int, num_loads: int, bench: Bench
         **decided,
         "host": host_name(),
         "device": str(bench.device),
-        "threads": num_threads,
+        "threads": kernels.num_threads,
+        "block_rule": kernels.rule.value,
         "kernels": kernels.fingerprint,
         "self_check_passed": kernels.passed,
         "partition_loads": num_loads,
@@ -131,6 +142,12 @@ def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
     return {name: sum(tally[name] for tally in tallies) for name in ("in_float64", "exactly")}
 
 
+def _edges_from_output(work: Work) -> list[str]:
+    """Return where the evaluated edges lie, from the output directory: nothing for edges in memory."""
+    paths = work.inputs.config.edge_paths
+    return [os.path.relpath(path, work.output) for path in paths if Path(path).is_absolute()]
+
+
 def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dict[str, Any]]) -> Report:
     config, protocol = work.inputs.config, work.protocol
     # Certified ranks are the same whatever the kernels.
@@ -141,7 +158,14 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
             "workers have unlike kernels: the last bits of scores may differ (run.reproducible is false)"
         )
     if not all(facts["self_check_passed"] for facts in facts_of_workers):
-        work.observer.warn("the kernel self-check failed: one thread and one block shape are used, which is slow")
+        work.observer.warn(
+            "the kernel self-check: scores depend on the shape of their block with as many threads as there are; "
+            "fewer threads or one shape are used, which is slow (run.workers says which)"
+        )
+    states = {facts["kernels"].get("scorer", CONSISTENT) for facts in facts_of_workers}
+    alike = alike and INCONSISTENT not in states
+    for state in sorted(states - {CONSISTENT}):
+        work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
     all_edges = found.estimate is None or found.estimate.is_population
     evaluated = Evaluated(
         edge_paths=[Path(path).name for path in config.edge_paths],
@@ -166,6 +190,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         "workers": facts_of_workers,
         "reproducible": alike,
         **({"certified": _decided(facts_of_workers)} if certified else {}),
+        **({"edge_paths": _edges_from_output(work)} if config.save_ranks else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }

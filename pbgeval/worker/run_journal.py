@@ -6,7 +6,8 @@ Writing takes at most a hundredth of the time: entries hold the sum of as many u
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from attrs import define, field
@@ -39,7 +40,7 @@ class RunJournal:
     _mine: list[str] = field(factory=list, init=False)  # entries whose results this worker takes
     _finished: list[str] = field(factory=list, init=False)  # units that no entry holds yet
     _written: float = field(factory=time.monotonic, init=False)
-    _cost: float = field(default=0.0, init=False)  # seconds that the last entry took
+    _cost: float = field(default=0.0, init=False)  # seconds that the last entry took, and all that is done with it
 
     def look(self, team: Team, observer: Observer, overlap: Overlap) -> list[str]:
         """Find out which units of this part are done; every worker takes part, and what one raises stops all.
@@ -108,11 +109,16 @@ class RunJournal:
         Raises:
             OutputError: the journal cannot be written.
         """
-        begun = time.monotonic()
         if self._finished:
             entry = self.journal.write(self._finished, arrays)
             self.journal.log("entry", entry=entry, units=len(self._finished))
         self._finished = []
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what happens in the context as the cost of an entry: packing and adding up take time, too."""
+        begun = time.monotonic()
+        yield
         self._written = time.monotonic()
         self._cost = self._written - begun
 

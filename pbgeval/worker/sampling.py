@@ -18,7 +18,7 @@ from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
 from pbgeval.notation import Bucket
 from pbgeval.passes.edge_sample import FIRST_ROUND_EDGES, EdgeSample
-from pbgeval.storage.edges import BucketFile
+from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.steps import in_step
 from pbgeval.worker.work import Bench
 
@@ -80,14 +80,14 @@ def plan_sampling(bench: Bench) -> Sampling | None:
     return Sampling(EdgeSample.of_rounds(population, config.seed, first_units), by_chunk, with_target=True)
 
 
-def _num_units(bench: Bench, file: BucketFile, *, by_chunk: bool) -> int:
+def _num_units(bench: Bench, file: EdgeSource, *, by_chunk: bool) -> int:
     if by_chunk:
         return sum(len(chunks) for _, chunks in _windows(bench, file))
     rows = _kept_rows(bench, file)
     return file.num_edges if rows is None else len(rows)
 
 
-def _kept_rows(bench: Bench, file: BucketFile) -> np.ndarray | None:
+def _kept_rows(bench: Bench, file: EdgeSource) -> np.ndarray | None:
     """Return the rows that restrictions leave, None for all."""
     if not bench.inputs.restrictions.drops_edges:
         return None
@@ -97,7 +97,7 @@ def _kept_rows(bench: Bench, file: BucketFile) -> np.ndarray | None:
     return np.concatenate(parts)
 
 
-def _kept(bench: Bench, file: BucketFile, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+def _kept(bench: Bench, file: EdgeSource, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (rows, their relations) of the edges of a range that restrictions leave."""
     block = file.read(start, stop)
     if not bench.inputs.restrictions.drops_edges:
@@ -106,7 +106,7 @@ def _kept(bench: Bench, file: BucketFile, start: int, stop: int) -> tuple[np.nda
     return start + kept, block.rel.numpy()[kept]
 
 
-def _windows(bench: Bench, file: BucketFile) -> Iterator[tuple[int, list[np.ndarray]]]:
+def _windows(bench: Bench, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
     """Yield (first row, rows of each chunk) of every window of a bucket, chunks in the order of the pass."""
     lists = bench.settings.lists
     for start in range(0, file.num_edges, lists.window_rows()):
@@ -120,7 +120,7 @@ def _windows(bench: Bench, file: BucketFile) -> Iterator[tuple[int, list[np.ndar
         )
 
 
-def _rows_of_chunks(bench: Bench, file: BucketFile, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
+def _rows_of_chunks(bench: Bench, file: EdgeSource, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
     """Return the rows of the chunks drawn from a bucket, with their clusters; and the chunks by window."""
     rows, cluster_of_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     of_windows: dict[int, np.ndarray] = {}

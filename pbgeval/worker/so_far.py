@@ -13,7 +13,7 @@ from attrs import define, field
 
 from pbgeval.distributed.journal import DamagedEntryError
 from pbgeval.errors import OutputError
-from pbgeval.metrics.summary import AucSample, summarise
+from pbgeval.metrics.summary import AucSample, SortedPools, summarise
 from pbgeval.report.output import write_incomplete
 from pbgeval.worker.record import Record
 from pbgeval.worker.run_journal import share_names
@@ -48,12 +48,14 @@ class SoFar:
         """Write metrics.json.
 
         Raises:
+            IncompleteError: another run has taken over.
             OutputError: it cannot be written.
         """
         begun = time.monotonic()
         self._read()
         work = self.bench.work
-        write_incomplete(work.output, work.provenance, self._facts())
+        # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
+        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check_lease)
         self._written = time.monotonic()
         self._cost = self._written - begun
 
@@ -78,9 +80,8 @@ class SoFar:
         auc = work.protocol.auc
         summary = summarise(
             groups,
-            {key: pool.sort() for key, pool in groups.pools.items()},
+            SortedPools.of_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact)),
             work.protocol.sides,
-            AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact),
             work.inputs.config.selection,
             with_loss=work.inputs.config.compute_loss,
         )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from attrs import evolve
 
 from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting import compiled, fused
@@ -31,6 +32,7 @@ from pbgeval.notation import Side
 from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges, contest_queries
 from pbgeval.passes.sweep_auc import sample_cells
+from pbgeval.passes.sweep_blocks import RangeSinks
 from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_given import rank_given, score_cells
 from pbgeval.passes.sweep_pass import (
@@ -42,7 +44,7 @@ from pbgeval.passes.sweep_pass import (
     gather,
     prepare,
 )
-from pbgeval.passes.sweep_rank import RangeSinks, rank
+from pbgeval.passes.sweep_rank import rank
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
@@ -57,6 +59,7 @@ from pbgeval.worker.query_edges import read_query_edges
 from pbgeval.worker.record import Record
 from pbgeval.worker.steps import in_step
 from pbgeval.worker.sweep_results import SweepResults, range_name, range_of_name, share_rows
+from pbgeval.worker.type_gains import type_gains
 from pbgeval.worker.work import Bench, Found
 
 FUSED_QUERIES_PER_BLOCK = 1 << 14  # on a GPU, so that it has much to do at a time; changes no number
@@ -71,7 +74,7 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
     )
     of_contests = [
-        contest_queries(edges, contest, sets, FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None)
+        contest_queries(edges, contest, sets, _queries_per_block(bench))
         for side in bench.settings.sides
         for contest in contests([relation.scorer for relation in bench.relations], side)
     ]
@@ -92,6 +95,12 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     return Found(len(ranges), in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
 
 
+def _queries_per_block(bench: Bench) -> int | None:
+    if bench.inputs.scorer is not None:
+        return getattr(bench.inputs.scorer, "queries_per_block", None)
+    return FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None
+
+
 def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     config = bench.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
@@ -100,7 +109,12 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     if limit is not None and bench.device.type == "cpu" and is_installed():
         compiled.load(bench.relations[0].prepared_dtype)  # so that what it takes is among what this process holds
-    return plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
+    plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
+    if bench.inputs.scorer is None:
+        return plan
+    # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.
+    longest = max(part.num_rows for part in bench.inputs.embeddings.values())
+    return evolve(plan, rows_per_range=max(longest, 1), block_threads=1)
 
 
 def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Side) -> QueryKeys:
@@ -138,12 +152,14 @@ def _contestants(
     else:
         sample = sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed)
     top = TopCandidates(queries.num_keys, topk) if topk is not None else None
-    return Contestants(state, np.searchsorted(keys.codes_K, codes), sample, given, top=top)
+    gains = type_gains(bench, edges, queries)
+    return Contestants(state, np.searchsorted(keys.codes_K, codes), sample, given, top=top, gains=gains)
 
 
 def _is_fused(bench: Bench) -> bool:
     """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets."""
-    wants_scores = bench.inputs.config.save_topk is not None or bench.settings.auc.exact
+    wants_best = bench.inputs.config.save_topk is not None or bench.inputs.types is not None
+    wants_scores = wants_best or bench.settings.auc.exact
     relation = bench.relations[0]  # all have one comparator, and one type of numbers: float64 for certified ranks
     serves = fused.serves(relation.scorer.comparator, bench.device, relation.dtype)
     return serves and not wants_scores and not bench.inputs.candidate_files
@@ -168,10 +184,11 @@ def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: Memor
     config = bench.inputs.config
     types = tuple(config.used_entity_types)
     numbers = entities_of_edges(edges, types)
+    dtype = torch.float32 if bench.inputs.scorer is None else torch.float64  # numbers, not vectors
     entities = GatheredEntities(
         numbers,
         {
-            name: _rows(bench, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), torch.float32, plan)
+            name: _rows(bench, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), dtype, plan)
             for name in types
         },
     )
@@ -243,10 +260,11 @@ def _rank(
     threads = BlockThreads.of_device(bench.device, plan.block_threads)
 
     def write() -> None:
-        arrays = results.pack()
-        bench.journal.write(arrays)
-        results.add_packed(arrays)
-        results.clear()
+        with bench.journal.counted():
+            arrays = results.pack()
+            bench.journal.write(arrays)
+            results.add_packed(arrays)
+            results.clear()
 
     def work() -> None:
         bench.journal.take(results.add_packed)
@@ -265,7 +283,7 @@ def _rank(
                     cells = one.sample.cells if one.sample is not None else None
                     first_number = edges.numbering.range_of_slot(part.slot)[0] + part.start
                     if one.given is None:
-                        sinks = RangeSinks(cells, one.collector, one.top)
+                        sinks = RangeSinks(cells, one.collector, one.top, one.gains)
                         rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, threads, sinks)
                         continue
                     named = one.given.within(part)

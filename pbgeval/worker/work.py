@@ -9,6 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.distributed.ownership import Claim
 from pbgeval.distributed.team import Team
 from pbgeval.files import ScratchFolder
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
@@ -36,6 +37,7 @@ class Work:
     observer: Observer
     started: float  # seconds since the epoch
     output: Path  # where per-edge files go, and the scratch folder
+    claim: Claim  # to the output directory
 
     @property
     def digest(self) -> str:

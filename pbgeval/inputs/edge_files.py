@@ -1,0 +1,252 @@
+"""Paths of a config that name files of edges -> folders of buckets, made once; a config that names those.
+
+They go to `imported` in the output directory, or beside all output directories where its name is not given, as that
+follows from the buckets. A folder is named by what it was made of, so a run that goes on, or another one of the same
+files, finds it there, and buckets of a file that has changed are made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import evolve
+
+from pbgeval.config import EvalConfig, names_file_of_edges
+from pbgeval.distributed.resources import num_cores
+from pbgeval.distributed.signals import ended_by_signals
+from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
+from pbgeval.files import remove_folders
+from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.engine import Limits
+from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, refuse_unknown, split_files
+from pbgeval.importing.placement import UNKNOWN
+from pbgeval.importing.relation_types import RelationTypes
+from pbgeval.inputs.opening import Inputs, open_inputs
+from pbgeval.progress import Observer
+from pbgeval.report.output import IMPORTED
+from pbgeval.storage.entities import read_relation_names
+from pbgeval.storage.fingerprint import fingerprint
+from pbgeval.storage.text_files import listed
+
+DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
+_FORMAT = 1  # of what is made: another one is made anew
+_MADE = re.compile(r"[0-9a-f]{16}")
+
+
+def has_files_of_edges(config: EvalConfig) -> bool:
+    """Tell whether a path of edges is a file of text or Parquet."""
+    return bool(_files_of(config))
+
+
+@contextmanager
+def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer) -> Iterator[EvalConfig]:
+    """Split the files of edges that a config names into buckets; yield the config that names their folders instead.
+
+    After a fault, here or in the context, nothing is left of what was made.
+
+    Args:
+        config: checked.
+        output: the output directory; None: the default one.
+        observer: is told how it goes, and warned of known edges that are left out.
+
+    Raises:
+        EvalError: what is wrong with a file of edges, the dictionary or any other input.
+        IncompleteError: a signal has ended it.
+    """
+    paths = _files_of(config)
+    if not paths:
+        yield config
+        return
+    store = ((output or DEFAULT_OUTPUTS) / IMPORTED).absolute()
+    absent = [place for place in (store, *store.parents) if not place.exists()]
+    earlier = (
+        [] if output is None or absent else [place.name for place in store.iterdir() if _MADE.fullmatch(place.name)]
+    )
+    files, folder_of = _plan(config, paths, store, None if output is None else output.absolute().parent / IMPORTED)
+    if files.of_folder and output is not None and output.exists() and not output.is_dir():
+        raise OutputError(f"{output}: expected a directory for the output, found a file; choose another --output")
+    try:
+        if files.of_folder:
+            _split(files, config.max_memory_bytes, observer)
+        _look_at_unknown(files, folder_of, observer)
+        yield _renamed(config, {str(path): str(folder / path.name) for path, folder in folder_of.items()})
+    except EvalError as error:
+        if not isinstance(error, IncompleteError):
+            remove_folders(store, [folder.name for folder in files.of_folder])
+            _remove_empty(absent)
+        raise
+    used = {folder.name for folder in folder_of.values()}
+    remove_folders(store, [name for name in earlier if name not in used])  # of earlier versions of the files
+
+
+def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
+    try:
+        with ended_by_signals(), observer.steps() as steps:
+            split_files(files, Limits(memory_bytes, num_cores()), steps)
+    except OutputError:
+        if not all(folder.is_dir() for folder in files.of_folder):
+            raise
+        # Another run of the same files was faster; what it made is the same.
+
+
+def _files_of(config: EvalConfig) -> list[Path]:
+    """Each file of edges once, those that are evaluated first."""
+    named = [*config.edge_paths, *config.filter_paths, *config.train_paths]
+    return [Path(path) for path in dict.fromkeys(named) if names_file_of_edges(path) and os.path.isfile(path)]
+
+
+def _renamed(config: EvalConfig, of_path: Mapping[str, str]) -> EvalConfig:
+    return evolve(
+        config,
+        edge_paths=[of_path.get(path, path) for path in config.edge_paths],
+        filter_paths=[of_path.get(path, path) for path in config.filter_paths],
+        train_paths=[of_path.get(path, path) for path in config.train_paths],
+        dictionary_path=None,
+        edge_columns=None,
+    )
+
+
+def _without(config: EvalConfig, paths: Collection[str]) -> EvalConfig:
+    return evolve(
+        config,
+        edge_paths=[path for path in config.edge_paths if path not in paths],
+        filter_paths=[path for path in config.filter_paths if path not in paths],
+        train_paths=[path for path in config.train_paths if path not in paths],
+        candidate_path=None,  # candidates are of edges
+    )
+
+
+def _plan(
+    config: EvalConfig, paths: list[Path], store: Path, other_store: Path | None
+) -> tuple[NamedFiles, dict[Path, Path]]:
+    """Find out what is there already; return what is to be made, and the folder of each file.
+
+    All else that can be wrong is found before: splitting may take long.
+    """
+    form = _form(config)
+    inputs = open_inputs(_without(config, {str(path) for path in paths}))
+    dictionary = _dictionary(config, inputs)
+    common = _digests(dictionary, config, inputs)
+    folder_of: dict[Path, Path] = {}
+    for path in paths:
+        made_of = {"file": [path.name, fingerprint(path)], "columns": config.edge_columns, **common}
+        name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+        places = [place / name for place in (store, other_store) if place is not None]
+        folder_of[path] = next((place for place in places if place.is_dir()), places[0])
+    missing = {folder: path for path, folder in folder_of.items() if not folder.is_dir()}
+    evaluated = [path for path in paths if str(path) in config.edge_paths]
+    return NamedFiles(missing, evaluated, dictionary, form), folder_of
+
+
+def _form(config: EvalConfig) -> ColumnForm:
+    flag = "edge_columns"
+    columns = config.edge_columns
+    if columns is None:
+        return ColumnForm(order_flag=flag, names_flag=flag)
+    if "," in columns:
+        return ColumnForm(names=tuple(columns.split(",")), order_flag=flag, names_flag=flag)
+    return ColumnForm(columns, order_flag=flag, names_flag=flag)
+
+
+def _dictionary(config: EvalConfig, inputs: Inputs) -> Dictionary:
+    """Return what numbers the entities and relations of the config.
+
+    Raises:
+        ConfigError: a type or a relation cannot be found by name.
+        StorageError: dynamic relations have no names, or too many or too few.
+    """
+    folder = Path(config.dictionary_path or config.entity_path)
+    featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
+    if featurized:
+        raise ConfigError(
+            f"edge_paths: expected folders of buckets, as entity type {featurized[0]!r} is featurized, found a file; "
+            "an entity that is a set of features has no name to be found by"
+        )
+    types = {relation.name: (relation.lhs, relation.rhs) for relation in config.relations}
+    if config.dynamic_relations:
+        (pair,) = types.values()
+        return Dictionary(folder, RelationTypes(other=pair), _dynamic_names(folder, inputs), _sizes(config, inputs))
+    if len(types) < len(config.relations):
+        names = [relation.name for relation in config.relations]
+        again = sorted({name for name in names if names.count(name) > 1})
+        raise ConfigError(
+            f"relations: expected each name once, as edges are given by name, found {listed(again)} again; number the "
+            "edges with kgeval-dist import-graph --types"
+        )
+    listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
+    return Dictionary(folder, listed_types, tuple(types), _sizes(config, inputs))
+
+
+def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
+    path = folder / "dynamic_rel_names.json"
+    names = read_relation_names(folder)
+    if names is None or len(names) != inputs.num_relations:
+        found = "no such file" if names is None else str(len(names))
+        raise StorageError(
+            f"{path}: expected the names of {inputs.num_relations} relations, for edges given by name, found {found}; "
+            "set dictionary_path to the folder that has them"
+        )
+    return tuple(names)
+
+
+def _sizes(config: EvalConfig, inputs: Inputs) -> dict[str, list[int]]:
+    return {
+        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
+        for name in config.used_entity_types
+    }
+
+
+def _digests(dictionary: Dictionary, config: EvalConfig, inputs: Inputs) -> dict[str, object]:
+    """Return what all buckets were made of beside their file.
+
+    Raises:
+        StorageError: names are missing.
+    """
+    faults: list[str] = []
+    names: dict[str, str] = {}
+    for entity_type, parts in dictionary.sizes.items():
+        for part in range(len(parts)):
+            path = dictionary.folder / f"entity_names_{entity_type}_{part}.json"
+            if path.is_file():
+                names[path.name] = fingerprint(path)
+            else:
+                faults.append(
+                    f"{path}: expected the names of entities, for edges given by name, found no such file; set "
+                    "dictionary_path to the folder that has them"
+                )
+    if faults:
+        raise StorageError(*faults)
+    types = [[relation.lhs, relation.rhs] for relation in config.relations]
+    return {
+        "format": _FORMAT,
+        "entities": names,
+        "sizes": dictionary.sizes,
+        "relations": dictionary.relations,
+        "types": types,
+    }
+
+
+def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer: Observer) -> None:
+    for path, folder in folder_of.items():
+        counts = counts_of(folder, path.name)
+        if path in files.evaluated:
+            refuse_unknown(path, counts, folder / path.name, files.dictionary.folder)
+        elif counts.num_left_out:
+            observer.warn(
+                f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are left out, as the dictionary "
+                f"lacks {counts.num_unknown_entities:,} entities and {counts.num_unknown_relations:,} relations of "
+                f"them: {folder / path.name / UNKNOWN}"
+            )
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders that were not there before, innermost first."""
+    for folder in folders:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()

@@ -1,0 +1,76 @@
+"""How a run ends: its report is written, or its output directory left as it must be after a fault."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from pbgeval.distributed.team import Team
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
+from pbgeval.report.output import OutputDirectory
+from pbgeval.report.report import Report
+from pbgeval.report.to_sinks import send_to_sinks
+from pbgeval.worker.left import what_is_left
+from pbgeval.worker.work import Outcome, Work
+
+
+def keep_or_release(output: OutputDirectory) -> None:
+    """Leave the directory to a run that goes on from what is done, or as it was if nothing is."""
+    if output.can_go_on:
+        output.suspend()
+    else:
+        output.release()
+
+
+def end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
+    """Leave the directory after a fault, and say what is left to do if the run can go on."""
+    if not isinstance(error, IncompleteError):
+        output.release()
+        return error
+    left = what_is_left(work)
+    keep_or_release(output)
+    return IncompleteError(*error.faults, left)
+
+
+def conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
+    """Write the report, and then what the config's sinks want of it; or raise the faults."""
+    report = report_of(outcome)
+    output.write(report)
+    report = evolve(report, path=output.path)
+    send_to_sinks(report, work.inputs.config.sinks, work.observer.warn)
+    return report
+
+
+def try_to_claim(work: Work, output: OutputDirectory, team: Team, workers: int | None, *, overwrite: bool) -> Outcome:
+    """Make the directory worker 0's, which tells the others what it has found: nothing, a finished report, or faults.
+
+    Args:
+        work: of the run.
+        output: where its result goes.
+        team: the group.
+        workers: how many there ought to be; None: as many as there are.
+        overwrite: whether another run's output is replaced.
+    """
+    try:
+        if workers not in (None, team.size):
+            raise LaunchError(f"--workers {workers}: expected {team.size}, the size of the group, or no flag")
+        return Outcome(report=output.claim(work.provenance, overwrite=overwrite))
+    except EvalError as error:
+        return Outcome(error.faults)
+
+
+def try_to_conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Outcome:
+    """Write the report, or return the faults, for worker 0 to tell the others."""
+    try:
+        return Outcome(report=conclude(outcome, output, work))
+    except EvalError as error:
+        error = end_of(error, output, work)
+        return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
+
+
+def report_of(outcome: Outcome) -> Report:
+    """Return the report, or raise the faults."""
+    if outcome.faults:
+        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
+    if outcome.report is None:
+        raise RuntimeError("the evaluation ended without a report")
+    return outcome.report

@@ -1,0 +1,119 @@
+"""What each worker has met of the queries for types -> their NDCG, by relation, in the record."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pbgeval.candidates.constraints import CandidateSets, is_among
+from pbgeval.metrics.type_metrics import num_values, type_values
+from pbgeval.notation import Side
+from pbgeval.passes.gain_levels import GainLevels
+from pbgeval.passes.query_edges import ContestQueries, QueryEdges
+from pbgeval.passes.type_gains import TypeEntities, TypeGains, TypeTruth
+from pbgeval.stats.type_stats import TypeStats
+from pbgeval.worker.contestants import Contestants
+from pbgeval.worker.record import Record
+from pbgeval.worker.steps import in_step
+from pbgeval.worker.work import Bench
+
+KEYS_AT_A_TIME = 1 << 12  # whose ideal lists are in memory together; changes no number
+
+
+def type_gains(bench: Bench, edges: QueryEdges, queries: ContestQueries) -> TypeGains | None:
+    """Return the queries of a contest that ask for types; None where there are none."""
+    types = bench.inputs.types
+    if types is None or queries.contest.hidden is not Side.RHS:
+        return None
+    truth = TypeTruth.of_queries(queries, types.relations, types.entities, edges.numbering.num_entities)
+    filtered = bench.work.protocol.filtered
+    return TypeGains(truth, max(bench.settings.layout.cutoffs), filtered) if truth.num_keys else None
+
+
+def merge_type_gains(bench: Bench, contestants: list[Contestants]) -> None:
+    """Give every worker what all have met; every worker takes part."""
+    of_contests = [(number, one) for number, one in enumerate(contestants) if one.gains is not None]
+    if bench.team.size == 1 or not of_contests:
+        return
+
+    def share() -> None:
+        for number, one in of_contests:
+            assert one.gains is not None
+            for part, array in enumerate(one.gains.pack()):
+                bench.scratch.append(f"gains-{number}-{part}", array)
+
+    def merge() -> None:
+        for number, one in of_contests:
+            assert one.gains is not None
+            merged = one.gains.empty()
+            raw, unknown, excluded = (bench.scratch.read(f"gains-{number}-{part}", np.int64) for part in range(3))
+            shape = (bench.team.size, merged.excluded_LH.size)
+            merged.add_packed([raw, unknown, excluded.reshape(shape).sum(0)])
+            one.gains = merged
+
+    in_step(bench.team, share)
+    in_step(bench.team, merge)
+
+
+def record_types(bench: Bench, record: Record, contestants: list[Contestants], sets: CandidateSets) -> None:
+    """Record this worker's part of the queries for types."""
+    types = bench.inputs.types
+    if types is None:
+        return
+    cutoffs = bench.settings.layout.cutoffs
+    relations = tuple(types.relations.tolist())
+    record.raw_types = TypeStats.zero(relations, num_values(cutoffs))
+    if bench.work.protocol.filtered:
+        record.filtered_types = TypeStats.zero(relations, num_values(cutoffs))
+    for one in contestants:
+        if one.gains is not None:
+            gains = one.gains
+            num_keys, rank, size = gains.truth.num_keys, bench.team.rank_in_team, bench.team.size
+            first, stop = num_keys * rank // size, num_keys * (rank + 1) // size
+            for at in range(first, stop, KEYS_AT_A_TIME):
+                rows = slice(at, min(at + KEYS_AT_A_TIME, stop))
+                _record(record, one, gains, rows, _ideal(bench, one, gains, rows, sets), cutoffs)
+
+
+def _record(
+    record: Record, one: Contestants, gains: TypeGains, rows: slice, ideal_LH: np.ndarray, cutoffs: tuple[int, ...]
+) -> None:
+    gain_HG = gains.truth.entities.gains()
+    relation_L = one.state.queries.rel_K[gains.truth.key_L[rows]]
+
+    def values(levels: GainLevels, ideal: np.ndarray) -> np.ndarray:
+        return type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
+
+    assert record.raw_types is not None
+    record.raw_types.add(relation_L, values(gains.raw, ideal_LH))
+    if record.filtered_types is not None:
+        record.filtered_types.add(relation_L, values(gains.unknown, ideal_LH - gains.excluded_LH[rows]))
+
+
+def _ideal(bench: Bench, one: Contestants, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
+    """Return how many entities that may compete have which distance, int64 (L, max_depth + 1)."""
+    truth, queries = gains.truth, one.state.queries
+    low, high = bench.numberer.numbering.range_of_type(queries.contest.candidate_type)
+    ideal_LH = np.zeros_like(gains.excluded_LH[rows])
+    of_truth: dict[tuple[int, ...], np.ndarray] = {}
+    competing: dict[int, np.ndarray] = {}
+    stop_L = truth.stop_L
+    for row, key in enumerate(truth.key_L[rows].tolist()):
+        relation = int(queries.rel_K[key])
+        if relation not in competing:
+            competing[relation] = _competing_types(truth.entities, sets.of(Side.RHS, relation), low, high)
+        at = rows.start + row
+        asked = (relation, *truth.type_n[truth.first_L[at] : stop_L[at]].tolist())
+        if asked not in of_truth:
+            related = truth.entities.taxonomy.related(type_ for type_ in asked[1:] if type_ >= 0)
+            distance_n = related.distance_n[is_among(related.type_n, competing[relation])]
+            of_truth[asked] = np.bincount(distance_n, minlength=ideal_LH.shape[1])
+        ideal_LH[row] = of_truth[asked]
+    return ideal_LH
+
+
+def _competing_types(entities: TypeEntities, allowed: np.ndarray | None, low: int, high: int) -> np.ndarray:
+    """Return the sorted types of the entities from `low` to `high` that may compete."""
+    competes_T = (entities.number_T >= low) & (entities.number_T < high)
+    if allowed is not None:
+        competes_T &= is_among(entities.number_T, allowed)
+    return np.sort(entities.type_T[competes_T])
