@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import COMMAND, TinyCase, start_command, undisturbed_numbers
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
@@ -28,7 +29,7 @@ NUM_HOSTS = 2
 NUM_UNITS = 25
 
 
-def wait_until(happens: Callable[[], bool], otherwise: str, seconds: float) -> None:
+def wait_until(happens: Callable[[], bool], otherwise: str, seconds: float = PATIENCE) -> None:
     """Wait until something happens; fail if it does not."""
     until = time.monotonic() + seconds
     while not happens():
@@ -42,7 +43,7 @@ def wait_until_begun(output: Path) -> None:
     def has_begun() -> bool:
         return any((output / "journal").glob("*.unit")) and 2 == len(writers(output))
 
-    wait_until(has_begun, "no unit was finished", 120)
+    wait_until(has_begun, "no unit was finished")
 
 
 def writers(output: Path) -> dict[str, int]:
@@ -64,13 +65,13 @@ class Slurm:
     environment: Mapping[str, str]
     folder: Path  # of its configuration and logs
 
-    def run(self, *command: str | Path, cwd: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str | Path, cwd: Path, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm's, or one that calls them."""
         return subprocess.run(
             command, cwd=cwd, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
         )
 
-    def run_batch(self, *arguments: str | Path, cwd: Path, timeout: float = 60) -> tuple[str, str]:
+    def run_batch(self, *arguments: str | Path, cwd: Path, timeout: float = PATIENCE) -> tuple[str, str]:
         """Submit a batch job, wait, return its state and exit code (`COMPLETED 0:0`) and its log.
 
         `sbatch --wait` looks for the end at ever longer intervals.
@@ -89,6 +90,16 @@ class Slurm:
         """Return what Slurm knows of a job: JobState, Restarts, ..."""
         shown = self.run("scontrol", "show", "job", number, "--oneliner", cwd=self.folder).stdout
         return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+    def set_minutes(self, number: str, minutes: int) -> None:
+        """Change the time limit of a job."""
+        done = self.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}", cwd=self.folder)
+        assert 0 == done.returncode, done.stderr
+
+    def seconds_of(self, number: str) -> int:
+        """Return for how long a job has been running, less than a day."""
+        hours, minutes, seconds = map(int, self.job(number)["RunTime"].split(":"))
+        return 3600 * hours + 60 * minutes + seconds
 
     def ends_of(self, number: str) -> list[str]:
         """Return how a job has ended, each time that it was started."""
@@ -116,7 +127,9 @@ def slurm() -> Iterator[Slurm]:
     # Not below pytest's own folder, whose path may be too long for the name of a socket.
     folder = Path(tempfile.mkdtemp(prefix="pbgeval-slurm-"))
     script = str(SCRIPTS / "slurm_cluster")
-    started = subprocess.run([script, "up", folder, "2", "2"], capture_output=True, text=True, check=False, timeout=100)
+    started = subprocess.run(
+        [script, "up", folder, "2", "2"], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     try:
         if started.returncode != 0:
             pytest.skip(f"the Slurm cluster did not start: {started.stderr}")
@@ -124,7 +137,7 @@ def slurm() -> Iterator[Slurm]:
         outer = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SUBMITIT_"))}
         yield Slurm(outer | {"SLURM_CONF": configuration, "OMP_NUM_THREADS": "1", "PYTHON": str(PYTHON)}, folder)
     finally:
-        subprocess.run([script, "down", folder], capture_output=True, check=True, timeout=100)
+        subprocess.run([script, "down", folder], capture_output=True, check=True, timeout=PATIENCE)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -151,11 +164,11 @@ class Host:
 
     def cut_off(self) -> None:
         """Take its network away: connections stay open, and nothing comes through."""
-        subprocess.run(["ip", "-n", self.name, "link", "set", "eth0", "down"], check=True, timeout=60)
+        subprocess.run(["ip", "-n", self.name, "link", "set", "eth0", "down"], check=True, timeout=PATIENCE)
 
     def end(self) -> None:
         """Give it its network back, and end what still runs here."""
-        subprocess.run(["ip", "-n", self.name, "link", "set", "eth0", "up"], check=True, timeout=60)
+        subprocess.run(["ip", "-n", self.name, "link", "set", "eth0", "up"], check=True, timeout=PATIENCE)
         found = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True)
         for process in found.stdout.split():
             with suppress(ProcessLookupError):  # it has ended meanwhile
@@ -166,13 +179,15 @@ class Host:
 def hosts() -> Iterator[list[Host]]:
     """Two hosts with a network between them; tests that use them are marked `netns`."""
     script, name = str(SCRIPTS / "network_hosts"), str(os.getpid() % 1_000_000)
-    up = subprocess.run([script, "up", str(NUM_HOSTS), name], capture_output=True, text=True, check=False, timeout=60)
+    up = subprocess.run(
+        [script, "up", str(NUM_HOSTS), name], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     try:
         if up.returncode != 0:
             pytest.skip(f"network namespaces could not be made: {up.stderr}")
         yield [Host(*line.split()) for line in up.stdout.splitlines()]
     finally:
-        subprocess.run([script, "down", name], capture_output=True, check=False, timeout=60)
+        subprocess.run([script, "down", name], capture_output=True, check=False, timeout=PATIENCE)
 
 
 @frozen

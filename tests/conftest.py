@@ -70,16 +70,18 @@ COULD_RUN: dict[str, Callable[[], bool]] = {
     "peers": has_working_pip,
     "slurm": lambda: could_have("slurmctld", "slurmd", "munged"),
     "netns": lambda: could_have("ip") and may_make_network_namespaces(),
+    "browser": lambda: shutil.which("chromium") is not None or has_root_and_apt(),
     "gpu": has_gpu,
 }
 
 CANNOT_RUN = {
     "slurm": "neither Slurm and munge nor root with apt-get",
     "netns": "no right to make network namespaces",
+    "browser": "neither chromium nor root with apt-get",
     "gpu": "no CUDA device",
 }
 
-pytest_plugins = ["tests.clusters"]
+pytest_plugins = ["tests.browsers", "tests.clusters"]
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pbgeval.config import load_config
 from pbgeval.driver import RunOptions, evaluate
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import TinyCase
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.group", "pbgeval.worker", "pbgeval.report.recompute", "numba"])
-SECONDS = 120
 
 
 def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers: int, threads: int) -> None:
@@ -29,7 +29,7 @@ def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers
     """
     processes = start_group(case, overrides, output, workers=workers, threads=threads)
     for process in processes:
-        process.join(SECONDS)
+        process.join(PATIENCE)
         if process.is_alive():
             process.kill()
     assert [0] * workers == [process.exitcode for process in processes]

@@ -28,6 +28,7 @@ from attrs import frozen
 
 from pbgeval.notation import Side
 from tests import pbg_files
+from tests.patience import PATIENCE
 
 VERSION = 3
 DIMENSION = 8
@@ -218,7 +219,7 @@ def run_main(*arguments: str, cwd: Path) -> Done:
 
 
 def start_command(
-    case: TinyCase, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = 120
+    case: TinyCase, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = PATIENCE
 ) -> Done:
     """Run the installed command as a process, in the case's folder."""
     done = subprocess.run(

@@ -17,6 +17,7 @@ from pbgeval import RunOptions, evaluate
 from pbgeval.metrics.registry import metric_key
 from pbgeval.report.report import Report
 from tests.golden.test_full_nations import Nations
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers
 
@@ -33,7 +34,7 @@ def both(
     """Our report and PyKEEN's metrics, micro and macro, by our names."""
     folder = tmp_path_factory.mktemp("nations")
     command = [peer("pykeen") / "python", PROGRAM, folder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert 0 == done.returncode, done.stderr
     nations = Nations(folder, folder, "distmult", 1, dynamic=True)
     report = evaluate(nations.config("filtered"), RunOptions(output=folder / "output", workers=1))

@@ -15,6 +15,7 @@ from pbgeval.distributed.environment import GroupPlace
 from pbgeval.distributed.meeting import address_of, open_store
 from pbgeval.errors import LaunchError
 from tests.clusters import EVERY_POLICY, CaseAndResult
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of
 
 
@@ -50,7 +51,7 @@ def test_workers_of_mpirun_give_the_numbers_of_one_worker(
 ) -> None:
     workers = start_as_mpirun(evaluated.case, tmp_path / "mpi", 2, free_port)
 
-    assert [("", "")] * 2 == [worker.communicate(timeout=120) for worker in workers]
+    assert [("", "")] * 2 == [worker.communicate(timeout=PATIENCE) for worker in workers]
     assert 2 == metrics_of(tmp_path / "mpi")["run"]["num_workers"]
     assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "mpi")
 
@@ -68,7 +69,7 @@ def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
     assert (0, "") == (done.returncode, done.stderr)

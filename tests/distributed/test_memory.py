@@ -18,11 +18,11 @@ from tests.pbg_files import write_checkpoint_version, write_embeddings, write_en
 
 MB = 1_000_000
 REST = 600 * MB  # allowed beside the partitions; torch and h5py alone take some 240
-MOST_GROWTH = 100 * MB  # between a bucket of few edges and one of a hundred times as many
+MOST_GROWTH = 100 * MB  # between a bucket of few edges and one of thirty times as many
 
 NUM_ENTITIES, DIMENSION, NUM_RELATIONS = 400_000, 16, 50
 PARTITION_BYTES = NUM_ENTITIES * DIMENSION * 4
-FEW_EDGES, MANY_EDGES = 200_000, 20_000_000
+FEW_EDGES, MANY_EDGES = 200_000, 6_000_000
 EDGES_AT_A_TIME = 1_000_000
 
 

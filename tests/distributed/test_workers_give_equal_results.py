@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.group import run_group
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import COMMAND, TinyCase, flags, metrics_of, numbers_of, start_command
 
 SETTINGS = {
@@ -38,7 +39,7 @@ def join_by_torchrun(case: TinyCase, overrides: list[str], output: Path, workers
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=PATIENCE,
     )
 
 

@@ -21,7 +21,10 @@ from pbgeval.storage.ranks import read_ranks
 from tests import pbg_files
 
 MODELS = {"distmult": "diagonal", "distmult_exact_ties": "diagonal", "complex": "complex_diagonal"}
-MODELS["transe_l2"] = "translation"
+MODELS |= dict.fromkeys(("transe_l1", "transe_l1_exact_ties", "transe_l2"), "translation")
+MODELS |= dict.fromkeys(("rotate_moduli", "rotate_l2"), "rotate")
+COMPARATORS = {"transe_l1": "l1", "transe_l1_exact_ties": "l1", "transe_l2": "l2"}
+COMPARATORS |= {"rotate_moduli": "complex_l1", "rotate_l2": "l2"}  # else dot
 SETTINGS = (
     "raw",
     "filtered",
@@ -54,7 +57,7 @@ class Nations:
         pbg_files.write_checkpoint_version(folder / "checkpoint", VERSION)
         for partition, part in enumerate(self.members):
             pbg_files.write_embeddings(folder / "checkpoint", "ent", partition, self.entity[part], version=VERSION)
-        self.operator = MODELS[model]
+        self.operator, self.comparator = MODELS[model], COMPARATORS.get(model, "dot")
         operators = (
             self._dynamic() if dynamic else {(i, Side.RHS): self._on_rhs(row) for i, row in enumerate(self.relation)}
         )
@@ -65,16 +68,16 @@ class Nations:
         """The operator that acts on the right entities, for any query."""
         if self.operator == "diagonal":
             return {"diagonal": r}
-        if self.operator == "translation":
-            return {"translation": -r}
+        if self.operator in ("translation", "rotate"):
+            return {"translation" if self.operator == "translation" else "phase": -r}
         half = r.shape[-1] // 2
         return {"real": r[..., :half], "imag": -r[..., half:]}
 
     def _dynamic(self) -> dict[tuple[int, Side], dict[str, Any]]:
         r = self.relation
         on_lhs: dict[str, Any] = {"diagonal": r}
-        if self.operator == "translation":
-            on_lhs = {"translation": r}
+        if self.operator in ("translation", "rotate"):
+            on_lhs = {"translation" if self.operator == "translation" else "phase": r}
         elif self.operator == "complex_diagonal":
             half = r.shape[1] // 2
             on_lhs = {"real": r[:, :half], "imag": r[:, half:]}
@@ -116,7 +119,8 @@ class Nations:
             edge_paths=[str(self.folder / "test")],
             checkpoint_path=str(self.folder / "checkpoint"),
             dimension=self.entity.shape[1],
-            comparator="l2" if self.operator == "translation" else "dot",
+            comparator=self.comparator,
+            precision="float64" if self.operator == "rotate" else "float32",
             global_emb=False,
             hits_at=[1, 3, 5, 10, 50],
             save_ranks=True,

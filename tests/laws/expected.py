@@ -216,14 +216,19 @@ def reach(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool) 
     relation = graph.relations[rel]
     entity_type, params = (relation.lhs, relation.lhs_params) if side == "lhs" else (relation.rhs, relation.rhs_params)
     x = norm(graph.embeddings[entity_type][of[0]][of[1]]) + norm(graph.global_embeddings.get(entity_type, [0.0]))
+    if relation.operator == "projected_translation":  # acts on both sides
+        params, transformed = relation.rhs_params, True
     if not transformed:
         return x
-    if "linear_transformation" in params:
-        x *= max(1.0, math.sqrt(math.fsum(norm(row) ** 2 for row in params["linear_transformation"])))
+    for matrix in ("linear_transformation", "projection"):
+        if matrix in params:
+            x *= max(1.0, math.sqrt(math.fsum(norm(row) ** 2 for row in params[matrix])))
     if "diagonal" in params:
         x *= max(1.0, norm(params["diagonal"]))
     if "real" in params:
         x *= max(1.0, 2 * norm([*params["real"], *params["imag"]]))
+    if "phase" in params:
+        x *= 2.0
     return x + norm(params.get("translation", [0.0]))
 
 
@@ -236,8 +241,10 @@ def rounding_bound(
     x, y = (reach(graph, rel, side, of, moved) for side, of, moved in ends)
     unit *= 8 * graph.dimension + 32
     of_bias = unit * (x + y) if graph.bias else 0.0
-    if graph.comparator == "dot":
+    if graph.comparator in ("dot", "clamped_dot"):
         return unit * x * y + of_bias
+    if graph.comparator in ("l1", "complex_l1"):
+        return unit * math.sqrt(graph.dimension) * (x + y) + of_bias
     if graph.comparator == "squared_l2":
         return unit * (x + y) ** 2 + of_bias
     vectors = [reference.vector(graph, rel, side, of, moved)[int(graph.bias) :] for side, of, moved in ends]

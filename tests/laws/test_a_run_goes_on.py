@@ -6,74 +6,41 @@ import errno
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pbgeval import files
-from pbgeval.files import System
 from pbgeval.notation import Bucket
 from pbgeval.storage.ranks import read_ranks
-from pbgeval.worker import buckets, run_journal, so_far, sweep
-from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command
+from pbgeval.worker import buckets, so_far, sweep
+from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
+from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of
 
-CANDIDATES = ["sampled", "partition", "all"]
 
-
-class FailingSystem(System):
+class FailingSystem(SteppingSystem):
     """Fails the k-th open, write, fsync or rename, as a full disk or a broken one does."""
 
     def __init__(self, k: int) -> None:
         self.left = k
 
-    def _step(self) -> None:
+    def step(self, call: str) -> None:
         self.left -= 1
         if self.left == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def open(self, path: Path, flags: int) -> int:
-        self._step()
-        return super().open(path, flags)
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        self._step()
-        return super().write(descriptor, data)
-
-    def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-        self._step()
-        return super().write_at(descriptor, data, offset)
-
-    def sync(self, descriptor: int) -> None:
-        self._step()
-        super().sync(descriptor)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._step()
-        super().rename(source, target)
-
-    def link(self, source: Path, target: Path) -> None:
-        self._step()
-        super().link(source, target)
-
 
 @pytest.fixture(autouse=True)
-def _entries_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write an entry after each unit."""
-    monkeypatch.setattr(run_journal, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(run_journal, "SECONDS_PER_SECOND", 0.0)
-    monkeypatch.setattr(run_journal, "LEAST_SECONDS_AT_END", 0.0)
+def _entries_often() -> Iterator[None]:
+    with entries_after_each_unit():
+        yield
 
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
-    return TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
-
-
-def evaluate(case: TinyCase, output: Path, candidates: str) -> Any:
-    train = ["-p", f"train_paths={case.root / 'edges'}"] if candidates == "all" else []
-    known = ["-p", f"candidates={candidates}", "-p", "save_ranks=True", *train]
-    return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
+    return write_case(tmp_path_factory.mktemp("case"))
 
 
 def results_of(output: Path) -> dict[str, Any]:
@@ -93,10 +60,8 @@ def undisturbed(
     """The numbers of a run, and how many steps of the system it takes to write them."""
     output = tmp_path_factory.mktemp("undisturbed") / "output"
     counting = FailingSystem(0)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, entries_after_each_unit():
         patch.setattr(files, "system", counting)
-        patch.setattr(run_journal, "LEAST_SECONDS", 0.0)
-        patch.setattr(run_journal, "SECONDS_PER_SECOND", 0.0)
         assert 0 == evaluate(case, output, request.param).status
     return request.param, results_of(output), -counting.left
 

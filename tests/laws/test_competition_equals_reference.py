@@ -32,7 +32,7 @@ from tests.strategies import TinyGraph, edge_lists, tiny_graphs
 POLICIES = ["all", "partition", "sampled", None]
 
 quick = settings(max_examples=5, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, bucket, row and hidden side
 
@@ -286,7 +286,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparat
 @pytest.mark.slow
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-@settings(thorough, max_examples=30)
+@settings(thorough, max_examples=8)
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(candidates, comparator, data):
     graph = data.draw(tiny_graphs(comparator=comparator, max_edges=16))

@@ -35,7 +35,7 @@ RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 Row = Mapping[str, str]
 
 quick = settings(max_examples=8, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -317,7 +317,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(kind, comparator, da
 @pytest.mark.slow
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("kind", ["quarters", "identical", "normal"])
-@settings(thorough, max_examples=25)
+@settings(thorough, max_examples=10)
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(kind, comparator, data):
     graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=20))

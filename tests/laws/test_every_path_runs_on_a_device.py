@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from pbgeval.passes import auc_sampling
 from pbgeval.worker import run
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, plain
 from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.unit.test_taxonomy import DATA
 
 FILTERED = "filter_paths=edges"
 PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
@@ -31,6 +33,9 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "partition_restricted": ({}, ("candidates=partition", "train_paths=edges", "type_constraint=observed")),
     "sampled_certified": ({"comparator": "l2", "bias": True}, ("precision=certified", FILTERED)),
     "partition_certified": ({}, ("candidates=partition", "precision=certified", FILTERED)),
+    "sampled_l1": ({"comparator": "l1", "bias": True}, (FILTERED,)),
+    "partition_clamped": ({"comparator": "clamped_dot"}, ("candidates=partition", FILTERED)),
+    "all_complex_l1": ({"comparator": "complex_l1"}, ("candidates=all", FILTERED, "precision=float64")),
     "all": ({"comparator": "squared_l2"}, ("candidates=all",)),
     "all_filtered": ({"dynamic": True}, ("candidates=all", FILTERED, "save_ranks=True", "save_topk=3")),
     "all_restricted": ({}, ("candidates=all", "train_paths=edges", "type_constraint=observed", "sample_edges=40")),
@@ -76,6 +81,21 @@ def test_a_device_gives_the_figures_of_the_cpu(
 
     del found["run"], expected["run"]
     assert expected == found
+
+
+def test_queries_for_types_are_the_same_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(17, 16), edges_per_bucket=14)
+    names = ["person", "being", "club", "horse", "thing", "soft"]
+    (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(names))
+    overrides = ("candidates=all", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has", FILTERED)
+    expected = evaluated(case, *overrides, output="cpu")
+    pretend(monkeypatch)
+
+    found = on_the_device(case, *overrides)
+
+    del found["run"], expected["run"]
+    assert expected == found
+    assert found["types"]["num_queries"]
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])

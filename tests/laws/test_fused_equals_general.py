@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pbgeval.counting import fused
-from pbgeval.passes import auc_sampling, partition, sweep_rank
+from pbgeval.passes import auc_sampling, partition, partition_blocks, sweep_blocks
 from pbgeval.worker import sweep
 from tests.tiny_checkpoint import TinyCase, evaluated
 
@@ -59,7 +59,7 @@ def test_certified_ranks_are_not_left_to_the_fused_kernel(
     expected = evaluated(case, *overrides, output="general")
     monkeypatch.setattr(fused, "_has_kernel", lambda device: True)
     monkeypatch.setattr(fused, "self_check", lambda device: None)
-    for module in (partition, sweep_rank):
+    for module in (partition_blocks, sweep_blocks):
         monkeypatch.setattr(module, "count_fused", None)  # a call of it is a fault
 
     found = evaluated(case, *overrides, output="fused")

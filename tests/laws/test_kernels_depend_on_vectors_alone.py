@@ -1,12 +1,17 @@
 """A score depends on its two vectors alone: not on the block's shape, its strides, the offset, or the threads.
 
-Matrix kernels have other last bits for small shapes and for each thread's share of a product, so every claim here is
-about bits.
+Matrix kernels have other last bits for small shapes, for each thread's share of a product, and for long vectors, so
+every claim here is about bits; and they differ by machine, so each holds by the rule that the self-check finds.
 """
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,22 +22,32 @@ from pbgeval.scoring import self_check
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.operators import OPERATORS
-from pbgeval.scoring.product import paired_product, product, transform
+from pbgeval.scoring.product import BlockRule, paired_product, product, transform
+from pbgeval.scoring.self_check import KernelReport
 
 DIMENSIONS = (4, 33, 50, 100)
 THREADS = (1, 2, 3, 4)
 EVERY_SIZE = range(1, 131)
 SOME_SIZES = (1, 11, 50, 107)
+CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float64)
 PREPARED = [(name, bias) for name in COMPARATORS for bias in (False, True)]
 
 
 @pytest.fixture(autouse=True)
-def threads_and_shapes_as_before() -> Iterator[None]:
+def threads_and_rules_as_before() -> Iterator[None]:
     threads = torch.get_num_threads()
+    rules = dict(kernels._rules)
     yield
     torch.set_num_threads(threads)
-    kernels._one_block_shape = False
+    kernels._rules.clear()
+    kernels._rules.update(rules)
+
+
+def compute_with(threads: int, dtype: torch.dtype = torch.float32) -> KernelReport:
+    """Go on as a process does that was given so many threads."""
+    torch.set_num_threads(threads)
+    return self_check.check_kernels(CPU, dtype)
 
 
 def vectors(dimension: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -43,7 +58,7 @@ def vectors(dimension: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def one_big_product(x_ND: Tensor) -> Tensor:
     """Every pair's inner product, from one thread and one call."""
-    torch.set_num_threads(1)
+    compute_with(1, x_ND.dtype)
     return product(x_ND[None], x_ND[None])[0]
 
 
@@ -63,7 +78,7 @@ def shapes() -> Iterator[tuple[int, int, int]]:
 def assert_all_shapes_agree(dimension: int, threads: int, dtype: torch.dtype) -> None:
     x_ND = vectors(dimension, dtype)
     expected_NN = one_big_product(x_ND)
-    torch.set_num_threads(threads)
+    compute_with(threads, dtype)
 
     unlike = [
         (rows, columns, num_products)
@@ -86,7 +101,7 @@ def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threa
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize("dimension", [*DIMENSIONS, 6, 401])
+@pytest.mark.parametrize("dimension", [6, 401])
 def test_a_product_of_any_shape_has_the_bits_of_one_big_product_with_any_threads(dimension, threads, dtype):
     assert_all_shapes_agree(dimension, threads, dtype)
 
@@ -103,7 +118,7 @@ def test_identical_candidates_tie_exactly_wherever_they_lie(dimension, dtype):
 @pytest.mark.parametrize(("name", "threads"), [("dot", 1), ("cos", 2), ("l2", 3), ("squared_l2", 4)])
 def test_identical_candidates_tie_within_every_row_of_any_shape(name, threads):
     x_1D = vectors(33)[:1]
-    torch.set_num_threads(threads)
+    compute_with(threads)
     comparator = Comparator(name)
     for rows, columns in ((rows, columns) for columns in EVERY_SIZE for rows in (1, 50)):
         queries_QD = comparator.prepare_queries(vectors(33)[1 : 1 + rows])
@@ -120,7 +135,7 @@ def test_pairs_have_the_bits_of_the_big_product(threads, dtype):
     for dimension in DIMENSIONS:
         x_ND = vectors(dimension, dtype)
         expected_N = one_big_product(x_ND).diagonal()
-        torch.set_num_threads(threads)
+        compute_with(threads, dtype)
         for size in EVERY_SIZE:
             assert torch.equal(expected_N[5 : 5 + size], paired_product(x_ND[5 : 5 + size], x_ND[5 : 5 + size])), size
 
@@ -131,10 +146,11 @@ def test_a_matrix_gives_a_row_the_same_bits_in_any_company(dtype):
     for dimension in DIMENSIONS:
         x_ND = vectors(dimension, dtype)
         matrix_DD = vectors(dimension, dtype)[100 : 100 + dimension].contiguous()
+        compute_with(1, dtype)
         whole_ND = transform(x_ND, matrix_DD)
         for start, stop in ((0, 1), (3, 5), (7, 20), (100, 230)):
             for threads in THREADS:
-                torch.set_num_threads(threads)
+                compute_with(threads, dtype)
                 assert torch.equal(whole_ND[start:stop], transform(x_ND[start:stop], matrix_DD))
 
 
@@ -144,9 +160,10 @@ def test_scores_of_a_comparator_have_the_same_bits_in_any_block(name, bias):
     for dimension in DIMENSIONS:
         x_ND = vectors(dimension)
         queries_ND, candidates_ND = comparator.prepare_queries(x_ND), comparator.prepare_candidates(x_ND)
+        compute_with(1)
         expected_NN = comparator.scores(queries_ND[None], candidates_ND[None])[0]
         for threads in (1, 3):
-            torch.set_num_threads(threads)
+            compute_with(threads)
             assert torch.equal(
                 expected_NN.diagonal()[:37], comparator.paired_scores(queries_ND[:37], candidates_ND[:37])
             )
@@ -177,7 +194,8 @@ def test_a_transformed_row_has_the_same_bits_in_any_company(name):
     for dimension in (4, 34, 100):
         x_ND = vectors(dimension)
         generator = torch.Generator().manual_seed(7)
-        parameters = {key: torch.randn((3, *of), generator=generator) for key, of in operator.shapes(dimension).items()}
+        drawn = {key: torch.randn((3, *of), generator=generator) for key, of in operator.shapes(dimension).items()}
+        parameters = operator.prepared(drawn)
         rel_N = torch.arange(len(x_ND)) % 3
         whole_ND = operator.apply(parameters, x_ND, rel_N)
         for relation in range(3):
@@ -198,6 +216,7 @@ def test_a_shortened_row_has_the_same_bits_in_any_company():
 
 @pytest.mark.parametrize("num_products", [1, 2, 3])
 def test_strides_do_not_matter(num_products):
+    compute_with(1)
     for dimension in DIMENSIONS:
         x_ND = vectors(dimension)
         wide_ND = torch.cat([x_ND.flip(1), x_ND, x_ND.flip(0)], dim=1)
@@ -218,6 +237,7 @@ def test_strides_do_not_matter(num_products):
 def test_rows_of_chunks_that_share_one_tensor_do_not_matter():
     """As the sampled pass hands them over: candidates are a view into lists, queries the head of the list."""
     x_BCD = vectors(33).view(4, 72, 33)
+    compute_with(2)
 
     scores_BQC = product(x_BCD[:, :50], x_BCD)
 
@@ -237,77 +257,158 @@ def test_products_of_nothing_are_empty(shape):
     assert (0,) == tuple(paired_product(torch.ones(0, 5), torch.ones(0, 5)).shape)
 
 
-# The self-check and the one block shape
+# The self-check and its rules
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_tiles_of_one_shape_have_the_same_bits_too(dtype):
-    """With one thread, as the self-check leaves it."""
-    torch.set_num_threads(1)
-    kernels.use_one_block_shape()
-    for dimension in DIMENSIONS:
+def test_every_rule_gives_the_bits_of_the_others(dtype):
+    """With one thread, as the self-check leaves the last one."""
+    for dimension in (*DIMENSIONS, 401):
         x_ND = vectors(dimension, dtype)
-        expected_NN = product(x_ND[None], x_ND[None])[0]
-        assert torch.equal(expected_NN[:, :144], expected_NN[:, 144:])
-        assert torch.equal(expected_NN.diagonal()[:130], paired_product(x_ND[:130], x_ND[:130]))
-        for rows, columns in ((1, 1), (1, 130), (130, 1), (17, 129), (128, 128), (129, 11)):
-            scores_BQC = product(batched(x_ND[:rows], 2), batched(x_ND[-columns:], 2))
-            assert torch.equal(expected_NN[:rows, -columns:], scores_BQC[-1]), (rows, columns)
+        expected_NN = one_big_product(x_ND)
+        torch.set_num_threads(1)
+        for rule in (compute_with(1, dtype).rule, BlockRule.COARSER, BlockRule.ONE_SHAPE):
+            kernels.use_block_rule(rule, CPU, dtype)
+            assert torch.equal(expected_NN, product(x_ND[None], x_ND[None])[0]), rule
+            assert torch.equal(expected_NN.diagonal()[:130], paired_product(x_ND[:130], x_ND[:130])), rule
+            for rows, columns in ((1, 1), (1, 130), (130, 1), (17, 129), (128, 128), (129, 11)):
+                scores_BQC = product(batched(x_ND[:rows], 2), batched(x_ND[-columns:], 2))
+                assert torch.equal(expected_NN[:rows, -columns:], scores_BQC[-1]), (rule, rows, columns)
+
+
+def assert_blocks_of_any_place_agree(threads: int, dtype: torch.dtype, dimension: int, num_blocks: int) -> None:
+    """Blocks of sizes from one to a thousand or two, on logarithmic scales, anywhere in a large product."""
+    draw = random.Random(dimension)
+    x_ND = torch.randn((2200, dimension), generator=torch.Generator().manual_seed(dimension)).to(dtype)
+    torch.set_num_threads(1)
+    kernels.use_block_rule(BlockRule.ONE_SHAPE, CPU, dtype)
+    expected_QC = product(x_ND[None, :1100], x_ND[None])[0]
+    compute_with(threads, dtype)
+    for _ in range(num_blocks):
+        rows, columns = int(2 ** draw.uniform(0, 10)), int(2 ** draw.uniform(0, 11))
+        first, start = draw.randint(0, 1100 - rows), draw.randint(0, 2200 - columns)
+        num_products = draw.choice((1, 1, 2, 3, 9))
+        query_QD, candidate_CD = x_ND[first : first + rows], x_ND[start : start + columns]
+        scores_QC = product(batched(query_QD, num_products), batched(candidate_CD, num_products))[-1]
+        expected = expected_QC[first : first + rows, start : start + columns]
+        assert torch.equal(expected, scores_QC), (
+            num_products,
+            rows,
+            columns,
+            first,
+            start,
+            compute_with(threads, dtype),
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("threads", THREADS)
+def test_blocks_of_any_size_and_place_have_the_bits_of_tiles_of_one_shape(threads, dtype):
+    for dimension in (33, 256, 401):
+        assert_blocks_of_any_place_agree(threads, dtype, dimension, num_blocks=40)
+
+
+OTHER_MACHINE = """
+import torch
+from tests.laws import test_kernels_depend_on_vectors_alone as laws
+for dtype in laws.DTYPES:
+    for threads in laws.THREADS:
+        for dimension in (20, 300):
+            laws.assert_blocks_of_any_place_agree(threads, dtype, dimension, num_blocks=30)
+        print(dtype, threads, laws.compute_with(threads, dtype).rule)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instructions", ["AVX512", "AVX2", "SSE4_2"])
+def test_the_rule_that_is_found_holds_on_machines_with_other_instructions(instructions):
+    """MKL takes the kernels of older machines when told so (where it is MKL, and the machine no older)."""
+    ended = subprocess.run(
+        [sys.executable, "-c", OTHER_MACHINE],
+        env={**os.environ, "MKL_ENABLE_INSTRUCTIONS": instructions, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+    assert (0, 8) == (ended.returncode, ended.stdout.count("BlockRule")), ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_the_self_check_finds_nothing_wrong_here(threads, dtype):
+def test_the_self_check_goes_on_with_what_it_reports(threads, dtype):
     torch.set_num_threads(threads)
 
-    report = self_check.check_kernels(torch.device("cpu"), dtype)
+    report = self_check.check_kernels(CPU, dtype)
 
-    assert report.passed
-    assert threads == torch.get_num_threads()
-    assert not kernels._one_block_shape
+    assert report.num_threads == torch.get_num_threads() <= threads
+    assert report.rule is kernels.block_rule(CPU, dtype)
+    assert report.passed == (report.num_threads == threads and report.rule is not BlockRule.ONE_SHAPE)
     assert {"torch", "device", "dtype", "product_digest"} == set(report.fingerprint)
 
 
 def test_the_fingerprint_is_that_of_the_machine_not_of_the_number_of_threads():
-    fingerprints = []
-    for threads in THREADS:
-        torch.set_num_threads(threads)
-        fingerprints.append(self_check.check_kernels(torch.device("cpu")).fingerprint)
-
-    assert [fingerprints[0]] * len(THREADS) == fingerprints
+    assert 1 == len({str(compute_with(threads, torch.float32).fingerprint) for threads in THREADS})
 
 
-def small_shapes_are_wrong(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-    scores_BQC = torch.bmm(query_BQD, candidate_BCD.transpose(1, 2))
-    return scores_BQC * (1 + 2.0**-20) if scores_BQC.shape[1] < 16 else scores_BQC
+multiplied = kernels._multiplied
 
 
-def later_columns_are_wrong(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-    scores_BQC = torch.bmm(query_BQD, candidate_BCD.transpose(1, 2))
-    scores_BQC[:, :, 200:] *= 1 + 2.0**-20
-    return scores_BQC
+def small_shapes_are_wrong(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    scores_BRS = multiplied(query_BRD, candidate_BSD)
+    return scores_BRS * (1 + 2.0**-20) if scores_BRS.shape[1] < 96 else scores_BRS
 
 
-def threads_are_wrong(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-    scores_BQC = torch.bmm(query_BQD, candidate_BCD.transpose(1, 2))
-    return scores_BQC * (1 + 2.0**-20) if torch.get_num_threads() > 1 else scores_BQC
+def shapes_but_tiles_are_wrong(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    scores_BRS = multiplied(query_BRD, candidate_BSD)
+    return scores_BRS * (1 + 2.0**-20) if scores_BRS.shape[1] % 192 else scores_BRS
 
 
-def batches_are_wrong(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
-    scores_BQC = torch.bmm(query_BQD, candidate_BCD.transpose(1, 2))
-    return scores_BQC * (1 + 2.0**-20) if len(scores_BQC) == 3 else scores_BQC
+def later_columns_are_wrong(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    scores_BRS = multiplied(query_BRD, candidate_BSD)
+    scores_BRS[:, :, 200:] *= 1 + 2.0**-20
+    return scores_BRS
 
 
-BROKEN = [small_shapes_are_wrong, later_columns_are_wrong, threads_are_wrong, batches_are_wrong]
+def threads_are_wrong(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    scores_BRS = multiplied(query_BRD, candidate_BSD)
+    return scores_BRS * (1 + 2.0**-20) if torch.get_num_threads() > 1 else scores_BRS
 
 
-@pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_kernel_is_found_and_one_block_shape_used(broken, monkeypatch):
-    torch.set_num_threads(3)
-    monkeypatch.setattr(kernels, "product", broken)
+def four_threads_are_wrong(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    scores_BRS = multiplied(query_BRD, candidate_BSD)
+    return scores_BRS * (1 + 2.0**-20) if torch.get_num_threads() == 4 else scores_BRS
 
-    report = self_check.check_kernels(torch.device("cpu"))
 
-    assert not report.passed
-    assert 1 == torch.get_num_threads()
-    assert kernels._one_block_shape
+def several_products_are_wrong(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+    """For the share of a thread, not for whole products."""
+    scores_BRS = multiplied(query_BRD, candidate_BSD)
+    return scores_BRS * (1 + 2.0**-20) if 1 < len(scores_BRS) < 2 * torch.get_num_threads() else scores_BRS
+
+
+BROKEN = [
+    (small_shapes_are_wrong, {BlockRule.COARSE}, 4),
+    (shapes_but_tiles_are_wrong, {BlockRule.COARSER}, 4),
+    (later_columns_are_wrong, {BlockRule.ONE_SHAPE}, 1),
+    (threads_are_wrong, {BlockRule.FINE, BlockRule.COARSE}, 1),
+    (four_threads_are_wrong, {BlockRule.FINE, BlockRule.COARSE}, 2),
+    (several_products_are_wrong, {BlockRule.COARSE, BlockRule.COARSER}, 4),
+]
+
+
+@pytest.mark.parametrize(("broken", "rules", "num_threads"), BROKEN)
+def test_broken_kernels_are_found_and_the_cheapest_rule_that_holds_is_used(broken, rules, num_threads, monkeypatch):
+    torch.set_num_threads(4)
+    monkeypatch.setattr(self_check, "_reports", {})
+    monkeypatch.setattr(kernels, "_multiplied", broken)
+
+    report = self_check.check_kernels(CPU)
+
+    assert report.rule in rules
+    assert num_threads == report.num_threads == torch.get_num_threads()
+    assert report.passed == (num_threads == 4)
+    x_ND = vectors(33)
+    expected_NN = product(x_ND[None], x_ND[None])[0]
+    for rows, columns in ((1, 1), (40, 250), (288, 7)):
+        found_QC = product(batched(x_ND[:rows], 2), batched(x_ND[-columns:], 2))[-1]
+        assert torch.equal(expected_NN[:rows, -columns:], found_QC)

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
+from pbgeval.distributed.ownership import Ownership, describe_process
 from pbgeval.distributed.watch import Watch
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
@@ -331,7 +332,9 @@ def result_of(config: EvalConfig, team_size: int) -> Report:
 
 def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
     inputs = open_inputs(config)
-    work = Work(inputs, make_protocol(inputs), {}, "cpu", Silence(), 0.0, output)
+    owner = Ownership(output, describe_process("here", {}), pytest.fail)
+    owner.acquire()
+    work = Work(inputs, make_protocol(inputs), {}, "cpu", Silence(), 0.0, output, owner.claim)
     board = Board(team_size)
 
     def work_as(rank_in_team: int) -> Any:
@@ -341,8 +344,11 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
             board.barrier.abort()  # a bug: the others must not wait for ever
             raise
 
-    with ThreadPoolExecutor(team_size) as pool:
-        outcome, *_ = pool.map(work_as, range(team_size))
+    try:
+        with ThreadPoolExecutor(team_size) as pool:
+            outcome, *_ = pool.map(work_as, range(team_size))
+    finally:
+        owner.release()
     assert outcome.faults == ()
     assert outcome.report is not None
     return outcome.report
@@ -351,7 +357,7 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
 def comparable(report: Report) -> str:
     """All that is written but `run`: it must be the same, byte by byte."""
     document = {key: value for key, value in report.to_dict().items() if key != "run"}
-    tables = [report.bucket_rows, report.histogram_rows, report.tables]
+    tables = [report.bucket_rows, list(report.histogram_rows), report.tables]
     return json.dumps([document, *tables], sort_keys=True, default=dict)
 
 

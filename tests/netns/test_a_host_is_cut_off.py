@@ -12,11 +12,11 @@ import pytest
 
 from pbgeval.distributed.watch import STALL_VARIABLE
 from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, snapshot
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 
-SECONDS = 120
 PORT = 29_700  # of hosts that nobody else uses
 IMPATIENT = {STALL_VARIABLE: "5", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
@@ -90,14 +90,14 @@ def test_the_rest_finishes_without_a_host_that_is_cut_off(
     for process in both:
         go_on(process)
 
-    out, err = first.communicate(timeout=SECONDS)
+    out, err = first.communicate(timeout=PATIENCE)
     assert 0 == first.returncode, out + err
     assert undisturbed == numbers_of(output)
     assert 1 == metrics_of(output)["run"]["num_workers"]
     after = snapshot(output)
-    wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end", SECONDS)
+    wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end")
     two_hosts[1].end()
-    second.communicate(timeout=SECONDS)
+    second.communicate(timeout=PATIENCE)
     assert after == snapshot(output)
 
 
@@ -112,14 +112,14 @@ def test_an_owner_that_was_cut_off_spoils_nothing(
     stop([owner])
     two_hosts[0].cut_off()
 
-    out, err = second.communicate(timeout=SECONDS)
+    out, err = second.communicate(timeout=PATIENCE)
     assert 0 == second.returncode, out + err
     assert undisturbed == numbers_of(output)
     after = snapshot(output)
     go_on(owner)
-    wait_until(lambda: has_ended(owner), "the owner did not end", SECONDS)
+    wait_until(lambda: has_ended(owner), "the owner did not end")
     two_hosts[0].end()
-    _, err = first.communicate(timeout=SECONDS)
+    _, err = first.communicate(timeout=PATIENCE)
     assert after == snapshot(output)
 
 
@@ -134,7 +134,7 @@ def test_without_the_host_of_the_store_the_run_ends_and_goes_on(
     for process in writers(output).values():
         go_on(process)
 
-    ends = [worker.communicate(timeout=SECONDS) for worker in workers]
+    ends = [worker.communicate(timeout=PATIENCE) for worker in workers]
     assert [75, 75] == [worker.returncode for worker in workers], ends
     for _, err in ends:
         assert "worker" in err
@@ -142,5 +142,5 @@ def test_without_the_host_of_the_store_the_run_ends_and_goes_on(
     assert not metrics_of(output)["complete"]
 
     resumed = two_hosts[0].start([COMMAND, *evaluate(long_case, tmp_path)[2:], "--workers", "1"], tmp_path)
-    assert ("", "") == resumed.communicate(timeout=SECONDS)
+    assert ("", "") == resumed.communicate(timeout=PATIENCE)
     assert undisturbed == numbers_of(output)

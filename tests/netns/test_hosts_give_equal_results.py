@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import EVERY_POLICY, CaseAndResult, Host
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
 
 pytestmark = pytest.mark.netns
@@ -33,7 +34,7 @@ def test_torchrun_on_two_hosts(hosts: list[Host], evaluated: CaseAndResult, tmp_
         for host in hosts
     ]
     try:
-        ends = [process.communicate(timeout=100) for process in started]
+        ends = [process.communicate(timeout=PATIENCE) for process in started]
     finally:
         for process in started:
             process.kill()

@@ -15,6 +15,7 @@ from subprocess import PIPE
 import pytest
 
 from tests.clusters import NUM_UNITS, Slurm, stop, wait_until, wait_until_begun, writers
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import (
     COMMAND,
     TinyCase,
@@ -27,7 +28,8 @@ from tests.tiny_checkpoint import (
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-SECONDS = 120
+# By its looks at jobs now and then, Slurm's warning comes up to half a minute early.
+SECONDS_EARLY = 40
 TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 
 
@@ -72,7 +74,7 @@ def test_a_submitted_job_that_is_requeued_goes_on(
         wait_until_begun(tmp_path / "output")
         requeued = slurm.run("scontrol", "requeue", number, cwd=tmp_path)
         assert 0 == requeued.returncode, requeued.stderr
-        out, err = waiting.communicate(timeout=SECONDS)
+        out, err = waiting.communicate(timeout=PATIENCE)
 
     assert (0, "") == (waiting.returncode, err), out
     assert undisturbed == numbers_of(tmp_path / "output")
@@ -91,16 +93,16 @@ def test_a_submitted_job_that_is_preempted_goes_on(
         logs = [tmp_path / "output.logs" / f"{number}_{task}_log.err" for task in range(2)]
         # The tasks are told when the grace begins, and go on: Slurm requeues a job only if it has not ended by itself.
         told = "Bypassing signal SIGTERM"
-        wait_until(lambda: all(told in log.read_text() for log in logs), "no task was told", SECONDS)
+        wait_until(lambda: all(told in log.read_text() for log in logs), "no task was told")
         stop(first.values())
-        wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted", SECONDS)
+        wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
         assert ("PENDING", "1") == (slurm.job(number)["JobState"], slurm.job(number)["Restarts"])
         kept = journaled_units(output)
         assert 0 < len(kept) < NUM_UNITS
         assert not metrics_of(output)["complete"]
         assert waiting.poll() is None
         (tmp_path / "seen").touch()
-        out, err = waiting.communicate(timeout=SECONDS)
+        out, err = waiting.communicate(timeout=PATIENCE)
 
     assert (0, "") == (waiting.returncode, err), out
     assert ["PREEMPTED", "COMPLETED"] == slurm.ends_of(number)
@@ -119,11 +121,11 @@ def test_the_template_goes_on_when_it_is_preempted(
     first = writers(output)
     stop(first.values())
     more_important = submit_what_is_more_important(slurm, tmp_path)
-    wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted", SECONDS)
+    wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
     kept = journaled_units(output)
     assert 0 < len(kept) < NUM_UNITS
     (tmp_path / "seen").touch()
-    wait_until(lambda: "COMPLETED" == slurm.job(number)["JobState"], "it did not go on", SECONDS)
+    wait_until(lambda: "COMPLETED" == slurm.job(number)["JobState"], "it did not go on")
 
     assert "1" == slurm.job(number)["Restarts"]
     assert_went_on(output, undisturbed, kept, set(first))
@@ -133,20 +135,22 @@ def test_a_submitted_job_that_runs_out_of_time_goes_on(
     slurm: Slurm, long_case: TinyCase, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    # Slurm's least limit. The warning, by its looks at jobs now and then, comes up to half a minute early.
+    # Slurm's least limit, put off until both tasks have begun, however long that takes on a slow machine.
     with submitted(slurm, long_case, tmp_path, "--time", "1", "--slurm", "signal=USR2@5") as (number, waiting):
+        slurm.set_minutes(number, 10)
         wait_until_begun(output)
         first = writers(output)
         with slurm.starting_nothing("low", tmp_path):
             stop(first.values())  # until Slurm warns them: with the signal comes SIGCONT
-            wait_until(lambda: "PENDING" == slurm.job(number)["JobState"], "it was not requeued", SECONDS)
+            slurm.set_minutes(number, 1 + (slurm.seconds_of(number) + SECONDS_EARLY) // 60)
+            wait_until(lambda: "PENDING" == slurm.job(number)["JobState"], "it was not requeued")
             kept = journaled_units(output)
             assert 0 < len(kept) < NUM_UNITS
             assert not metrics_of(output)["complete"]
             assert waiting.poll() is None
             assert not list((tmp_path / "output.logs").glob("*_0_result.pkl"))
-            slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=10", cwd=tmp_path)  # enough for the rest
-        out, err = waiting.communicate(timeout=SECONDS)
+            slurm.set_minutes(number, 10)  # enough for the rest
+        out, err = waiting.communicate(timeout=PATIENCE)
 
     assert (0, "") == (waiting.returncode, err), out
     before, last = slurm.ends_of(number)
@@ -165,7 +169,6 @@ def test_a_job_that_is_cancelled_leaves_what_is_done(
     wait_until(
         lambda: not slurm.run("squeue", "-h", "-j", submitted.stdout.strip(), cwd=tmp_path).stdout,
         "the job did not end",
-        SECONDS,
     )
 
     assert not metrics_of(tmp_path / "output")["complete"]

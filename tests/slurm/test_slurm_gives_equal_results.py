@@ -9,6 +9,7 @@ from subprocess import PIPE
 import pytest
 
 from tests.clusters import EVERY_POLICY, CaseAndResult, Slurm
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
 
 pytestmark = pytest.mark.slurm
@@ -54,7 +55,7 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
     submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--slurm", "comment=tests"]
 
     done = slurm.run(
-        *submit, "--config", evaluated.case.config, "--output", "output", "--wait", cwd=tmp_path, timeout=100
+        *submit, "--config", evaluated.case.config, "--output", "output", "--wait", cwd=tmp_path, timeout=PATIENCE
     )
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -87,7 +88,7 @@ def test_a_job_that_is_cancelled_is_incomplete(slurm: Slurm, evaluated: CaseAndR
         assert waiting.stdout is not None
         number = waiting.stdout.readline().split()[1].rstrip(":")
         slurm.run("scancel", number, cwd=tmp_path)
-        _, err = waiting.communicate(timeout=60)
+        _, err = waiting.communicate(timeout=PATIENCE)
 
     assert (75, [f"job {number}: ended before it was complete; submit it again to go on"]) == (
         waiting.returncode,

@@ -23,11 +23,16 @@ MAX_DRIVER_LINES = 200
 NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer", "rich"},
-    "report": {"rich", "numpy", "attrs"},
+    "commands": {"typer", "rich"},
+    "report_command": {"typer"},
+    "report": {"rich", "numpy", "attrs", "matplotlib", "jinja2", "pandas"},
+    "interfaces": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"cattrs", "attrs"},
+    "importing": NUMERICS | {"duckdb"},
     "jit": {"numba", "attrs"},
     "counting": NUMERICS | {"triton"},
     "storage": NUMERICS | {"h5py"},
+    "sinks": NUMERICS | {"wandb", "mlflow"},
     "distributed": NUMERICS | {"submitit"},
 }
 

@@ -20,7 +20,7 @@ from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
-OUR_FILES = {"metrics.json", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"}
+OUR_FILES = {"metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"}
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def test_who_has_lost_it_leaves_it_alone(tmp_path: Path) -> None:
         first.suspend()
         first.release()
         with pytest.raises(IncompleteError, match="expected to own this directory, but another run has taken it over"):
-            first.write(mock.Mock())
+            first.write(mock.Mock(tables={}, bucket_rows=[], histogram_rows=[]))
     second.release()
 
 

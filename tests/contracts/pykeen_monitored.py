@@ -1,0 +1,128 @@
+"""Trains some PyKEEN models on Nations under the monitor's callback and stopper; run by the peer's Python.
+
+Its command line: `.venv-peers/pykeen/bin/python pykeen_monitored.py FOLDER`. Of each model writes FOLDER/NAME.json: how
+the held-out triples rank after each epoch, and what became of the rest. The monitor's records are in FOLDER/NAME.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from pykeen.datasets import Nations
+from pykeen.models import ComplEx, DistMult, Model, TransE
+from pykeen.trackers import ResultTracker
+from pykeen.training import SLCWATrainingLoop, TrainingCallback
+from torch.optim import Adam
+
+from pbgeval.errors import ConfigError
+from pbgeval.interfaces.pykeen_training import BUCKET, MonitorCallback, hold_out
+
+
+class Told(ResultTracker):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics: list[tuple[str | None, dict[str, float]]] = []
+
+    def log_metrics(self, metrics: Any, step: int | None = None, prefix: str | None = None) -> None:
+        self.metrics.append((prefix, dict(metrics)))
+
+
+class Oracle(TrainingCallback):
+    """Ranks the held-out triples after each epoch: PyKEEN's predictions, query by query, counted by hand.
+
+    Its own evaluator is not asked: in 1.11.1 it raises where it is told not to filter.
+    """
+
+    def __init__(self, triples: torch.Tensor) -> None:
+        super().__init__()
+        self.triples = triples
+        self.figures: list[dict[str, float]] = []
+
+    def evaluate(self, model: Model) -> None:
+        ranks = [rank for triple in self.triples.tolist() for rank in self.ranks(model, triple)]
+        model.train()
+        self.figures.append(
+            {
+                "mrr": sum(1 / rank for rank in ranks) / len(ranks),
+                "pos_rank": sum(ranks) / len(ranks),
+                "r10": sum(rank <= 10 for rank in ranks) / len(ranks),
+            }
+        )
+
+    @staticmethod
+    def ranks(model: Model, triple: list[int]) -> list[float]:
+        """Return the mean of the best and the worst rank of the head, and of the tail."""
+        head, relation, tail = triple
+        # Of a model with inverse relations, head queries are not the scores of triples.
+        of_heads = model.predict_h(torch.tensor([[relation, tail]]))[0].tolist()
+        of_tails = model.predict_t(torch.tensor([[head, relation]]))[0].tolist()
+        found = []
+        for scores, true in ((of_heads, of_heads[head]), (of_tails, of_tails[tail])):
+            found.append(0.5 + sum(score > true for score in scores) + sum(score == true for score in scores) / 2)
+        return found
+
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+        self.evaluate(self.model)
+
+
+def train(
+    folder: Path, name: str, make_model: Any, learning_rate: float, num_epochs: int, *, inverse: bool = False
+) -> None:
+    """Train and write; by the pipeline's parts, so that the first figures can be taken before it."""
+    dataset = Nations(create_inverse_triples=inverse)
+    training, callback = hold_out(dataset.training, folder / name, eval_fraction=0.2, all_entities=True)
+    held_out = callback.monitor.split(dataset.training.mapped_triples, BUCKET).held_out
+    torch.manual_seed(5)
+    model = make_model(training)
+    told = Told()
+    optimizer = Adam(model.parameters(), lr=learning_rate)
+    loop = SLCWATrainingLoop(model=model, triples_factory=training, optimizer=optimizer, result_tracker=told)
+    oracle = Oracle(held_out)
+    stopper = callback.stopper("mrr", patience=2, relative_delta=0.0)
+    losses = loop.train(
+        training, num_epochs, batch_size=64, use_tqdm=False, callbacks=[callback, oracle], stopper=stopper
+    )
+    after_epochs = list(oracle.figures)
+    oracle.evaluate(model)  # what the training leaves
+    found = {
+        "training": training.mapped_triples.tolist(),
+        "held_out": held_out.tolist(),
+        "all": dataset.training.mapped_triples.tolist(),
+        "after": after_epochs,
+        "left": oracle.figures[-1],
+        "losses": losses,
+        "told": [metrics for prefix, metrics in told.metrics if prefix == "held_out"],
+        "stopped": stopper.stopped,
+        "best_epoch": stopper.best_epoch,
+        "modes": sorted({module.training for module in model.modules()}),
+        "refused": refused(callback),
+    }
+    (folder / f"{name}.json").write_text(json.dumps(found), encoding="ascii")
+
+
+def refused(callback: MonitorCallback) -> list[str]:
+    """Return what is said to stoppers that cannot judge."""
+    messages = []
+    for arguments in ({"metric": "mrrr"}, {"frequency": 0}, {"patience": 0}):
+        try:
+            callback.stopper(**arguments)
+        except ConfigError as error:
+            messages.append(str(error))
+    return messages
+
+
+def main() -> None:
+    """Train models whose predictions differ in kind: distances, complex vectors, inverse relations."""
+    folder = Path(sys.argv[1])
+    train(folder, "transe", lambda of: TransE(triples_factory=of, embedding_dim=8), 0.02, 4)
+    train(folder, "complex", lambda of: ComplEx(triples_factory=of, embedding_dim=4), 0.05, 3)
+    train(folder, "inverse", lambda of: DistMult(triples_factory=of, embedding_dim=6), 0.05, 3, inverse=True)
+    train(folder, "stopped", lambda of: TransE(triples_factory=of, embedding_dim=8), 5.0, 40)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""What every scorer must satisfy: subclass `ScorerContract` and say how to make one, and what its scores are.
+
+A scorer joins in so:
+
+    class TestMine(ScorerContract):
+        num_entities, num_relations = 40, 3
+
+        def make(self) -> Scorer: ...
+        def score(self, lhs: int, rel: int, rhs: int) -> float: ...  # slow, in float64, without the scorer
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import Edges, EvalConfig, RunOptions, Scorer, evaluate
+from pbgeval.notation import Bucket, Side
+from pbgeval.report.report import Report
+from pbgeval.scoring.block_scorer import CONSISTENT, ScorerComparator, ScorerRelation, device_of, scorer_state
+from pbgeval.storage.ranks import read_ranks
+
+Edge = tuple[int, int, int]
+Score = Callable[[int, int, int], float]
+
+
+def some_edges(num_entities: int, num_relations: int, number: int, seed: int) -> list[Edge]:
+    """Return edges of which some share their keys, and some are repeated."""
+    source = random.Random(seed)
+    edges = [
+        (source.randrange(num_entities), source.randrange(num_relations), source.randrange(num_entities))
+        for _ in range(number)
+    ]
+    return [*edges, *((lhs, rel, source.randrange(num_entities)) for lhs, rel, _ in edges[:5]), *edges[:2]]
+
+
+def assert_ranks(
+    output: Path, edges: list[Edge], score: Score, num_entities: int, known: Collection[Edge] = (), error: float = 0.0
+) -> None:
+    """Compare every rank against all entities with the order of reference scores, but for those within an error."""
+    known = {*known, *edges}
+    columns = read_ranks(output, 0, Bucket(0, 0)).columns
+    for side in Side:
+        of_side = {name: values.tolist() for name, values in columns[side].items()}
+        for row, (lhs, rel, rhs) in enumerate(edges):
+            found = {name: values[row] for name, values in of_side.items()}
+            true = side.pick(lhs, rhs)
+            others = [side.pick((other, rel, rhs), (lhs, rel, other)) for other in range(num_entities) if other != true]
+            assert (num_entities, sum(other in known for other in others)) == (
+                found["num_candidates"],
+                found["num_excluded"],
+            )
+            true_score = score(lhs, rel, rhs)
+            margins = [(score(*other) - true_score, other in known) for other in others]
+            for wanted, prefix in ((margins, ""), ([one for one in margins if one[1]], "excluded_")):
+                better, tied = found[f"{prefix}better"], found[f"{prefix}tied"]
+                if error == 0:
+                    assert (sum(m > 0 for m, _ in wanted), sum(m == 0 for m, _ in wanted)) == (better, tied)
+                else:
+                    assert sum(m > error for m, _ in wanted) <= better
+                    assert better + tied <= sum(m >= -error for m, _ in wanted)
+
+
+class ScorerContract(ABC):
+    """The suite."""
+
+    num_entities: int
+    num_relations: int
+    error: float = 0.0  # by which scores may be off; 0: they are exact, and so are ranks
+
+    @abstractmethod
+    def make(self) -> Scorer:
+        """Return the scorer."""
+
+    @abstractmethod
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        """Return the score of one edge, without the scorer."""
+
+    def block(self, scorer: Scorer, hidden: Side, known: list[int], rel: list[int], candidates: list[int]) -> Any:
+        device = device_of(scorer)
+        ids = (torch.tensor(of, dtype=torch.int64, device=device) for of in (known, rel, candidates))
+        with torch.no_grad():
+            return torch.as_tensor(scorer.scores(hidden, *ids)).cpu().double()
+
+    def evaluate(self, tmp_path: Path, edges: Edges, **settings: Any) -> Report:
+        config = EvalConfig(save_ranks=True, **{"candidates": "all", "hits_at": [1, 3]} | settings)
+        return evaluate(config, RunOptions(output=tmp_path / "output"), model=self.make(), edges=edges)
+
+    def test_it_says_how_many_entities_and_relations_there_are(self):
+        scorer = self.make()
+
+        assert (self.num_entities, self.num_relations) == (scorer.num_entities, scorer.num_relations)
+
+    @pytest.mark.parametrize("hidden", Side)
+    def test_a_block_has_the_scores_of_its_queries_and_candidates(self, hidden):
+        """Of any shape, candidates in any order and more than once."""
+        source = random.Random(1)
+        for num_queries, num_candidates in ((1, 1), (3, 1), (1, 7), (5, 2 * self.num_entities)):
+            known = [source.randrange(self.num_entities) for _ in range(num_queries)]
+            rel = [source.randrange(self.num_relations) for _ in range(num_queries)]
+            candidates = [source.randrange(self.num_entities) for _ in range(num_candidates)]
+
+            found = self.block(self.make(), hidden, known, rel, candidates)
+
+            expected = [
+                [self.score(*hidden.pick((c, r, k), (k, r, c))) for c in candidates]
+                for k, r in zip(known, rel, strict=True)
+            ]
+            np.testing.assert_allclose(found, np.array(expected), rtol=0, atol=self.error)
+
+    def test_a_score_depends_on_its_query_and_candidate_alone(self):
+        relation = ScorerRelation(ScorerComparator(self.make()), "all", "all")
+
+        assert CONSISTENT == scorer_state(relation, tuple(Side))
+
+    def test_ranks_against_all_are_those_of_its_scores(self, tmp_path):
+        edges = some_edges(self.num_entities, self.num_relations, 12, seed=2)
+        known = some_edges(self.num_entities, self.num_relations, 60, seed=3)
+        valid, train = np.array(known[:20]), np.array(known[20:])
+
+        report = self.evaluate(tmp_path, Edges(torch.tensor(edges), filter=[valid], train=[train]))
+
+        assert report.document["run"]["reproducible"]
+        assert ("filtered", len(edges)) == (report.document["filter"], report.document["num_edges"])
+        assert_ranks(tmp_path / "output", edges, self.score, self.num_entities, known, self.error)
+
+    def test_a_partition_ranks_as_all_do(self, tmp_path):
+        edges = some_edges(self.num_entities, self.num_relations, 12, seed=4)
+
+        every, partition = (
+            self.evaluate(tmp_path / name, Edges(edges, train=[edges]), candidates=name)
+            for name in ("all", "partition")
+        )
+
+        for key in ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics"):
+            assert every.document[key] == partition.document[key]
+
+    def test_sampled_candidates_are_ranked_by_its_scores(self, tmp_path):
+        """An edge is its chunk, so its list is its own draws: with very many, every entity is there."""
+        edges = some_edges(self.num_entities, self.num_relations, 6, seed=5)
+        lists = {"num_batch_negs": 1, "num_uniform_negs": 200 * self.num_entities}
+
+        report = self.evaluate(tmp_path, Edges(edges), candidates="sampled", **lists)
+
+        columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns
+        for side in Side:
+            for row, (lhs, rel, rhs) in enumerate(edges):
+                true = self.score(lhs, rel, rhs)
+                others = [side.pick((at, rel, rhs), (lhs, rel, at)) for at in range(self.num_entities)]
+                margins = [self.score(*other) - true for other in others if other != (lhs, rel, rhs)]
+                better, tied = (int(columns[side][name][row]) for name in ("better", "tied"))
+                assert (better > 0) >= any(margin > self.error for margin in margins)
+                assert (better > 0) <= any(margin > -self.error for margin in margins)
+                assert better + tied <= int(columns[side]["num_candidates"][row]) - 1
+        assert len(edges) * 2 == report.document["num_queries"]
+
+    def test_blocks_and_threads_change_no_number(self, tmp_path, monkeypatch):
+        edges = Edges(some_edges(self.num_entities, self.num_relations, 30, seed=6))
+        whole = self.evaluate(tmp_path / "whole", edges).document
+        monkeypatch.setattr("pbgeval.passes.query_edges.QUERIES_PER_BLOCK", 7)
+        monkeypatch.setattr("pbgeval.passes.sweep_rank.CANDIDATES_PER_BLOCK", 11)
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+
+        small = self.evaluate(tmp_path / "small", edges).document
+
+        assert whole["metrics"] == small["metrics"]

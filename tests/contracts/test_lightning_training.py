@@ -1,0 +1,78 @@
+"""The monitor's callback in PyTorch Lightning's own Trainer: the example, by buckets and by epochs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.training_stats.reading import History, read_history
+from pbgeval.training_stats.records import PassKey
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.peers
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLE = REPOSITORY / "scripts" / "monitor_lightning.py"
+BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+MRR = "both.realistic.mean_reciprocal_rank"
+
+
+def run(python: Path, folder: Path, *arguments: str) -> tuple[str, History]:
+    done = subprocess.run(
+        [python, EXAMPLE, "--output", folder / "monitor", "--save", folder / "trained.pt", *arguments],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout, read_history(folder / "monitor", pytest.fail)
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["bucket_by_bucket", "mixed"])
+def test_figures_are_those_of_a_monitor_on_the_trained_tables(
+    mixed: bool, peer: Callable[[str], Path], tmp_path: Path
+) -> None:
+    python = peer("lightning") / "python"
+    out, history = run(python, tmp_path, "--epochs", "2", *(["--mixed"] if mixed else []))
+
+    assert [PassKey(0), PassKey(1)] == [of.key for of in history.passes]
+    assert 2 * BUCKETS == [tuple(visit.bucket) for visit in history.visits]
+    assert f"held_out/mrr {history.passes[-1].average.metrics['mrr']:.6f}" in out
+    first, second = history.visits[0], history.visits[4]
+    # Between its visits other buckets train its partitions, unless all are visited at once.
+    assert mixed == (first.after == second.before)
+    assert history.passes[1].details.after[MRR] > 1.5 * history.passes[0].details.before[MRR]
+
+    schema = ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": 2}, "dot")
+    monitor = Monitor(schema, eval_fraction=0.2, eval_num_batch_negs=25, eval_num_uniform_negs=25)
+    trained = torch.load(tmp_path / "trained.pt")
+    tables = ModelTensors({("entity", at): table for at, table in enumerate(trained["tables"])})
+    for bucket, edges in trained["graph"].items():
+        monitor.split(edges, bucket)
+        if not mixed and bucket != BUCKETS[-1]:
+            continue  # its tables have been trained on since
+        with monitor.watch(0, bucket, tables) as visit:
+            pass
+        recorded = history.visits[4 + BUCKETS.index(bucket)].details.after
+        assert recorded == visit.sums.phases[1].values(with_loss=False)
+
+
+def test_training_ends_when_held_out_edges_have_stalled(peer: Callable[[str], Path], tmp_path: Path) -> None:
+    out, history = run(peer("lightning") / "python", tmp_path, "--epochs", "200", "--patience", "2")
+    figures = [of.details.after[MRR] for of in history.passes]
+
+    assert int(re.search(r"trained (\d+) epochs", out)[1]) == len(figures) < 200
+    best, improved = figures[0], 0
+    for epoch, value in enumerate(figures):
+        if value > best * 1.002:
+            best, improved = value, epoch
+    assert len(figures) - 1 - 2 == improved

@@ -1,0 +1,59 @@
+"""The scorer of PyKEEN's model objects satisfies the contract, with and without inverse relations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pbgeval.adapters.pykeen import pykeen_scorer
+from pbgeval.errors import ScorerError
+from pbgeval.notation import Side
+from tests.contracts.scorer_contract import ScorerContract
+from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal, WithInverses, slow_score
+
+
+class TestAModelOfPyKEEN(ScorerContract):
+    num_entities, num_relations = NUM_ENTITIES, NUM_RELATIONS
+
+    def make(self):
+        return pykeen_scorer(Diagonal().train(), batch_size=5, slice_size=4)
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        return slow_score(lhs, rel, rhs)
+
+
+@pytest.mark.parametrize("hidden", Side)
+def test_with_inverse_triples_the_model_chooses_the_relation_and_ids_stay_as_they_were(hidden):
+    """Head queries are scored by relation 2 r + 1, tail queries by 2 r."""
+    scorer = pykeen_scorer(WithInverses())
+    known, relation = torch.tensor([0, 3, 4]), torch.tensor([0, 1, 2])
+    every = torch.arange(NUM_ENTITIES)
+
+    found = [scorer.scores(hidden, known, relation, every) for _ in range(2)]
+
+    own = 2 * relation + (hidden is Side.LHS)
+    expected = [[slow_score(int(k), int(r), c) for c in range(NUM_ENTITIES)] for k, r in zip(known, own, strict=True)]
+    assert len(RELATIONS) == 2 * scorer.num_relations
+    assert expected == found[0].tolist() == found[1].tolist()
+    assert [0, 1, 2] == relation.tolist()
+
+
+@pytest.mark.parametrize(
+    ("model", "fault"),
+    [
+        (torch.nn.Linear(2, 2), r"expected a trained model of PyKEEN, with predict_h, .*got Linear without predict_h$"),
+        (type("PipelineResult", (), {"model": 1})(), r"got PipelineResult without predict_h; pass its \.model"),
+    ],
+)
+def test_what_is_no_model_of_pykeen_is_refused_by_name(model, fault):
+    with pytest.raises(ScorerError, match=fault):
+        pykeen_scorer(model)
+
+
+def test_scores_of_another_number_of_entities_are_refused():
+    scorer = pykeen_scorer(Diagonal(), num_entities=NUM_ENTITIES + 1)
+
+    with pytest.raises(
+        ScorerError, match=r"expected tail scores of shape \(1, 24\) \(batch, entities\), got \(1, 23\)"
+    ):
+        scorer.scores(Side.RHS, torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))

@@ -1,0 +1,123 @@
+"""The monitor's callback and stopper in PyKEEN 1.11.1's own training loop; ranks are counted by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.training_stats.reading import History, read_history
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.peers
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("pykeen_monitored.py")
+MODELS = ("transe", "complex", "inverse", "stopped")
+
+
+def run(program: Path, *arguments: object) -> str:
+    """Run a program of PyKEEN's environment, in which this package is not installed."""
+    done = subprocess.run(
+        [*map(str, (program, *arguments))],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(peer: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("monitored")
+    run(peer("pykeen") / "python", PROGRAM, folder)
+    return folder
+
+
+def found(folder: Path, name: str) -> tuple[dict[str, Any], History]:
+    return json.loads((folder / f"{name}.json").read_text()), read_history(folder / name, pytest.fail)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_figures_after_each_epoch_are_those_of_pykeen_s_predictions(folder: Path, name: str) -> None:
+    theirs, history = found(folder, name)
+
+    assert len(theirs["losses"]) == len(history.passes) == len(history.visits) == len(theirs["after"])
+    for expected, visit in zip(theirs["after"], history.visits, strict=True):
+        ours = {
+            "mrr": visit.details.after["both.realistic.mean_reciprocal_rank"],
+            "pos_rank": visit.details.after["both.realistic.mean_rank"],
+            "r10": visit.details.after["both.realistic.hits_at_10"],
+        }
+        assert expected == pytest.approx(ours, rel=1e-6)  # reciprocal ranks are rounded to 2^-28
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_epoch_begins_with_what_the_last_one_left(folder: Path, name: str) -> None:
+    _, history = found(folder, name)
+
+    assert len(history.visits) > 1
+    for last, visit in zip(history.visits, history.visits[1:], strict=False):
+        assert last.after == visit.before
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_held_out_triple_is_trained_on(folder: Path, name: str) -> None:
+    theirs, history = found(folder, name)
+    training, held_out = ({tuple(triple) for triple in theirs[side]} for side in ("training", "held_out"))
+
+    assert set() == training & held_out
+    assert sorted(theirs["all"]) == sorted(theirs["training"] + theirs["held_out"])
+    assert 0 < len(theirs["held_out"]) == history.visits[0].after.count
+    assert len(theirs["training"]) == history.visits[0].stats.count
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_means_reach_the_records_and_the_result_tracker(folder: Path, name: str) -> None:
+    theirs, history = found(folder, name)
+
+    assert theirs["losses"] == [visit.stats.metrics["loss"] for visit in history.visits]
+    assert theirs["told"] == [dict(summary.average.metrics) for summary in history.passes]
+    assert list(range(1, len(history.passes) + 1)) == [summary.key.epoch for summary in history.passes]
+
+
+def test_training_stops_after_the_patience_and_leaves_the_best_model(folder: Path) -> None:
+    """A learning rate of 5 spoils the model at once."""
+    theirs, _ = found(folder, "stopped")
+    figures = [of["mrr"] for of in theirs["after"]]
+
+    assert theirs["stopped"]
+    assert len(figures) < 40
+    assert figures.index(max(figures)) + 1 == theirs["best_epoch"] == len(figures) - 2
+    assert theirs["left"] == theirs["after"][theirs["best_epoch"] - 1]
+
+
+@pytest.mark.parametrize("name", MODELS[:3])
+def test_a_run_to_the_end_leaves_the_best_model_too(folder: Path, name: str) -> None:
+    theirs, _ = found(folder, name)
+
+    assert theirs["left"] == theirs["after"][theirs["best_epoch"] - 1]
+
+
+def test_a_stopper_that_cannot_judge_is_refused_before_training(folder: Path) -> None:
+    theirs, _ = found(folder, "transe")
+
+    for message, expected in zip(theirs["refused"], ("mrrr", "frequency >= 1", "patience >= 1"), strict=True):
+        assert expected in message
+
+
+def test_the_example_runs_and_its_records_can_be_drawn(peer: Callable[[str], Path], tmp_path: Path) -> None:
+    example = REPOSITORY / "scripts" / "monitor_pykeen.py"
+
+    out = run(peer("pykeen") / "python", example, "--output", tmp_path / "monitor", "--epochs", 3)
+
+    assert "trained 3 epochs; the model is that of epoch " in out
+    assert 3 == len(read_history(tmp_path / "monitor", pytest.fail).passes)

@@ -1,0 +1,347 @@
+"""Functions and modules of users as scorers: each satisfies the contract; what does not score is refused by name."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pbgeval import Edges, EntitySchema, EvalConfig, RunOptions, batch_scorer, edge_scorer, evaluate, side_scorer
+from pbgeval.errors import ConfigError, EvalError, LaunchError, ScorerError
+from pbgeval.notation import Bucket, Side
+from pbgeval.scoring import block_scorer
+from pbgeval.scoring.block_scorer import (
+    CONSISTENT,
+    INCONSISTENT,
+    TILED,
+    ScorerComparator,
+    ScorerRelation,
+    scorer_state,
+)
+from pbgeval.storage.ranks import read_ranks
+from tests.contracts.scorer_contract import ScorerContract
+
+NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 53, 3, 6
+SOURCE = np.random.default_rng(0)
+QUARTERS = SOURCE.integers(-4, 5, (NUM_ENTITIES, DIMENSION)) / 4
+QUARTERS[40:44] = QUARTERS[3]  # identical entities tie
+OF_RELATIONS = SOURCE.integers(-4, 5, (NUM_RELATIONS, DIMENSION)) / 4
+ENTITIES, RELATIONS = (torch.tensor(values, dtype=torch.float32) for values in (QUARTERS, OF_RELATIONS))
+EDGES = [(0, 0, 1), (2, 1, 3), (3, 2, 0)]
+
+
+class OfQuarters(ScorerContract):
+    num_entities, num_relations = NUM_ENTITIES, NUM_RELATIONS
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        return math.fsum(QUARTERS[lhs] * OF_RELATIONS[rel] * QUARTERS[rhs])
+
+
+class TestAFunctionThatBroadcasts(OfQuarters):
+    def make(self):
+        def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+            return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
+
+        return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, cells_per_call=100)
+
+
+class TestAFunctionOfVectors(OfQuarters):
+    def make(self):
+        def score(lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+            assert lhs.shape == rel.shape == rhs.shape == (lhs.numel(),)
+            return (ENTITIES[lhs] * RELATIONS[rel] * ENTITIES[rhs]).sum(-1)
+
+        return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, broadcasts=False)
+
+
+class TestABatchFunction(OfQuarters):
+    def make(self):
+        def score_batch(batch: Tensor) -> tuple[Tensor, Tensor]:
+            lhs, rel, rhs = batch.T
+            return (RELATIONS[rel] * ENTITIES[rhs]) @ ENTITIES.T, (ENTITIES[lhs] * RELATIONS[rel]) @ ENTITIES.T
+
+        return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=4)
+
+
+class TestAFunctionOfASide(OfQuarters):
+    def make(self):
+        def score_side(hidden: Side, batch: Tensor) -> Tensor:
+            known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
+            return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
+
+        return side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=4)
+
+
+class TestAnObjectOfTheUsers(OfQuarters):
+    def make(self):
+        class Mine:
+            num_entities, num_relations = NUM_ENTITIES, NUM_RELATIONS
+
+            def scores(self, hidden, known_Q, relation_Q, candidate_C):
+                query_QD = QUARTERS[known_Q.numpy()] * OF_RELATIONS[relation_Q.numpy()]
+                return query_QD @ QUARTERS[candidate_C.numpy()].T  # an array of numpy, float64
+
+        return Mine()
+
+
+class TestAModuleWithUnlikeSides(ScorerContract):
+    """TransE in float32, whose head scores are not the tail scores: rounded, negative, and none is a product."""
+
+    num_entities, num_relations, error = 31, 2, 1e-5
+
+    def make(self):
+        return edge_scorer(TransE().eval(), num_entities=31, num_relations=2)
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        module = TransE()
+        of_entities, of_relations = (table.weight.detach().double().numpy() for table in (module.of_e, module.of_r))
+        return -math.dist(of_entities[lhs] + of_relations[rel], of_entities[rhs]) - 0.25 * lhs
+
+
+class TransE(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.of_e, self.of_r = torch.nn.Embedding(31, 5), torch.nn.Embedding(2, 5)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, lhs: Tensor, rel: Tensor, rhs: Tensor) -> Tensor:
+        difference = self.of_e(lhs) + self.of_r(rel) - self.of_e(rhs)
+        return self.dropout(-difference.square().sum(-1).sqrt() - 0.25 * lhs)
+
+
+class TestOneEntity(ScorerContract):
+    """Nobody competes."""
+
+    num_entities, num_relations = 1, 1
+
+    def make(self):
+        return edge_scorer(lambda lhs, rel, rhs: (lhs + rel + rhs).double(), num_entities=1, num_relations=1)
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        return float(lhs + rel + rhs)
+
+
+class TestInfiniteScores(ScorerContract):
+    """They compare as numbers."""
+
+    num_entities, num_relations = 9, 2
+
+    def make(self):
+        def score(lhs, rel, rhs):
+            number = (lhs * 3 + rhs + rel).double()
+            return torch.where(number % 4 == 0, torch.inf, torch.where(number % 4 == 1, -torch.inf, number))
+
+        return edge_scorer(score, num_entities=9, num_relations=2)
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        number = lhs * 3 + rhs + rel
+        # the contract subtracts scores: these finite ones have the same order and ties
+        return 1e6 if number % 4 == 0 else -1e6 if number % 4 == 1 else float(number)
+
+    def block(self, *arguments):
+        return super().block(*arguments).clamp(-1e6, 1e6)
+
+
+def evaluation(scorer, edges=EDGES, **settings):
+    return evaluate(EvalConfig(**{"candidates": "all"} | settings), model=scorer, edges=edges)
+
+
+def scorer_of(score, **named):
+    return edge_scorer(score, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, **named)
+
+
+def zeros(lhs, rel, rhs):
+    return torch.zeros(torch.broadcast_shapes(lhs.shape, rhs.shape))
+
+
+def test_a_function_joins_in_under_ten_lines():
+    entities, relations = torch.randn(100, 8), torch.randn(4, 8)
+
+    def score(lhs, rel, rhs):
+        return (entities[lhs] * relations[rel] * entities[rhs]).sum(-1)
+
+    scorer = edge_scorer(score, num_entities=100, num_relations=4)
+    report = evaluate(EvalConfig(candidates="all"), model=scorer, edges=[(0, 1, 2), (3, 3, 4)])
+
+    assert 0 < report["mrr"] <= 1
+    assert report.path is None
+
+
+@pytest.mark.parametrize(
+    ("score", "fault"),
+    [
+        (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+, \d+\) scores of ids .*, got \(3,\)"),
+        (lambda lhs, rel, rhs: 1.0, r"expected \(\d+, \d+\) scores of ids .*, got float"),
+        (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers, got torch.bool"),
+        (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers, got torch.complex64"),
+        (lambda lhs, rel, rhs: torch.rand_like(zeros(lhs, rel, rhs)), r"the same score .* each time.*model.eval\(\)"),
+    ],
+)
+def test_what_is_no_score_is_refused_by_name(score, fault):
+    with pytest.raises(EvalError, match=fault):
+        evaluation(scorer_of(score))
+
+
+@pytest.mark.parametrize(
+    ("score_batch", "found"),
+    [
+        (lambda batch: torch.zeros(len(batch), NUM_ENTITIES), "got Tensor"),
+        (lambda batch: (torch.zeros(len(batch)),) * 4, "got a tuple of 4"),
+        (lambda batch: (torch.zeros(100, NUM_ENTITIES),) * 2, rf"got \(100, {NUM_ENTITIES}\) and .* for a batch of"),
+    ],
+)
+def test_a_batch_function_that_returns_the_wrong_shape_is_refused_by_name(score_batch, found):
+    scorer = batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS)
+
+    with pytest.raises(EvalError, match=rf"lambda.*expected a tuple \(head scores, tail scores\).*{found}"):
+        evaluation(scorer)
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_a_score_that_is_not_a_number_is_refused_with_its_edge(candidates):
+    def score(lhs, rel, rhs):
+        return torch.where((rhs == 7) & (lhs == 2), torch.nan, zeros(lhs, rel, rhs))
+
+    settings = {"num_batch_negs": 0, "num_uniform_negs": 2000} if candidates == "sampled" else {}
+    with pytest.raises(
+        EvalError, match=r"score of lhs 2, rel \d, rhs 7 \((tail candidate 7|head candidate 2)\), got NaN"
+    ):
+        evaluation(scorer_of(score), [(2, 0, 3)], candidates=candidates, **settings)
+
+
+def test_a_module_in_training_mode_is_refused():
+    with pytest.raises(ScorerError, match=r"TransE: expected a module in evaluation mode, got training"):
+        edge_scorer(TransE(), num_entities=31, num_relations=2)
+
+
+class Rounded:
+    """Scores whose last digit depends on the shape of the block, or on the column."""
+
+    num_entities, num_relations = NUM_ENTITIES, NUM_RELATIONS
+
+    def __init__(self, by_column: bool) -> None:
+        self.by_column = by_column
+
+    def scores(self, hidden, known_Q, relation_Q, candidate_C):
+        scores_QC = (known_Q.unsqueeze(1) + candidate_C).double()
+        noise = torch.arange(len(candidate_C)) % 2 if self.by_column else torch.tensor(len(candidate_C))
+        return scores_QC + noise * 1e-9
+
+
+def test_where_shapes_disagree_blocks_are_cut_in_tiles_of_one_shape():
+    relation = ScorerRelation(ScorerComparator(Rounded(by_column=False)), "all", "all")
+
+    assert TILED == scorer_state(relation, tuple(Side))
+    assert relation.comparator.one_block_shape
+    assert CONSISTENT == scorer_state(relation, tuple(Side))
+
+
+def test_tiles_are_put_together_right(monkeypatch):
+    monkeypatch.setattr(block_scorer, "TILE_ROWS", 5)
+    monkeypatch.setattr(block_scorer, "TILE_COLUMNS", 7)
+    of_tiles, whole = (
+        ScorerComparator(TestAFunctionThatBroadcasts().make(), one_block_shape=tiled) for tiled in (True, False)
+    )
+    relation = ScorerRelation(whole, "all", "all")
+    ids_N1 = torch.arange(NUM_ENTITIES, dtype=torch.float64).unsqueeze(1)
+    query_QD = relation.queries(Side.RHS, ids_N1[:23], torch.arange(23) % NUM_RELATIONS)
+    candidate_CD = relation.candidates(Side.RHS, ids_N1)
+
+    assert torch.equal(
+        whole.scores(query_QD[None], candidate_CD[None]), of_tiles.scores(query_QD[None], candidate_CD[None])
+    )
+    assert torch.equal(
+        whole.paired_scores(query_QD, candidate_CD[:23]), of_tiles.paired_scores(query_QD, candidate_CD[:23])
+    )
+
+
+def test_where_even_tiles_disagree_the_report_says_so():
+    report = evaluation(Rounded(by_column=True))
+
+    assert report.document["run"]["reproducible"] is False
+    assert INCONSISTENT == report.document["run"]["workers"][0]["kernels"]["scorer"]
+
+
+def test_rows_of_zeros_are_padding_and_no_query():
+    comparator = ScorerComparator(TestAFunctionThatBroadcasts().make())
+    relation = ScorerRelation(comparator, "all", "all")
+    ids_N1 = torch.arange(4, dtype=torch.float64).unsqueeze(1)
+    query_QD = torch.cat([relation.queries(Side.LHS, ids_N1, torch.zeros(4)), torch.zeros(3, 3, dtype=torch.float64)])
+    candidate_CD = torch.cat([torch.zeros(2, 3, dtype=torch.float64), relation.candidates(Side.LHS, ids_N1)])
+
+    found = comparator.scores(query_QD[None], candidate_CD[None])[0]
+
+    assert torch.equal(comparator.scores(query_QD[None, :4], candidate_CD[None, 2:])[0], found[:4, 2:])
+    assert 0 == float(found[4:].abs().sum() + found[:, :2].abs().sum())
+
+
+@pytest.mark.parametrize(
+    ("edges", "fault"),
+    [
+        ([(0, 0, NUM_ENTITIES)], r"edges: dataset rhs, row 0: expected an id in 0..52 .* got 53"),
+        ([(0, NUM_RELATIONS, 0)], r"edges: dataset rel, row 0: expected an id in 0..2"),
+        ([(0, 0)], r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape \(1, 2\)"),
+        ([(0.5, 0, 1)], r"edges: expected integers"),
+    ],
+)
+def test_edges_that_do_not_fit_are_refused(edges, fault):
+    with pytest.raises(EvalError, match=fault):
+        evaluation(scorer_of(zeros), edges)
+
+
+def test_no_edges_are_no_queries():
+    assert 0 == evaluation(scorer_of(zeros), np.empty((0, 3), np.int64)).document["num_queries"]
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ScorerError, match=r"expected a path, or an object with num_entities.*got function without"):
+        evaluation(zeros)
+
+
+def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
+    edges = Edges(EDGES, filter=[[(0, 0, 5), (0, 0, 6)]])
+    config = EvalConfig(candidates="all", save_ranks=True, restrict_entities=[f"all:0:{row}" for row in range(10)])
+
+    report = evaluate(config, RunOptions(output=tmp_path / "output"), model=scorer_of(zeros), edges=edges)
+
+    columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns[Side.RHS]
+    assert [10, 10, 10] == columns["num_candidates"].tolist()
+    assert [2, 0, 0] == columns["num_excluded"].tolist() == columns["excluded_tied"].tolist()
+    assert pytest.approx((4.5 + 5.5 + 5.5) / 3) == report["tail.mean_rank"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"precision": "certified"}, "precision: expected 'float32' or 'float64' of a model that scores by number"),
+        ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
+        ({"edge_paths": ["x"]}, r"edge_paths: expected \[\], as edges are handed in, got \['x'\]"),
+        ({"model": "x"}, "model: expected None, as a model is handed in, got 'x'"),
+        ({"hits_at": [0]}, r"hits_at\[0\]: expected an int >= 1"),
+    ],
+)
+def test_settings_that_do_not_fit_a_model_in_memory_are_refused(settings, fault):
+    with pytest.raises(ConfigError, match=fault):
+        evaluation(scorer_of(zeros), **settings)
+
+
+def test_edges_in_memory_are_of_one_partition():
+    with pytest.raises(EvalError, match="edges: expected entities in one partition for edges in memory"):
+        evaluation(scorer_of(zeros), entities={"all": EntitySchema(num_partitions=2)})
+
+
+def test_a_model_in_memory_stays_in_this_process():
+    with pytest.raises(LaunchError, match="workers: expected None or 1 for what is in memory, got 2"):
+        evaluate(EvalConfig(candidates="all"), RunOptions(workers=2), model=scorer_of(zeros), edges=EDGES)
+
+
+def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
+    options = RunOptions(output=tmp_path / "out")
+    evaluate(EvalConfig(candidates="all"), options, model=scorer_of(zeros), edges=EDGES)
+
+    with pytest.raises(EvalError, match="overwrite"):
+        evaluate(EvalConfig(candidates="all"), options, model=scorer_of(zeros), edges=EDGES)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE
+
+# A program of ours: a launcher with two workers that say who they are, then wait to be ended.
+PROGRAM = """
+import os, signal, sys, time
+from pathlib import Path
+from pbgeval.distributed import warm_start
+
+def work(folder):
+    rank = os.environ["RANK"]
+    imported = "torch" in sys.modules and "pbgeval.driver" in sys.modules
+    defaults = all(signal.getsignal(one) is signal.SIG_DFL for one in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT))
+    path = Path(folder) / f"{rank}.new"
+    path.write_text(f"{os.getpid()} {os.getppid()} {imported} {defaults} {os.environ['TORCH_CPP_LOG_LEVEL']}")
+    path.rename(Path(folder) / rank)
+    if sys.argv[2] == "wait":
+        time.sleep(600)
+    return rank
+
+if __name__ == "__main__":
+    warm_start.begin()
+    from pbgeval.distributed.launch import start_local_workers
+    print(sorted(start_local_workers(work, (sys.argv[1],), 2, print).items()), flush=True)
+"""
+
+
+def started(folder: Path, *, wait: bool, **environment: str) -> subprocess.Popen[str]:
+    program = folder / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    command = [sys.executable, str(program), str(folder), "wait" if wait else "return"]
+    variables = {**os.environ, **environment}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
+
+
+def said_by_workers(folder: Path) -> list[list[str]]:
+    until = time.monotonic() + 120
+    while not all((folder / rank).exists() for rank in "01"):
+        assert time.monotonic() < until, "the workers did not start"
+        time.sleep(0.05)
+    return [(folder / rank).read_text().split() for rank in "01"]
+
+
+def ended(process: int, seconds: float = 30) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> None:
+    launcher = started(tmp_path, wait=False)
+    out, err = launcher.communicate(timeout=PATIENCE)
+
+    assert 0 == launcher.returncode, err
+    assert "[(0, '0'), (1, '1')]" in out
+    first, second = said_by_workers(tmp_path)
+    assert first[1] == second[1], "they have one parent,"
+    assert int(first[1]) not in (os.getpid(), launcher.pid), "which is not the launcher"
+    assert ["True", "True", "ERROR"] == first[2:] == second[2:]
+    assert ended(int(first[1])), "nobody is left to serve"
+
+
+def test_without_a_place_for_the_servers_socket_workers_are_spawned(tmp_path: Path) -> None:
+    """The name of a socket, in the folder of temporary files, has at most some 100 letters."""
+    temporary = tmp_path / ("temporary" * 10)
+    temporary.mkdir()
+    launcher = started(tmp_path, wait=False, TMPDIR=str(temporary))
+    out, err = launcher.communicate(timeout=PATIENCE)
+
+    assert 0 == launcher.returncode, err
+    assert "[(0, '0'), (1, '1')]" in out
+    assert [str(launcher.pid)] * 2 == [parent for _, parent, *_ in said_by_workers(tmp_path)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_launcher(tmp_path: Path, number: int) -> None:
+    launcher = started(tmp_path, wait=True)
+    workers = said_by_workers(tmp_path)
+
+    launcher.send_signal(number)
+
+    launcher.communicate(timeout=PATIENCE)
+    for process, server, *_ in workers:
+        assert ended(int(process)), "a worker outlives its launcher"
+        assert ended(int(server)), "the server outlives its workers"
+
+
+def test_the_server_outlives_what_ends_a_run(tmp_path: Path) -> None:
+    """A scheduler sends its signal to every process of a job; workers that leave things in order need their parent."""
+    launcher = started(tmp_path, wait=True)
+    workers = said_by_workers(tmp_path)
+    server = int(workers[0][1])
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        os.kill(server, number)
+
+    assert not ended(server, 1)
+    assert not any(ended(int(process), 0.1) for process, *_ in workers)
+    launcher.kill()
+    launcher.communicate(timeout=PATIENCE)

@@ -1,0 +1,106 @@
+"""Workers that each watch their own buckets: one summary, the same bits as that of one worker, one verdict for all."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.distributed.team import Team
+from pbgeval.notation import Bucket
+from pbgeval.training_stats.reading import file_of_worker, read_history
+from tests.monitored_training import make_graph
+from tests.patience import PATIENCE
+
+NUM_PASSES = 4
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.group", "tests.monitored_training", "numba"])
+
+
+def tables_after(epoch: int, bucket: Bucket, num_partitions: int) -> ModelTensors:
+    """The model is a function of pass and bucket, as if another one had trained in between."""
+    generator = torch.Generator().manual_seed(1000 * epoch + 10 * bucket.lhs + bucket.rhs)
+    tables = {("e", at): torch.randn(48, 8, generator=generator) for at in range(num_partitions)}
+    return ModelTensors(tables)
+
+
+def watch_all(output: Path, team: Team, *, moving: bool) -> list[bool]:
+    """Watch this worker's buckets in each pass; `moving`: other ones each time."""
+    graph = make_graph(5, 2, 48, 200)
+    schema = ModelSchema([MonitoredRelation("links", "e", "e")], {"e": 2}, "dot")
+    monitor = Monitor(schema, output, eval_fraction=0.3, eval_num_batch_negs=8, eval_num_uniform_negs=8, team=team)
+    answers = []
+    for epoch in range(NUM_PASSES):
+        for at, (bucket, edges) in enumerate(graph.items()):
+            if (at + epoch * moving) % team.size != team.rank_in_team:
+                continue
+            monitor.split(edges, bucket)
+            model = tables_after(epoch, bucket, 2)
+            with monitor.watch(epoch, bucket, model):
+                for key, table in tables_after(epoch + 100, bucket, 2).tables.items():
+                    model.tables[key].copy_(table)
+        monitor.end_pass(epoch)
+        answers.append(monitor.should_stop("mrr", patience=1))
+    return answers
+
+
+def _work(output: Path, rank: int, workers: int, port: int, moving: bool) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    team = Team.join()
+    answers = watch_all(output, team, moving=moving)
+    (output / f"answers.{rank}").write_text(json.dumps(answers), encoding="utf-8")
+    team.leave()
+
+
+def run_workers(output: Path, workers: int, moving: bool) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = int(found.getsockname()[1])
+    output.mkdir()
+    processes = [_CONTEXT.Process(target=_work, args=(output, rank, workers, port, moving)) for rank in range(workers)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE)
+        if process.is_alive():
+            process.kill()
+    assert [0] * workers == [process.exitcode for process in processes]
+
+
+def passes_of(output: Path) -> list[dict[str, Any]]:
+    passes = [of.to_json() for of in read_history(output, pytest.fail).passes]
+    for of_pass in passes:
+        del of_pass["index"]  # running numbers are each worker's own
+    return passes
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_summary_of_several_workers_is_that_of_one(tmp_path: Path, workers: int) -> None:
+    alone = watch_all(tmp_path / "one", Team(), moving=False)
+    run_workers(tmp_path / "many", workers, moving=False)
+
+    assert passes_of(tmp_path / "one") == passes_of(tmp_path / "many")
+    for rank in range(workers):
+        assert file_of_worker(tmp_path / "many", rank).exists()
+        assert alone == json.loads((tmp_path / "many" / f"answers.{rank}").read_text(encoding="utf-8"))
+    assert 4 * NUM_PASSES == len(read_history(tmp_path / "many", pytest.fail).visits)
+
+
+def test_buckets_that_move_between_workers_change_no_figure(tmp_path: Path) -> None:
+    watch_all(tmp_path / "one", Team(), moving=False)
+    run_workers(tmp_path / "many", 2, moving=True)
+
+    for one, many in zip(passes_of(tmp_path / "one"), passes_of(tmp_path / "many"), strict=True):
+        # Errors of the test come from differences of buckets then, so its verdict may be another.
+        for ours in (one["pbgeval"], many["pbgeval"]):
+            del ours["verdict"]
+        assert one == many

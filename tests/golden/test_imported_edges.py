@@ -1,0 +1,50 @@
+"""A golden graph's edges written as text with names type/partition/row, imported, evaluated: the golden figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.golden.test_golden_figures import NAMES, closeness, parts, run, settings_of
+from tests.imported_graph import buckets_in
+from tests.tiny_checkpoint import run_main
+
+
+def write_as_text(case: Path, root: Path) -> None:
+    """Write edges of a case as a text file, and dictionaries to match."""
+    entity = root / "entity"
+    entity.mkdir()
+    for part in range(4):
+        size = int((case / "entity" / f"entity_count_all_{part}.txt").read_text())
+        (entity / f"entity_names_all_{part}.json").write_text(json.dumps([f"all/{part}/{row}" for row in range(size)]))
+    num_relations = int((case / "entity" / "dynamic_rel_count.txt").read_text())
+    (entity / "dynamic_rel_names.json").write_text(json.dumps([f"rel/{index}" for index in range(num_relations)]))
+    with (root / "edges.tsv").open("w", encoding="utf-8") as file:
+        for (left, right), rows in sorted(buckets_in(case / "edges_test").items()):
+            for lhs, rel, rhs in rows:
+                file.write(f"all/{left}/{lhs}\trel/{rel}\tall/{right}/{rhs}\n")
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("is_imported_first", [True, False])
+def test_edges_that_were_text_have_the_golden_figures(
+    reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_imported_first: bool
+) -> None:
+    case = reference_path / "golden" / "fb237_4p_transe"
+    write_as_text(case, tmp_path)
+    params = [f"edge_paths={tmp_path / 'edges.tsv'}", f"dictionary_path={tmp_path / 'entity'}"]
+    if is_imported_first:
+        flags = ("--output", "graph", "--edges", "test=edges.tsv", "--entities", "entity", "--quiet")
+        done = run_main("import-graph", *flags, cwd=tmp_path)
+        assert (0, "") == (done.status, done.err)
+        assert buckets_in(case / "edges_test") == buckets_in(tmp_path / "graph" / "test")
+        params = [f"edge_paths={tmp_path / 'graph' / 'test'}"]
+    setting = settings_of(case)["allnegs"] | {"params": params}
+    metrics, buckets = run(case, setting, tmp_path / "output", monkeypatch)
+
+    for what, count, expected, ours in parts(setting, metrics, buckets):
+        for metric, key in NAMES.items():
+            tolerance = closeness("allnegs", [], metric, count)
+            assert expected[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **tolerance), (what, metric)

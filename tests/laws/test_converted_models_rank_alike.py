@@ -1,0 +1,200 @@
+"""A model in memory, in place and converted to partitions has the same ranks, but for near-ties of rounded scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import Edges, EvalConfig, RunOptions, edge_scorer, evaluate, load_config
+from pbgeval.adapters.opening import open_model
+from pbgeval.importing.edges import EdgeForm, import_edges
+from pbgeval.importing.model import EdgeFiles, import_model
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.edges import find_buckets
+from pbgeval.storage.ranks import COLUMNS, read_ranks
+from tests.contracts.scorer_contract import assert_ranks, some_edges
+from tests.systems_reference import DGLKE, DglkeFolder, LibkgeCheckpoint, write_labels
+from tests.tiny_checkpoint import run_main
+
+NUM_ENTITIES = 41
+BORDERS = [0, 13, 27]  # of three partitions
+ROUNDED = ("TransE_l2", "TransE", "RotatE")
+
+
+def write_edges(folder: Path) -> dict[str, Path]:
+    edges = {"test": some_edges(NUM_ENTITIES, 4, 20, seed=1), "train": some_edges(NUM_ENTITIES, 4, 90, seed=2)}
+    for name, of_name in edges.items():
+        np.save(folder / f"{name}.npy", np.array(of_name))
+    return {name: folder / f"{name}.npy" for name in edges}
+
+
+def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[tuple[int, Side], tuple[int, ...]]:
+    """The counts of each edge's queries, wherever its bucket has put it."""
+    lhs, rhs = (np.searchsorted(borders, edges[:, column], "right") - 1 for column in (0, 2))
+    found = {}
+    for bucket in sorted(set(zip(lhs.tolist(), rhs.tolist(), strict=True))):
+        rows = np.flatnonzero((lhs == bucket[0]) & (rhs == bucket[1])).tolist()
+        ranks = read_ranks(output, 0, Bucket(*bucket))
+        for side, columns in ranks.columns.items():
+            for row, counts in zip(rows, zip(*(columns[name].tolist() for name in COLUMNS), strict=True), strict=True):
+                found[row, side] = counts
+    return found
+
+
+@pytest.mark.parametrize("name", DGLKE)
+def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", name, labels=True)
+    paths = write_edges(tmp_path)
+    test, train = (np.load(path) for path in paths.values())
+    import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(paths))
+    table = torch.tensor(
+        [[[model.score(lhs, rel, rhs) for rhs in range(41)] for rel in range(4)] for lhs in range(41)],
+        dtype=torch.float64,
+    )
+    scorer = edge_scorer(lambda lhs, rel, rhs: table[lhs, rel, rhs], num_entities=41, num_relations=4)
+    settings: dict[str, Any] = {"candidates": "all", "save_ranks": True}
+
+    config = EvalConfig(
+        model=str(model.folder), edge_paths=[str(paths["test"])], train_paths=[str(paths["train"])], **settings
+    )
+    in_place = evaluate(config, RunOptions(output=tmp_path / "in_place", workers=1))
+    converted_config = load_config(tmp_path / "converted" / "eval.py", ["save_ranks=True"])
+    converted = evaluate(converted_config, RunOptions(output=tmp_path / "out", workers=1))
+    in_memory = evaluate(
+        EvalConfig(**settings),
+        RunOptions(output=tmp_path / "memory"),
+        model=scorer,
+        edges=Edges(test, train=[train]),
+    )
+
+    of_parts = ranks_of_rows(tmp_path / "out", test, BORDERS)
+    of_whole = ranks_of_rows(tmp_path / "in_place", test, [0])
+    assert of_whole == of_parts  # the same rows and the same kernels
+    keys = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+    assert {key: in_place.document[key] for key in keys} == {key: converted.document[key] for key in keys}
+    edges = [tuple(edge) for edge in test.tolist()]
+    known = [tuple(edge) for edge in train.tolist()]
+    assert_ranks(tmp_path / "memory", edges, model.score, NUM_ENTITIES, known)
+    if name not in ROUNDED:
+        assert of_parts == ranks_of_rows(tmp_path / "memory", test, [0])
+        tail = "metrics"
+        assert (
+            in_memory.document[tail]["both.realistic.mean_rank"] == converted.document[tail]["both.realistic.mean_rank"]
+        )
+    else:
+        assert_ranks(tmp_path / "in_place", edges, model.score, NUM_ENTITIES, known, 1e-4)
+
+
+def test_a_converted_model_of_many_workers_and_little_memory_has_the_same_report(tmp_path: Path) -> None:
+    model = DglkeFolder(tmp_path / "model", "TransR")
+    import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(write_edges(tmp_path)))
+    config = load_config(tmp_path / "converted" / "eval.py")
+
+    one, two = (
+        evaluate(config, RunOptions(output=tmp_path / f"out{workers}", workers=workers)).document for workers in (1, 2)
+    )
+
+    assert {**one, "run": None} == {**two, "run": None}
+
+
+def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex", reciprocal=True)
+    write_labels(tmp_path / "entity_ids.del", [f"e{index}" for index in range(37)])
+    write_labels(tmp_path / "relation_ids.del", ["likes", "knows", "is a"])
+    (tmp_path / "test.del").write_text("0\t1\t2\n36\t2\t0\n5\t0\t5\n")
+    (tmp_path / "train.tsv").write_text("e0\tknows\te3\ne1\tis a\te2\n")
+    arguments = ["import-model", "x.pt", "--output", "converted", "--partitions", "4"]
+
+    done = run_main(*arguments, "--edges", "test=test.del", cwd=tmp_path)
+    labelled = ["--edges", "train=train.tsv", "--entities", "entity_ids.del", "--relations", "relation_ids.del"]
+    other = run_main(*arguments[:3], "labelled", *labelled, cwd=tmp_path)
+    evaluated = run_main("--config", "converted/eval.py", "--workers", "1", "--output", "out", cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    assert "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)" in done.out
+    assert "3 edges of test.del" in done.out
+    assert 0 == evaluated.status
+    assert "3 edges, raw" in evaluated.out
+    assert (0, "") == (other.status, other.err)
+    (bucket,) = find_buckets(tmp_path / "labelled" / "train", 1, 1).values()
+    edges = bucket.read(0, 2)
+    assert ([0, 1], [1, 2], [3, 2]) == (edges.lhs.tolist(), edges.rel.tolist(), edges.rhs.tolist())
+    assert '    "likes",\n' in (tmp_path / "converted" / "entity" / "dynamic_rel_names.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--partitions", "38"], "--partitions: expected 1 to 37 (the entities), got 38"),
+        (["--edges", "test"], "--edges test: expected NAME=FILE, test=test.txt say"),
+        (["--edges", "checkpoint=test.txt"], "--edges checkpoint: expected the name of a folder"),
+        (["--order", "hht"], "--order: expected one of hrt, htr"),
+        (["--edges", "test=absent.txt"], "absent.txt: expected a file of edges in UTF-8, found:"),
+        (["--edges", "test=two.txt"], "two.txt: line 2: expected three columns, got '1 2'"),
+        (["--edges", "test=far.txt"], "far.txt: edge 1: expected an id of entity in 0..36, got 37"),
+        (["--edges", "test=far.txt", "--order", "htr"], "far.txt: edge 0: expected an id of relation in 0..2, got 3"),
+        (["--edges", "test=words.txt"], "words.txt: line 1: expected an id, got 'a'; give --entities and --relations"),
+        (["--edges", "test=words.txt", "--entities", "labels"], "words.txt: line 1: expected a label that is known"),
+        (["--edges", "test=empty.txt"], "empty.txt: expected at least one edge, found none"),
+        (["--entities", "few"], "few: expected a label for each id from 0 to 36, found 1 labels, none for id 1"),
+        (["--entities", "twice"], "twice: expected each label once, as edges name them, found 36 again"),
+        (["--entities", "words.txt"], "words.txt: line 1: expected id<TAB>label, found a b c"),
+    ],
+)
+def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex")
+    write_labels(tmp_path / "labels", [f"e{index}" for index in range(37)])
+    write_labels(tmp_path / "few", ["x"])
+    write_labels(tmp_path / "twice", ["x"] * 37)
+    for name, text in {"two": "0 1 2\n1 2\n", "far": "0 1 3\n0 1 37\n", "words": "a b c\n", "empty": ""}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+
+    done = run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.faults))
+    assert done.err.startswith(fault)
+    assert not (tmp_path / "converted" / "checkpoint" / "checkpoint_version.txt").exists()
+
+
+def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex")
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted" / "mine").write_text("x")
+
+    done = run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path)
+
+    assert done.err.startswith("converted: expected a new or empty folder, found one with files")
+    assert ["mine"] == [path.name for path in (tmp_path / "converted").iterdir()]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3, 1000])
+@pytest.mark.parametrize("num_partitions", [1, 2, 5])
+@pytest.mark.parametrize("suffix", [".npy", ".txt"])
+def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
+    at_a_time: int, num_partitions: int, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pbgeval.importing.edges.EDGES_AT_A_TIME", at_a_time)
+    edges = some_edges(17, 3, 40, seed=3)
+    path = tmp_path / f"edges{suffix}"
+    if suffix == ".npy":
+        np.save(path, np.array(edges, np.int32))
+    else:
+        path.write_text("".join(f"{lhs} {rel} {rhs} 1.0\r\n" for lhs, rel, rhs in edges))
+
+    assert len(edges) == import_edges(path, tmp_path / "buckets", EdgeForm(17, 3), num_partitions)
+
+    starts = [17 * part // num_partitions for part in range(num_partitions + 1)]
+    expected: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    for lhs, rel, rhs in edges:
+        left, right = (max(part for part in range(num_partitions) if starts[part] <= at) for at in (lhs, rhs))
+        expected.setdefault((left, right), []).append((lhs - starts[left], rel, rhs - starts[right]))
+    found = {
+        tuple(bucket): list(zip(*(column.tolist() for column in (block.lhs, block.rel, block.rhs)), strict=True))
+        for bucket, file in find_buckets(tmp_path / "buckets", num_partitions, num_partitions).items()
+        for block in [file.read(0, file.num_edges)]
+    }
+    assert expected == found

@@ -1,0 +1,144 @@
+"""The monitor's figures are those of the command on the same model, edges, seed and numbers of negatives."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, RunOptions, evaluate
+from pbgeval.config import check_config
+from pbgeval.notation import Bucket, Side
+from pbgeval.training_stats.reading import read_history
+from tests.graph_on_disk import write_graph
+from tests.strategies import TinyGraph, has_zero_vector, tiny_graphs
+
+KEYS_OF_PBG = {"pos_rank": "mean_rank", "mrr": "mean_reciprocal_rank", "r1": "hits_at_1", "r10": "hits_at_10"}
+
+
+def schema_of(graph: TinyGraph) -> ModelSchema:
+    relations = graph.relations[:1] if graph.dynamic else graph.relations
+    return ModelSchema(
+        [MonitoredRelation(of.name, of.lhs, of.rhs, of.operator, of.all_negs) for of in relations],
+        graph.num_partitions,
+        graph.comparator,
+        num_dynamic_relations=len(graph.relations) if graph.dynamic else None,
+        bias=graph.bias,
+        max_norm=graph.max_norm,
+    )
+
+
+def model_of(graph: TinyGraph) -> ModelTensors:
+    operators: dict[tuple[int, Side], Mapping[str, Any]] = {}
+    for side in Side:
+        parameters = [side.pick(of.lhs_params, of.rhs_params) for of in graph.relations]
+        if graph.dynamic:
+            operators[0, side] = {name: torch.tensor([of[name] for of in parameters]) for name in parameters[0]}
+        else:
+            for index, of in enumerate(parameters):
+                operators[index, side] = {name: torch.tensor(value) for name, value in of.items()}
+    tables = {
+        (name, partition): torch.tensor(rows)
+        for name, of_partitions in graph.embeddings.items()
+        for partition, rows in enumerate(of_partitions)
+    }
+    return ModelTensors(tables, operators, {name: torch.tensor(of) for name, of in graph.global_embeddings.items()})
+
+
+@settings(
+    max_examples=15,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    graph=tiny_graphs(),
+    negatives=st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(any),
+    seed=st.integers(0, 5),
+    fraction=st.sampled_from([0.3, 0.6, 0.97]),
+    pbg_semantics=st.booleans(),
+)
+def test_monitor_and_command_give_the_same_figures(
+    tmp_path_factory: pytest.TempPathFactory,
+    graph: TinyGraph,
+    negatives: tuple[int, int],
+    seed: int,
+    fraction: float,
+    pbg_semantics: bool,
+) -> None:
+    assume(graph.comparator != "cos" or not has_zero_vector(graph))
+    folder = tmp_path_factory.mktemp("graph")
+    monitor = Monitor(
+        schema_of(graph),
+        folder / "monitor",
+        eval_fraction=fraction,
+        eval_num_batch_negs=negatives[0],
+        eval_num_uniform_negs=negatives[1],
+        seed=seed,
+        batch_size=6,
+        pbg_semantics=pbg_semantics,
+    )
+    held_out: dict[tuple[int, int], list[Any]] = {}
+    for bucket, edges in graph.buckets.items():
+        array = torch.tensor(edges, dtype=torch.int64).view(-1, 3)
+        held_out[bucket] = [tuple(edge) for edge in monitor.split(array, bucket).held_out.tolist()]
+        with monitor.watch(0, bucket, model_of(graph)):
+            pass  # the same model before and after
+    summary = monitor.end_pass(0)
+    assume(any(held_out.values()))
+
+    config = check_config(
+        write_graph(
+            TinyGraph(**{**vars(graph), "buckets": held_out}),
+            folder,
+            num_batch_negs=negatives[0],
+            num_uniform_negs=negatives[1],
+            batch_size=-(-6 // max(negatives[0], 1)) * max(negatives[0], 1),
+            seed=seed,
+            workers=1,
+            pbg_semantics=pbg_semantics,
+        )
+    )
+    report = evaluate(config, RunOptions(output=folder / "output", workers=1))
+
+    assert summary is not None
+    assert summary.details is not None
+    expected = report.to_dict()["metrics"]
+    assert {key: expected[key] for key in summary.details.after} == summary.details.after
+    assert summary.details.before == summary.details.after
+    with (folder / "output" / "buckets.csv").open(encoding="utf-8", newline="") as file:
+        rows = {Bucket(int(row["lhs_partition"]), int(row["rhs_partition"])): row for row in csv.DictReader(file)}
+    for visit in read_history(folder / "monitor", pytest.fail).visits:
+        row = rows[visit.bucket]
+        if not int(row["num_edges"]):
+            assert visit.after is None
+            continue
+        assert visit.after is not None
+        assert visit.details is not None
+        assert int(row["num_edges"]) == visit.after.count
+        for key in visit.details.after.keys() & row.keys():
+            assert json.loads(row[key] or "null") == visit.details.after[key]
+        for name, metric in KEYS_OF_PBG.items():
+            assert json.loads(row[f"both.pessimistic.{metric}"]) == visit.after.metrics[name]
+        assert {0.0} == {of.value for of in visit.details.gap.values() if of.value is not None}
+
+
+def test_the_figures_compared_are_the_ones_that_matter(tmp_path: Path) -> None:
+    schema = ModelSchema([MonitoredRelation("r", "e", "e")], {"e": 1}, "dot")
+    monitor = Monitor(schema, eval_fraction=0.5, eval_num_batch_negs=5, eval_num_uniform_negs=5)
+    monitor.split(torch.randint(20, (200, 3)) * torch.tensor([1, 0, 1]), (0, 0))
+    with monitor.watch(0, (0, 0), ModelTensors({("e", 0): torch.randn(20, 4)})):
+        pass
+    summary = monitor.end_pass(0)
+
+    assert summary is not None
+    assert summary.details is not None
+    metrics = {key.partition(".")[2] for key in summary.details.after if key.startswith("both.")}
+    expected = {"mean_rank", "mean_reciprocal_rank", "hits_at_1", "hits_at_10"}
+    assert {"query_auc"} | {f"realistic.{name}" for name in expected} <= metrics

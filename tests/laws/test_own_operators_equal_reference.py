@@ -1,0 +1,135 @@
+"""Operators and comparators that PyTorch-BigGraph lacks have the reference's ranks, in every pass and however split."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.errors import ConfigError
+from pbgeval.scoring import compiled_distances, distances
+from tests.laws.competition import Rules
+from tests.laws.test_competition_equals_reference import (
+    POLICIES,
+    all_rules,
+    assert_exactly,
+    assert_nearly,
+    protocols,
+    quick,
+)
+from tests.laws.test_partitions_change_no_rank import assert_same_ranks, plain_graph
+from tests.strategies import OWN_COMPARATORS, OWN_OPERATORS, tiny_graphs
+
+PRECISIONS = ("float32", "float64")
+MODELS = [
+    ("l1", ["translation"] * 3, True),
+    ("complex_l1", ["rotate"] * 3, True),
+    ("dot", ["swapped_diagonal"] * 3, True),
+    ("clamped_dot", ["swapped_diagonal"] * 3, True),
+    ("l1", ["projected_translation"] * 3, False),
+    ("l2", ["rotate", "projected_translation", "translation"], False),
+    ("complex_l1", ["rotate", "translation"], False),
+]
+
+
+def rules_of(data: st.DataObject, graph) -> Rules:
+    return data.draw(all_rules(graph, data.draw(st.booleans())))
+
+
+@pytest.mark.parametrize("candidates", POLICIES)
+@quick
+@given(st.data())
+def test_where_numbers_are_exact_every_count_is_the_references(candidates, data):
+    graph = data.draw(tiny_graphs(exact=True, max_edges=12, own=True))
+    protocol = dataclasses.replace(data.draw(protocols(candidates)), precision=data.draw(st.sampled_from(PRECISIONS)))
+    assert_exactly([graph], protocol, rules_of(data, graph), small=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("comparator", ["dot", "l2", *OWN_COMPARATORS])
+@pytest.mark.parametrize("candidates", POLICIES)
+@settings(quick, max_examples=3)
+@given(st.data())
+def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
+    kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
+    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3, own=True))
+    protocol = dataclasses.replace(data.draw(protocols(candidates)), precision=data.draw(st.sampled_from(PRECISIONS)))
+    assert_nearly(graph, protocol, rules_of(data, graph), small=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS)
+def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
+    assert_same_ranks(plain_graph(seed, 61, 34, operators, comparator, dynamic))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[::2])
+def test_partitions_and_threads_change_no_rank_of_many_entities(comparator, operators, dynamic, seed):
+    assert_same_ranks(plain_graph(seed, 203, 100, operators, comparator, dynamic))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 1100),
+    st.integers(1, 5),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_compiled_distances_have_the_bits_of_the_general_path(batches, queries, candidates, half, seed, dtype):
+    """Tiny, huge and infinite differences, equal rows, and more candidates than one run of the loop."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rows(size: int) -> torch.Tensor:
+        exponents = torch.randint(-25, 26, (batches, size, 1), generator=generator)
+        return torch.randn(batches, size, 2 * half, generator=generator, dtype=dtype) * torch.tensor(10.0).pow(
+            exponents
+        )
+
+    query_BQD, candidate_BCD = rows(queries), rows(candidates)
+    candidate_BCD[:, 0] = query_BQD[:, 0]
+    general = {
+        "absolute": distances._sums(query_BQD, candidate_BCD, 2 * half, 1, distances._add_absolute),
+        "modulus": distances._sums(query_BQD, candidate_BCD, half, 2, distances._add_modulus),
+    }
+
+    assert torch.equal(general["absolute"], compiled_distances.absolute_sums(query_BQD, candidate_BCD))
+    assert torch.equal(general["modulus"], compiled_distances.modulus_sums(query_BQD, candidate_BCD))
+    assert bool((general["absolute"][:, 0, 0] == 0).all())
+
+
+def test_large_blocks_take_the_compiled_distances():
+    assert compiled_distances.serves(torch.zeros(1, 64, 64), torch.zeros(1, 1024, 64))
+    assert not compiled_distances.serves(torch.zeros(1, 64, 64), torch.zeros(1, 0, 64))
+    assert not compiled_distances.serves(torch.zeros(1, 64, 64).half(), torch.zeros(1, 1024, 64).half())
+
+
+@pytest.mark.parametrize(
+    ("comparator", "operator", "blamed"),
+    [("l1", "none", "comparator 'l1'"), ("dot", "rotate", "operator 'rotate'")],
+)
+def test_certified_ranks_decline_them_in_one_line(comparator, operator, blamed, seed):
+    plain = plain_graph(seed, 8, 4, [operator], comparator, True)
+    with pytest.raises(
+        ConfigError, match=f"^precision: expected 'float32' or 'float64' with {blamed}, got 'certified'"
+    ):
+        assert_same_ranks(plain, precision="certified")
+
+
+def test_dynamic_relations_decline_an_operator_of_both_sides(seed):
+    plain = plain_graph(seed, 8, 4, ["projected_translation"], "l1", True)
+    with pytest.raises(ConfigError, match=r"^dynamic_relations: expected False with operator 'projected_translation'"):
+        assert_same_ranks(plain)
+
+
+def test_odd_dimensions_are_declined(seed):
+    for operator in OWN_OPERATORS[:2]:
+        with pytest.raises(ConfigError, match=f"{operator} needs an even dimension, but 'user' has 5"):
+            assert_same_ranks(plain_graph(seed, 8, 5, [operator], "dot", True))
+    with pytest.raises(
+        ConfigError, match=r"complex_l1 needs an even dimension \(the bias left out\), but 'user' has 3"
+    ):
+        assert_same_ranks(plain_graph(seed, 8, 4, ["none"], "complex_l1", True, bias=True))

@@ -1,0 +1,104 @@
+"""A run that is held up while it writes, and meanwhile taken over and finished by another, spoils nothing of that.
+
+A host that was cut off, or a process that was stopped, may go on at any moment: in the middle of writing a file, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from pbgeval import driver, files
+from pbgeval.files import System
+from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
+from tests.tiny_checkpoint import Done, TinyCase, snapshot
+
+HOUSEKEEPING = ("journal", ".scratch", "owner.")
+JOB = {"SLURM_JOB_ID": "5"}  # its own job, started again elsewhere, takes a directory over at once
+
+
+class HeldUp(SteppingSystem):
+    """Lets something happen just before the k-th open, write, fsync or link."""
+
+    def __init__(self, k: int, then: Callable[[], None]) -> None:
+        self.left = k
+        self.then = then
+
+    def step(self, call: str) -> None:
+        if call == "rename" or threading.current_thread() is not threading.main_thread():
+            return  # a rename follows its check at once; a heartbeat comes when it comes
+        self.left -= 1
+        if self.left == 0:
+            self.then()
+
+
+@pytest.fixture(autouse=True)
+def _entries_often() -> Iterator[None]:
+    with entries_after_each_unit():
+        yield
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    return write_case(tmp_path_factory.mktemp("case"))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in JOB.items():
+        monkeypatch.setenv(name, value)
+
+
+def run(case: TinyCase, output: Path, candidates: str, host: str, system: System) -> Done:
+    with mock.patch.object(driver, "host_name", return_value=host), mock.patch.object(files, "system", system):
+        return evaluate(case, output, candidates)
+
+
+def num_steps(case: TinyCase, output: Path, candidates: str) -> int:
+    counting = HeldUp(0, lambda: None)
+    assert 0 == run(case, output, candidates, "first", counting).status
+    return -counting.left
+
+
+def check(case: TinyCase, candidates: str, folder: Path, every: int) -> None:
+    whole = num_steps(case, folder / "undisturbed", candidates)
+    assert whole > 60
+    for k in range(1, whole + 1, every):
+        output = folder / f"output-{k}"
+        finished: dict[str, tuple[bytes, int]] = {}
+
+        def take_over(output: Path = output, finished: dict[str, tuple[bytes, int]] = finished) -> None:
+            second = run(case, output, candidates, "second", System())
+            assert (0, "") == (second.status, second.err)
+            # What the first one was about to write it removes itself.
+            finished |= {name: of for name, of in snapshot(output).items() if not Path(name).name.startswith(".")}
+
+        first = run(case, output, candidates, "first", HeldUp(k, take_over))
+        assert first.status in (0, 1, 75), (k, first)
+        assert finished, k
+        left, expected = contents_and_times(snapshot(output)), contents_and_times(finished)
+        assert [] == [name for name, content in left.items() if content != expected.get(name)], k
+        # Who is held up when the result is complete comes to its end, and tidies up.
+        assert [] == [name for name in expected.keys() - left.keys() if not name.startswith(HOUSEKEEPING)], k
+
+
+def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
+    """Return what must not change: of counts the time may, since all runs write the same ones in their places."""
+    return {name: (content, 0 if name.startswith("ranks") else time) for name, (content, time) in found.items()}
+
+
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_what_others_have_finished_stays_as_it_is(candidates: str, case: TinyCase, tmp_path: Path) -> None:
+    check(case, candidates, tmp_path, every=31)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_what_others_have_finished_stays_as_it_is_at_every_seventh_step(
+    candidates: str, case: TinyCase, tmp_path: Path
+) -> None:
+    check(case, candidates, tmp_path, every=7)

@@ -1,0 +1,374 @@
+"""`kgeval-dist compare`: figures by a slow reference from files, refusals that say what differs, every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pbgeval import Comparison, Report, compare
+from pbgeval.candidates.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
+from pbgeval.errors import ConfigError
+from pbgeval.metrics.paired import Difference
+from pbgeval.notation import Side
+from pbgeval.report import saved_run
+from pbgeval.storage.ranks import find_ranks, read_ranks
+from tests.paired_reference import Query, value_of
+from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, run_main
+from tests.unit.test_metrics_paired import check
+
+CHUNK = 5  # TinyCase's num_batch_negs
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[TinyCase, TinyCase]:
+    """Two checkpoints of one graph."""
+    folder = tmp_path_factory.mktemp("models")
+    return tuple(
+        TinyCase.write(folder / name, partition_sizes=(9, 8), edges_per_bucket=9, scale=scale)
+        for name, scale in (("one", 1.0), ("two", 0.3))
+    )
+
+
+def run(case: TinyCase, output: Path, *overrides: str, graph: TinyCase | None = None) -> Path:
+    """Evaluate the first case's edges, or another's."""
+    paths = [f"edge_paths={(graph or case).root / 'edges'}", "save_ranks=True", "hits_at=1,10"]
+    done = run_command(case, "--workers", "1", "--quiet", "--output", str(output), *flags([*paths, *overrides]))
+    assert (0, "") == (done.status, done.err)
+    return output
+
+
+def runs(cases: Sequence[TinyCase], folder: Path, *overrides: str) -> tuple[Path, Path]:
+    return run(cases[0], folder / "a", *overrides), run(cases[1], folder / "b", *overrides, graph=cases[0])
+
+
+def command(folder: Path, *arguments: str) -> Done:
+    return run_main("compare", *arguments, cwd=folder)
+
+
+def expected_queries(
+    folders: Sequence[Path], edges: Path, difference: Difference, comparison: Comparison, *, dynamic: bool = False
+) -> list[tuple[int, Query]]:
+    """Return (relation, query) of all ranked queries, from the files."""
+    settings = metrics_of(folders[0])["provenance"]["settings"]
+    by_chunk, num_slices = "num_batch_negs" in settings, settings.get("workers", 1)  # 1: a bucket is one window
+    found, edge_number, unit = [], 0, 0
+    for path_index, bucket in find_ranks(folders[0]):
+        ranks = [read_ranks(folder, path_index, bucket) for folder in folders]
+        with h5py.File(edges / f"edges_{bucket.lhs}_{bucket.rhs}.h5") as file:
+            lhs, rel, rhs = (file[name][:].tolist() for name in ("lhs", "rel", "rhs"))
+        seen: Counter[tuple[int, int]] = Counter()  # edges of each group of chunks
+        units: dict[tuple[int, ...], int] = {}
+        for row in range(len(rel)):
+            group = (row // -(-len(rel) // num_slices), 0 if dynamic else rel[row])
+            chunk = (*group, seen[group] // CHUNK) if by_chunk else (row,)
+            seen[group] += 1
+            for hidden in Side:
+                columns = [of.columns[hidden] for of in ranks]
+                if columns[0]["num_candidates"][row] and comparison.side in ("both", hidden.label):
+                    values = []
+                    for of in columns:
+                        better, tied = int(of["better"][row]), int(of["tied"][row])
+                        if comparison.filter == "filtered":
+                            better, tied = (
+                                better - int(of["excluded_better"][row]),
+                                tied - int(of["excluded_tied"][row]),
+                            )
+                        values.append(value_of(difference.metric, better, tied, comparison.rank_type))
+                    is_user = dynamic or rel[row] != (3 if hidden is Side.RHS else 2)  # tags are in one partition
+                    known = (hidden.other.pick(lhs, rhs)[row], bucket.partition(hidden.other) if is_user else 0)
+                    its_unit = units.setdefault(chunk, unit + len(units))
+                    found.append((rel[row], Query(hidden.label, edge_number, its_unit, (rel[row], known), *values)))
+            edge_number += 1
+        unit += len(units)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("overrides", "arguments"),
+    [
+        (["candidates=all", "filter_paths=edges"], {}),
+        (["candidates=all", "filter_paths=edges"], {"filter": "raw", "rank_type": "worst", "side": "tail"}),
+        (["candidates=partition"], {"side": "head", "metrics": ["hits@2", "mr"]}),
+        (["candidates=sampled"], {}),
+        (["candidates=sampled", "pbg_semantics=True"], {"rank_type": "pessimistic"}),
+        (["candidates=all", "sample_edges=30"], {}),
+    ],
+    ids=["all", "raw tails", "partition heads", "sampled", "pbg", "sample of edges"],
+)
+def test_the_figures_are_those_of_a_slow_reference(
+    cases: tuple[TinyCase, TinyCase], overrides: list[str], arguments: dict[str, object], tmp_path: Path
+) -> None:
+    folders = runs(
+        cases,
+        tmp_path,
+        *(text.replace("edges", f"{cases[0].root}/edges") if "paths" in text else text for text in overrides),
+    )
+
+    found = compare(*folders, **arguments)  # type: ignore[arg-type] - of many types
+
+    names = ["knows", "likes", "has", "marks"]
+    assert {*range(4)} == {relation.relation_id for relation in found.relations}
+    assert [names[relation.relation_id] for relation in found.relations] == [of.relation for of in found.relations]
+    reports = [Report.read(folder) for folder in folders]
+    for number, difference in enumerate(found.differences):
+        queries = expected_queries(folders, cases[0].root / "edges", difference, found)
+        assert len(queries) == found.num_queries
+        check(difference, [query for _, query in queries])
+        for relation in found.relations:
+            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+        if found.filter == reports[0].document["filter"] and not difference.metric.endswith("_2"):
+            key = f"{found.side}.{found.rank_type}.{difference.metric}"
+            assert reports[0][key] == pytest.approx(difference.a, abs=1e-9)  # reciprocals are rounded to 2^-32
+            assert reports[1][key] == pytest.approx(difference.b, abs=1e-9)
+
+
+@pytest.mark.parametrize("candidates", ["partition", "sampled"])
+def test_dynamic_relations_share_chunks_and_have_differences_of_their_own(candidates: str, tmp_path: Path) -> None:
+    cases = [
+        TinyCase.write(tmp_path / name, dynamic=True, partition_sizes=(9, 8), edges_per_bucket=9, scale=scale)
+        for name, scale in (("one", 1.0), ("two", 0.3))
+    ]
+    folders = runs(cases, tmp_path, f"candidates={candidates}", "hits_at=1")
+
+    found = compare(*folders)
+
+    assert {"sampled": "chunk", "partition": "edge"}[candidates] == found.unit
+    for number, difference in enumerate(found.differences):
+        queries = expected_queries(folders, cases[0].root / "edges", difference, found, dynamic=True)
+        check(difference, [query for _, query in queries])
+        assert {rel for rel, _ in queries} == {relation.relation_id for relation in found.relations}
+        for relation in found.relations:
+            check(relation.differences[number], [query for rel, query in queries if rel == relation.relation_id])
+
+
+def test_blocks_make_no_difference(
+    cases: tuple[TinyCase, TinyCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = runs(cases, tmp_path, "candidates=all")
+    whole = compare(*folders)
+    monkeypatch.setattr(saved_run, "ROWS_AT_A_TIME", 3)
+
+    parts = compare(*folders)
+
+    for one, two in zip(whole.differences, parts.differences, strict=True):
+        assert (one.a, one.b, one.difference) == (two.a, two.b, two.difference)
+        assert one.p_value == pytest.approx(two.p_value, rel=1e-9)
+        assert one.standard_error == pytest.approx(two.standard_error, rel=1e-9)
+    assert len(whole.relations) == len(parts.relations)
+
+
+def test_a_run_does_not_differ_from_itself(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    folder = run(cases[0], tmp_path / "a", "candidates=partition")
+
+    found = compare(folder, Report.read(folder))
+
+    assert {(0.0, 0.0, 1.0, 1.0)} == {(of.difference, of.low, of.p_value, of.p_holm) for of in found.differences}
+    assert found["mrr"] == found["mean_reciprocal_rank"]
+    with pytest.raises(KeyError, match="no metric 'hits@7' in this comparison"):
+        found["hits@7"]
+
+
+UNLIKE = [
+    (["candidates=partition"], "relations[0] and 3 more: candidates: A all, B partition"),
+    (["disable_lhs_negs=True"], "disable_lhs_negs: A false, B true"),
+    (["restrict_relations=knows"], 'restrict_relations: A null, B ["knows"]'),
+    (["sample_edges=30"], "sample_edges: A null, B 30"),
+    (["filter_paths="], "filter_paths and train_paths: A 1, of which 1 are not those of B, B 0, of which 0"),
+    (["tail_candidates=user:0:1,tag:0:2"], "tail_candidates: A null, B"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "line"), UNLIKE, ids=[line.partition(":")[0] for _, line in UNLIKE])
+def test_what_differs_is_said(
+    cases: tuple[TinyCase, TinyCase], overrides: list[str], line: str, tmp_path: Path
+) -> None:
+    known = tmp_path / "known"
+    shutil.copytree(cases[0].root / "edges", known)
+    with h5py.File(known / "edges_0_0.h5", "r+") as file:
+        file["lhs"][0] = (int(file["lhs"][0]) + 1) % 6
+    usual = ["candidates=all", f"filter_paths={known}"]
+    a = run(cases[0], tmp_path / "a", *usual)
+    b = run(cases[1], tmp_path / "b", *usual, *overrides, graph=cases[0])
+
+    done = command(tmp_path, "a", "b")
+
+    assert 1 == done.status
+    assert done.faults[0].startswith("b: expected the queries, filters and candidates of a, found other ")
+    assert any(line in fault for fault in done.faults), done.err
+    assert "" == done.out
+    assert a != b
+
+
+def test_other_edges_are_other_queries(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    other = tmp_path / "edges"
+    shutil.copytree(cases[0].root / "edges", other)
+    with h5py.File(other / "edges_1_0.h5", "r+") as file:
+        file["rel"][0] = (int(file["rel"][0]) + 1) % 2
+    a = run(cases[0], tmp_path / "a", "candidates=all")
+    b = run(cases[0], tmp_path / "b", "candidates=all", f"edge_paths={other}")
+
+    done = command(tmp_path, str(a), str(b))
+
+    assert 1 == done.status
+    assert 1 == len(done.faults)
+    assert "found other edge_paths[0], edges of bucket 1_0: A " in done.err
+
+
+def test_lists_drawn_with_another_seed_are_other_candidates(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    run(cases[0], tmp_path / "a", "candidates=sampled")
+    run(cases[1], tmp_path / "b", "candidates=sampled", "seed=4", graph=cases[0])
+
+    assert "found other seed: A 0, B 4;" in command(tmp_path, "a", "b").err
+
+
+def test_entities_of_another_checkpoint_are_found_edge_by_edge(
+    cases: tuple[TinyCase, TinyCase], tmp_path: Path
+) -> None:
+    folders = runs(cases, tmp_path, "candidates=all")
+    with h5py.File(folders[1] / "ranks" / "0" / "ranks_0_1.h5", "r+") as file:
+        file["tail/num_candidates"][2] += 1
+
+    done = command(tmp_path, "a", "b")
+
+    assert 1 == done.status
+    assert 1 == len(done.faults)
+    assert "b/ranks/0/ranks_0_1.h5: tail, row 2: expected the query of a, ranked among as many candidates" in done.err
+
+
+def test_figures_that_only_one_run_has_filtered_are_compared_raw(
+    cases: tuple[TinyCase, TinyCase], tmp_path: Path
+) -> None:
+    run(cases[0], tmp_path / "a", "candidates=all", f"train_paths={cases[0].root / 'edges'}")
+    run(cases[1], tmp_path / "b", "candidates=all", graph=cases[0])
+
+    refused, compared = command(tmp_path, "a", "b"), command(tmp_path, "a", "b", "--filter", "raw", "--format", "json")
+
+    assert (1, True) == (refused.status, "figures: A filtered, B raw" in refused.err)
+    assert (0, "raw") == (compared.status, json.loads(compared.out)["filter"])
+
+
+def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    folders = runs(cases, tmp_path, "candidates=partition")
+    shutil.rmtree(folders[1] / "ranks")
+    without = command(tmp_path, "a", "b")
+    document = metrics_of(folders[0])
+    (folders[0] / "metrics.json").write_text(json.dumps(document | {"complete": False}))
+
+    unfinished, nowhere = command(tmp_path, "a", "b"), command(tmp_path, "b", "c")
+
+    assert (1, ["b/ranks: expected the ranks of every query, found none; evaluate with save_ranks = True"]) == (
+        without.status,
+        without.faults,
+    )
+    assert (1, ["a: expected a finished run, found an unfinished one; evaluate again"]) == (
+        unfinished.status,
+        unfinished.faults,
+    )
+    assert 1 == nowhere.status
+    assert nowhere.err.startswith("c/metrics.json: expected a result of pbgeval")
+
+
+def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    shutil.copytree(cases[0].root / "edges", tmp_path / "edges")
+    for name, case in zip("ab", cases, strict=True):
+        run(case, tmp_path / name, "candidates=all", f"edge_paths={tmp_path / 'edges'}")
+    assert ["../edges"] == metrics_of(tmp_path / "a")["run"]["edge_paths"]
+    here = compare(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "edges").rename(tmp_path / "elsewhere")
+
+    lost = command(tmp_path, "a", "b")
+    given = command(tmp_path, "a", "b", "--edges", "elsewhere", "--format", "json")
+    alone = command(tmp_path, "a", "b", "--clusters", "edge", "--format", "json")
+
+    assert 1 == lost.status
+    assert (
+        "found none; give their folders by --edges, or compare without keys and relations by --clusters edge"
+        in lost.err
+    )
+    assert here.to_dict()["differences"] == tuple(json.loads(given.out)["differences"])
+    document = json.loads(alone.out)
+    assert ("edge", []) == (document["clusters"], document["relations"])
+    assert here["mrr"].difference == document["differences"][1]["difference"]
+
+
+def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    folders = runs(cases, tmp_path, "candidates=all")
+    with (folders[0] / "relations.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[0]["relation"] = "[bold]a_b|c & 5%"
+    with (folders[0] / "relations.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    found = compare(*folders)
+
+    texts = {name: command(tmp_path, "a", "b", "--format", name) for name in ("text", "json", "csv", "md", "latex")}
+    filed = command(tmp_path, "a", "b", "--output", "compare.json", "--metric", "hits@1")
+
+    assert {(0, "")} == {(done.status, done.err) for done in texts.values()}
+    document = json.loads(texts["json"].out)
+    assert json.loads(json.dumps(found.to_dict() | {"a": "a", "b": "b"})) == document
+    of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))
+    assert len(found.differences) * (1 + len(found.relations)) == len(of_csv)
+    assert str(found["mrr"].p_value) == of_csv[1]["p_value"]
+    value = f"{found['mrr'].difference:+.4f}"
+    assert all(value in texts[name].out for name in ("text", "md", "latex"))
+    assert r"| \[bold\]a\_b\|c &amp; 5% |" in texts["md"].out
+    assert r"{[}bold{]}a\_b\textbar{}c \& 5\% & " in texts["latex"].out  # a bracket would be the row before's length
+    assert "[bold]a_b|c" in texts["text"].out
+    assert ["hits_at_1"] == [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]]
+    assert "hits at 1" in filed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--metric", "gmr"], "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
+        (["--metric", "tail.mrr"], "metrics: expected mean_rank"),
+        (["--side", "up"], "side: expected one of head, tail, both"),
+        (["--rank-type", "expected"], "rank_type: expected one of"),
+        (["--filter", "some"], "filter: expected one of raw, filtered"),
+        (["--clusters", "relation"], "clusters: expected one of key, edge"),
+        (["--format", "xml"], "--format xml: expected one of text, json, csv, md, latex"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(arguments: list[str], line: str, tmp_path: Path) -> None:
+    done = command(tmp_path, "a", "b", *arguments)
+
+    assert (1, 1) == (done.status, len(done.faults))
+    assert done.err.startswith(line)
+
+
+def test_a_side_that_was_not_ranked_is_refused(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
+    folder = run(cases[0], tmp_path / "a", "candidates=all", "disable_lhs_negs=True")
+
+    with pytest.raises(ConfigError, match="side: expected tail, which were ranked, got 'head'"):
+        compare(folder, folder, side="head")
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [SampledLists(4, 2), SampledLists(0, 3), SampledLists(4, 2, pbg_semantics=True, batch_size=10)],
+    ids=["batch", "uniform", "pbg"],
+)
+def test_chunks_are_numbered_as_they_are_cut(lists: SampledLists) -> None:
+    import torch
+
+    rel_E = np.random.default_rng(1).integers(0, 4, 57)
+    groups = group_by_relation(torch.from_numpy(rel_E), torch.arange(57))
+    expected = [sorted(chunk) for _, block in chunk_blocks(groups, lists, 0) for chunk in block.rows_BQ.tolist()]
+
+    numbers_E = number_chunks(rel_E, lists)
+
+    assert sorted(expected) == sorted(np.flatnonzero(numbers_E == chunk).tolist() for chunk in range(len(expected)))
+    assert np.arange(len(expected)).tolist() == sorted(set(numbers_E.tolist()))
+    assert [] == number_chunks(rel_E[:0], lists).tolist()

@@ -1,0 +1,544 @@
+"""Paths of edges that name text or Parquet: the figures of the imported folder, made once, faults in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import h5py
+import pytest
+
+from pbgeval import Report, files
+from pbgeval.config import load_config
+from pbgeval.driver import RunOptions, evaluate, output_of
+from pbgeval.errors import EvalError
+from tests.edges_by_name import write_edges_by_name, write_tsv
+from tests.group import run_group
+from tests.imported_graph import buckets_in
+from tests.tiny_checkpoint import COMMAND, Done, TinyCase, flags, metrics_of, numbers_of, run_command, run_main
+
+Edges = list[tuple[str, str, str]]
+
+
+@pytest.fixture(params=[False, True], ids=["types", "dynamic"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> TinyCase:
+    return named_case(tmp_path, dynamic=request.param)
+
+
+@pytest.fixture
+def dynamic(tmp_path: Path) -> TinyCase:
+    return named_case(tmp_path, dynamic=True)
+
+
+def named_case(root: Path, *, dynamic: bool, **settings: Any) -> TinyCase:
+    sizes = {"partition_sizes": (9, 8), "edges_per_bucket": 11}
+    made = TinyCase.write(root / "case", dynamic=dynamic, **(sizes | settings))
+    write_edges_by_name(made)
+    return made
+
+
+def run(case: TinyCase, *overrides: str, output: str | None = "output") -> Done:
+    where = () if output is None else ("--output", output)
+    return run_command(case, "--workers", "1", "--quiet", *where, *flags(overrides))
+
+
+def succeeds(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, str]:
+    done = run(case, *overrides, output=output)
+    assert (0, "") == (done.status, done.err)
+    return numbers_of(case.root / output)
+
+
+def refused(case: TinyCase, *overrides: str) -> str:
+    """Run; return the only line. Nothing is left."""
+    before = sorted(os.listdir(case.root))
+    done = run(case, *overrides)
+    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+    assert before == sorted(os.listdir(case.root))
+    return done.err.replace(f"{case.root}/", "").rstrip("\n")
+
+
+def edges_of(case: TinyCase) -> Edges:
+    return [tuple(line.split("\t")) for line in (case.root / "edges.tsv").read_text().splitlines()]
+
+
+def import_graph(case: TinyCase, *arguments: str) -> None:
+    done = run_main("import-graph", "--quiet", "--entities", "entity", "--output", "graph", *arguments, cwd=case.root)
+    assert (0, "") == (done.status, done.err)
+
+
+def imported(output: Path) -> list[Path]:
+    """The folders of buckets that were made."""
+    return sorted(path for path in (output / "imported").glob("*/*") if path.is_dir())
+
+
+# Results
+
+
+def types_of(case: TinyCase) -> list[str]:
+    """The flags of an import of relations between types."""
+    if case.settings["dynamic_relations"]:
+        return []
+    lines = [(relation["name"], relation["lhs"], relation["rhs"]) for relation in case.settings["relations"]]
+    write_tsv(case.root / "types.tsv", lines)
+    return ["--types", "types.tsv"]
+
+
+def test_a_file_has_the_results_of_the_folder_that_import_graph_makes_of_it(case: TinyCase) -> None:
+    known = edges_of(case)[::2]
+    write_tsv(case.root / "known.tsv", known)
+    write_tsv(case.root / "train.txt", edges_of(case)[1::3])
+    names = ("edges.tsv", "known.tsv", "train.txt")
+    import_graph(case, *types_of(case), *(f"--edges={name}={name}" for name in names))
+
+    of_files = succeeds(case, "edge_paths=edges.tsv", "filter_paths=known.tsv", "train_paths=train.txt")
+    of_folders = succeeds(
+        case,
+        "edge_paths=graph/edges.tsv",
+        "filter_paths=graph/known.tsv",
+        "train_paths=graph/train.txt",
+        output="of_folders",
+    )
+
+    assert of_folders == of_files
+    assert set(names) == {path.name for path in imported(case.root / "output")}
+    for folder in imported(case.root / "output"):
+        graph = case.root / "graph" / folder.name
+        assert {path.name: path.read_bytes() for path in graph.iterdir()} == {
+            path.name: path.read_bytes() for path in folder.iterdir()
+        }
+
+
+def test_a_file_has_the_figures_of_the_edges_that_it_was_written_from(case: TinyCase) -> None:
+    succeeds(case, "edge_paths=edges.tsv", "candidates=all", output="named")
+    succeeds(case, "candidates=all", output="numbered")
+
+    named, numbered = (metrics_of(case.root / output) for output in ("named", "numbered"))
+    if case.settings["dynamic_relations"]:  # where a type has one partition, edges of it may stand in any bucket
+        assert buckets_in(case.root / "edges") == buckets_in(imported(case.root / "named")[0])
+    assert numbered["metrics"] == named["metrics"]
+    assert [("edges.tsv", 50)] == [(path["path"], path["num_edges"]) for path in named["edge_paths"]]
+
+
+def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
+    alone = succeeds(dynamic, "edge_paths=edges.tsv")
+
+    done = run_command(
+        dynamic, "--workers", "2", "--quiet", "--output", "two", *flags(["edge_paths=edges.tsv", "workers=none"])
+    )
+
+    assert (0, "") == (done.status, done.err)
+    assert 2 == metrics_of(dynamic.root / "two")["run"]["num_workers"]
+    assert alone == numbers_of(dynamic.root / "two")
+
+
+def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
+    alone = succeeds(dynamic, "edge_paths=edges.tsv")
+
+    run_group(dynamic, ["edge_paths=edges.tsv"], dynamic.root / "group", workers=2, threads=1)
+
+    assert 2 == metrics_of(dynamic.root / "group")["run"]["num_workers"]
+    assert alone == numbers_of(dynamic.root / "group")
+    assert 1 == len(imported(dynamic.root / "group"))
+
+
+def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCase) -> None:
+    (dynamic.root / "edges.tsv").write_text("user/0/0\tr0\n", encoding="utf-8")
+    group = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_PORT": "29517"}
+    command = [COMMAND, "--config", dynamic.config, "--output", "output", "-p", "edge_paths=edges.tsv"]
+
+    workers = [
+        subprocess.Popen(
+            command,
+            cwd=dynamic.root,
+            env=os.environ
+            | group
+            | {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    lines = [worker.communicate(timeout=120)[1].splitlines()[-1] for worker in workers]
+
+    fault = f"{dynamic.root}/edges.tsv:1: expected 3 columns separated by tabs, found 2; is edge_columns that of the"
+    assert [True, True] == [line.startswith(fault) for line in lines], lines
+    assert [1, 1] == [worker.returncode for worker in workers]
+    assert not (dynamic.root / "output").exists()
+
+
+def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -> None:
+    succeeds(dynamic, "edge_paths=edges.tsv", "save_ranks=True")
+    report = Report.read(dynamic.root / "output")
+
+    again = report.recompute(edge_paths=imported(dynamic.root / "output"), breakdowns=["relation"])
+
+    assert report["mrr"] == again["mrr"]
+    assert (
+        report.document["macro_metrics"]["both.realistic.mean_rank"]
+        == again.document["macro_metrics"]["both.realistic.mean_rank"]
+    )
+    assert ["0", "1", "2", "3", "4"] == [str(row["relation_id"]) for row in again.tables["relations.csv"]]
+
+
+def write_parquet(path: Path, edges: Edges, columns: str) -> None:
+    rows = ", ".join(str(edge) for edge in edges)
+    duckdb.sql(f"SELECT * FROM (VALUES {rows}) t({columns})").write_parquet(str(path))
+
+
+def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
+    edges, root = edges_of(dynamic), dynamic.root
+    expected = json.loads(succeeds(dynamic, "edge_paths=edges.tsv")["metrics.json"])
+    (root / "edges.tsv.gz").write_bytes(gzip.compress((root / "edges.tsv").read_bytes()))
+    (root / "edges.csv").write_text("t,h,r\n" + "".join(f'"{t}",{h},{r}\n' for h, r, t in edges), encoding="utf-8")
+    write_tsv(root / "order.txt", [(t, "x", h, r) for h, r, t in edges])
+    write_parquet(root / "edges.parquet", edges, "lhs, rel, rhs")
+    write_parquet(root / "other.pq", edges, "a, b, c")
+
+    for path, columns in (
+        ("edges.tsv.gz", "none"),
+        ("edges.csv", "h,r,t"),
+        ("order.txt", "t_hr"),
+        ("edges.parquet", "none"),
+        ("other.pq", "a,b,c"),
+    ):
+        found = json.loads(
+            succeeds(dynamic, f"edge_paths={path}", f"edge_columns={columns}", output=f"{path}.out")["metrics.json"]
+        )
+        assert expected["metrics"] == found["metrics"], path
+        assert expected["provenance"] == found["provenance"], path
+
+
+def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
+    edges = edges_of(dynamic)
+    weights = [str(0.25 * (index % 5)) for index in range(len(edges))]
+    write_tsv(dynamic.root / "weighted.tsv", [(*edge, weight) for edge, weight in zip(edges, weights, strict=True)])
+    import_graph(dynamic, "--order", "hrtw", "--edges", "weighted.tsv=weighted.tsv")
+
+    of_file = succeeds(dynamic, "edge_paths=weighted.tsv", "edge_columns=hrtw", "compute_loss=True")
+    of_folder = succeeds(dynamic, "edge_paths=graph/weighted.tsv", "compute_loss=True", output="of_folder")
+    unweighted = succeeds(dynamic, "edge_paths=edges.tsv", "compute_loss=True", output="unweighted")
+
+    assert of_folder == of_file
+    loss = [json.loads(numbers["metrics.json"])["metrics"]["both.loss"] for numbers in (of_file, unweighted)]
+    assert loss[0] < loss[1]
+
+
+# Once
+
+
+def test_a_second_run_makes_nothing_anew(dynamic: TinyCase) -> None:
+    first = succeeds(dynamic, "edge_paths=edges.tsv")
+    (folder,) = imported(dynamic.root / "output")
+    times = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+    done = run_command(dynamic, "--workers", "1", "--output", "output", *flags(["edge_paths=edges.tsv"]))
+
+    assert "output: finished before, nothing was computed" in done.err
+    assert "reading" not in done.err
+    assert first == numbers_of(dynamic.root / "output")
+    assert times == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_without_an_output_that_is_named_buckets_are_beside_all_outputs_and_serve_the_next_one(
+    dynamic: TinyCase,
+) -> None:
+    for seed in ("0", "1"):
+        done = run(dynamic, "edge_paths=edges.tsv", f"seed={seed}", output=None)
+        assert (0, "") == (done.status, done.err)
+
+    results = dynamic.root / "results"
+    assert 1 == len(imported(results))
+    assert 2 == sum(path.name.startswith("eval-") for path in results.iterdir())
+    succeeds(dynamic, "edge_paths=edges.tsv", output="results/named")
+    assert [] == imported(results / "named")
+
+
+def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(
+    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = succeeds(dynamic, "edge_paths=edges.tsv", output="whole")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pbgeval.driver.do_work", interrupted)
+        done = run(dynamic, "edge_paths=edges.tsv")
+    assert 75 == done.status
+    (folder,) = imported(dynamic.root / "output")
+    made = folder.stat().st_ino
+
+    assert whole == succeeds(dynamic, "edge_paths=edges.tsv")
+    assert [made] == [path.stat().st_ino for path in imported(dynamic.root / "output")]
+
+
+def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
+    first = succeeds(dynamic, "edge_paths=edges.tsv")
+    before = imported(dynamic.root / "output")
+    write_tsv(dynamic.root / "edges.tsv", edges_of(dynamic)[1:])
+
+    assert refused(dynamic, "edge_paths=edges.tsv").startswith("output: expected this run (digest ")
+    assert (first, before) == (numbers_of(dynamic.root / "output"), imported(dynamic.root / "output"))
+
+    done = run_command(
+        dynamic, "--workers", "1", "--quiet", "--output", "output", "--overwrite", "-p", "edge_paths=edges.tsv"
+    )
+    assert (0, "") == (done.status, done.err)
+    assert 49 == metrics_of(dynamic.root / "output")["num_edges"]
+    (after,) = imported(dynamic.root / "output")
+    assert before[0] != after
+
+
+def test_buckets_that_were_made_and_then_lost_are_not_taken_for_empty(dynamic: TinyCase) -> None:
+    succeeds(dynamic, "edge_paths=edges.tsv")
+    (folder,) = imported(dynamic.root / "output")
+    (folder / "edges_0_1.h5").unlink()
+
+    fault = f"{folder.parent.relative_to(dynamic.root)}: expected 4 buckets of edges.tsv, found 3; remove the folder"
+    assert fault == refused(dynamic, "edge_paths=edges.tsv")
+
+
+def test_another_run_of_the_same_files_that_is_faster_does_no_harm(
+    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = succeeds(dynamic, "edge_paths=edges.tsv")
+    (made,) = imported(dynamic.root / "output")
+
+    class Raced(files.System):
+        def rename(self, source: Path, target: Path) -> None:
+            if target.name == made.parent.name and not target.exists():
+                shutil.copytree(made.parent, target)
+            super().rename(source, target)
+
+    monkeypatch.setattr(files, "system", Raced())
+
+    assert expected == succeeds(dynamic, "edge_paths=edges.tsv", output="raced")
+    assert [made.parent.name] == [path.name for path in (dynamic.root / "raced" / "imported").iterdir()]
+
+
+def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
+    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(dynamic.config, [f"edge_paths={dynamic.root}/edges.tsv"])
+    monkeypatch.chdir(dynamic.root)  # where the default output would be
+    default = output_of(config)
+    report = evaluate(config, RunOptions(output=default.absolute(), workers=1))
+
+    assert default.absolute() == report.path
+    assert [Path("results/imported")] == [
+        path.relative_to(dynamic.root).parents[1] for path in imported(dynamic.root / "results")
+    ]
+    assert not (default / "imported").exists()
+    assert Path("named") == output_of(config, Path("named"))
+    assert ["edges.tsv"] == [path.name for path in imported(dynamic.root / "named")]
+
+
+# Names that are not known
+
+
+def test_an_evaluated_edge_that_is_unknown_is_a_fault_that_counts_and_names(dynamic: TinyCase) -> None:
+    edges = [*edges_of(dynamic), ("user/0/1", "r0", "new"), ("new", "r1", "user/0/0"), ("user/0/0", "r9", "user/0/0")]
+    write_tsv(dynamic.root / "edges.tsv", edges)
+
+    fault = refused(dynamic, "edge_paths=edges.tsv")
+
+    assert fault.startswith(
+        "edges.tsv: expected names that entity numbers, found 3 of 53 edges with 1 entities and 1 relations that it "
+        "lacks, first entity 'new' of type user; kgeval-dist import-graph --entities leaves such edges out"
+    ), fault
+
+
+def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dynamic: TinyCase) -> None:
+    expected = succeeds(dynamic, "edge_paths=edges.tsv", "filter_paths=edges.tsv", output="expected")
+    write_tsv(dynamic.root / "known.tsv", [("new", "r0", "user/0/0"), *edges_of(dynamic), ("new", "r9", "new")])
+
+    for overwrite in ([], ["--overwrite"]):
+        overrides = flags(["edge_paths=edges.tsv", "filter_paths=known.tsv"])
+        done = run_command(dynamic, "--workers", "1", "--output", "output", *overwrite, *overrides)
+        assert 0 == done.status, done.err
+        (warning,) = [line for line in done.err.splitlines() if "left out" in line]
+        assert "known.tsv: 2 of 52 known edges are left out, as the dictionary lacks 1 entities and 1 relations" in (
+            warning
+        )
+        listed = Path(warning.rpartition(": ")[2])
+        assert "what\tname\toccurrences\nentity:user\tnew\t1\nrelation\tr9\t1\n" == listed.read_text()
+    found = json.loads(numbers_of(dynamic.root / "output")["metrics.json"])
+    assert json.loads(expected["metrics.json"])["metrics"] == found["metrics"]
+
+
+# Faults
+
+EMPTY = "expected at least one edge, found none"
+FILE_FAULTS = {
+    "ragged": (
+        b"user/0/0\tr0\tuser/0/1\nuser/0/0\tr0\n",
+        "edges.tsv:2: expected 3 columns separated by tabs, found 2; is edge_columns that of the file?",
+    ),
+    "empty": (b"", f"edges.tsv: {EMPTY}"),
+    "blank": (b"\n", f"edges.tsv: {EMPTY}"),
+    "latin-1": (b"user/0/0\tr0\tcaf\xe9\n", "edges.tsv:1: expected UTF-8 text, found byte 0xe9"),
+    "all unknown": (
+        b"a\tr\tb\n",
+        "edges.tsv: expected at least one edge that the dictionaries know, found none of 1; are they those of these",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FILE_FAULTS)
+def test_a_fault_of_a_file_is_one_line_and_leaves_nothing(dynamic: TinyCase, fault: str) -> None:
+    content, message = FILE_FAULTS[fault]
+    (dynamic.root / "edges.tsv").write_bytes(content)
+
+    found = refused(dynamic, "edge_paths=edges.tsv")
+
+    assert found.startswith(message), found
+
+
+def test_a_fault_of_parquet_is_one_line_and_leaves_nothing(dynamic: TinyCase) -> None:
+    write_parquet(dynamic.root / "edges.parquet", edges_of(dynamic), "head, rel, rhs")
+
+    assert (
+        "edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them by edge_columns "
+        "HEAD,RELATION,TAIL"
+    ) == refused(dynamic, "edge_paths=edges.parquet")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("edge_paths=none.tsv", "-p edge_paths=none.tsv: edge_paths[0]: expected a file or directory; none.tsv (in"),
+        ("dictionary_path=nowhere", "-p dictionary_path=nowhere: expected a directory; nowhere (in the working dir"),
+        ("edge_columns=hrx", "edge_columns hrx: expected h, r and t once each (head, relation, tail), perhaps w"),
+        ("edge_columns=a,r,x", "edges.tsv:1: expected a header with columns a, r, x, found user/"),
+        ("edge_columns=a,r", "edge_columns a,r: expected the names of three columns"),
+    ],
+)
+def test_a_fault_of_a_setting_is_one_line(dynamic: TinyCase, setting: str, message: str) -> None:
+    found = refused(dynamic, "edge_paths=edges.tsv", setting)
+
+    assert found.startswith(message), found
+
+
+def test_a_dictionary_that_lacks_files_is_one_line(dynamic: TinyCase) -> None:
+    (dynamic.root / "names").mkdir()
+    for name in ("dynamic_rel_names.json", "entity_names_user_0.json"):
+        found = refused(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
+        assert found.startswith(f"names/{name}: expected the names of "), found
+        assert "for edges given by name, found no such file; set dictionary_path to the folder" in found
+        for path in (dynamic.root / "entity").glob("*.json"):
+            if name == "dynamic_rel_names.json" and path.name != "entity_names_user_0.json":
+                shutil.copy(path, dynamic.root / "names")
+
+
+def test_a_dictionary_of_another_graph_is_one_line(dynamic: TinyCase) -> None:
+    shutil.copytree(dynamic.root / "entity", dynamic.root / "names")
+    path = dynamic.root / "names" / "entity_names_user_1.json"
+    path.write_text(json.dumps([*json.loads(path.read_text()), "one more"]))
+    (dynamic.root / "names" / "entity_count_user_1.txt").write_text("9\n")
+
+    assert (
+        "names: expected the names of 9, 8 entities of type user, a number for each partition (as there are vectors), "
+        "found 9, 9; are they those of this checkpoint?"
+    ) == refused(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
+
+
+def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
+    expected = succeeds(dynamic, "edge_paths=edges.tsv", output="expected")
+    (dynamic.root / "names").mkdir()
+    shutil.copy(dynamic.root / "entity" / "dynamic_rel_names.json", dynamic.root / "names")  # tables need it there
+    for path in (dynamic.root / "entity").glob("entity_names_*.json"):
+        path.rename(dynamic.root / "names" / path.name)
+
+    assert expected == succeeds(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
+
+
+def test_a_fault_of_the_checkpoint_is_found_before_files_are_read(dynamic: TinyCase) -> None:
+    with h5py.File(dynamic.embeddings("user", 0), "r+") as file:
+        del file["embeddings"]
+
+    done = run_command(dynamic, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv")
+
+    assert (1, 1) == (done.status, done.err.count("\n"))
+    assert "embeddings_user_0" in done.err
+
+
+def test_relations_of_one_name_cannot_be_told_apart(tmp_path: Path) -> None:
+    case = named_case(tmp_path, dynamic=False)
+    case.settings["relations"][1] = case.settings["relations"][1] | {"name": "knows"}
+    case.write_config()
+
+    assert refused(case, "edge_paths=edges.tsv").startswith(
+        "relations: expected each name once, as edges are given by name, found knows again"
+    )
+
+
+def test_without_duckdb_the_extra_is_named(dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+
+    assert "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'" == refused(
+        dynamic, "edge_paths=edges.tsv"
+    )
+
+
+def test_a_model_in_memory_needs_folders(dynamic: TinyCase) -> None:
+    from pbgeval import EvalConfig
+    from pbgeval.adapters.functions import edge_scorer
+
+    scorer = edge_scorer(lambda lhs, rel, rhs: lhs + rel + rhs, num_entities=17, num_relations=5)
+    config = EvalConfig(edge_paths=[str(dynamic.root / "edges.tsv")])
+
+    with pytest.raises(EvalError, match=r"edges\.tsv: expected a folder of bucket files .* import-graph makes one"):
+        evaluate(config, model=scorer)
+
+
+def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyCase) -> None:
+    overrides = flags(["dictionary_path=entity", "edge_columns=hrt"])
+
+    done = run_command(dynamic, "--workers", "1", "--output", "output", *overrides)
+
+    for key in ("dictionary_path", "edge_columns"):
+        assert f"warning: {key} has no effect: no path of edges names a file of text or Parquet" in done.err
+
+
+def test_a_full_disk_while_buckets_are_written_is_one_line_and_leaves_nothing(
+    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(files.System):
+        def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "system", Full())
+
+    assert "No space left on device" in refused(dynamic, "edge_paths=edges.tsv")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase, number: signal.Signals) -> None:
+    line = "\t".join(edges_of(dynamic)[0]) + "\n"
+    (dynamic.root / "edges.tsv").write_text(line * 2_000_000)
+    process = subprocess.Popen(
+        [COMMAND, "--config", dynamic.config, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv"],
+        cwd=dynamic.root,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stderr is not None
+    for said in process.stderr:
+        if said.startswith("reading"):
+            break
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+
+    assert 75 == process.returncode, err
+    assert "Traceback" not in err
+    left = [path for path in (dynamic.root / "output").rglob("*")] if (dynamic.root / "output").exists() else []
+    assert [] == [path for path in left if path.is_file()]

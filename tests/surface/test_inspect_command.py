@@ -1,0 +1,115 @@
+"""`kgeval-dist inspect`: what files hold, in words; and what is none of ours, in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests import pbg_files
+from tests.tiny_checkpoint import Done, TinyCase, run_main
+
+
+def lines_of(done: Done) -> dict[str, dict[str, str]]:
+    """Return what was said of each path."""
+    found: dict[str, dict[str, str]] = {}
+    for block in done.out.split("\n\n"):
+        name, *lines = block.splitlines()
+        found[name] = dict(line.strip().split("  ", 1) for line in lines)
+    return {name: {what: value.strip() for what, value in lines.items()} for name, lines in found.items()}
+
+
+def test_a_folder_of_everything_is_described(tmp_path: Path) -> None:
+    TinyCase.write(tmp_path, partition_sizes=(7, 5), num_tags=3, edges_per_bucket=10)
+
+    done = run_main("inspect", ".", cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    found = lines_of(done)
+    assert ["checkpoint", "edges", "entity"] == list(found)
+    size = sum(path.stat().st_size for path in (tmp_path / "edges").iterdir())
+    assert {
+        "kind": "folder of edges",
+        "edges": "46",
+        "buckets": "4 files of 2 x 2",
+        "edges per file": "10 to 13 (1, 1)",
+        "weights": "no",
+        "features": "no",
+        "bytes": f"{size:,}",
+    } == found["edges"]
+    assert {
+        "kind": "folder of entities",
+        "type user": "12 rows in 2 partitions of 5 to 7",
+        "type tag": "3 rows in 1 partitions of 3 to 3",
+        "names": "none",
+    } == found["entity"]
+    checkpoint = found["checkpoint"]
+    assert ("checkpoint", "3") == (checkpoint["kind"], checkpoint["version"])
+    assert "12 rows in 2 partitions of 5 to 7; dimension 8, float32" == checkpoint["type user"]
+    assert {
+        "entities/tag/global_embedding (8,)",
+        "entities/user/global_embedding (8,)",
+        "operator/rhs/diagonal (8,)",
+        "operator/rhs/imag (4,)",
+        "operator/rhs/real (4,)",
+        "operator/rhs/translation (8,)",
+    } == set(checkpoint["parameters"].split("; "))
+
+
+def test_a_bucket_is_described_with_its_ranges_and_first_rows(tmp_path: Path) -> None:
+    pbg_files.write_edges(
+        tmp_path, (2, 0), [5, 0, 9, 3], [1, 1, 0, 4], [7, 7, 2, 8], weight=[0.5, -1.5, 2.0, 0.0], dtype=np.int32
+    )
+
+    found = lines_of(run_main("inspect", "edges_2_0.h5", cwd=tmp_path))["edges_2_0.h5"]
+
+    assert ("bucket (2, 0)", "4") == (found["kind"], found["edges"])
+    assert "int32, one piece, 0 to 9" == found["lhs"]
+    assert "int32, one piece, 0 to 4" == found["rel"]
+    assert found["weight"].endswith("one piece, -1.5 to 2.0")
+    assert ["5 -[1]-> 7", "0 -[1]-> 7", "9 -[0]-> 2"] == [found[f"row {row}"] for row in range(3)]
+    assert "row 3" not in found
+
+
+def test_an_empty_bucket_is_described(tmp_path: Path) -> None:
+    pbg_files.write_edges(tmp_path, (0, 0), [], [], [], layout=pbg_files.LAYOUTS["chunked"])
+
+    found = lines_of(run_main("inspect", "edges_0_0.h5", cwd=tmp_path))["edges_0_0.h5"]
+
+    assert ("0", "int64, chunks of 7, no rows") == (found["edges"], found["rel"])
+
+
+def test_a_checkpoint_without_operators_says_so_and_names_other_versions(tmp_path: Path) -> None:
+    for version in (3, 4):
+        pbg_files.write_embeddings(tmp_path, "user", 0, np.zeros((2, 4)), version=version)
+    pbg_files.write_checkpoint_version(tmp_path, 4)
+
+    found = lines_of(run_main("inspect", str(tmp_path), cwd=tmp_path))[str(tmp_path)]
+
+    assert ("4", "none (model.v4.h5 is missing)", "3") == tuple(
+        found[key] for key in ("version", "parameters", "other versions")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "none: expected a folder of edges or entities, a checkpoint, a bucket file edges_<l>_<r>.h5, or a fo"),
+        ("other.h5", "other.h5: expected a folder of edges or entities, a checkpoint"),
+        (".", ".: expected a folder of edges or entities, a checkpoint"),
+        ("bad/edges_0_0.h5", "bad/edges_0_0.h5: expected an HDF5 file, found another format"),
+    ],
+)
+def test_what_is_none_of_ours_is_one_line(tmp_path: Path, name: str, message: str) -> None:
+    with h5py.File(tmp_path / "other.h5", "w"):
+        pass
+    if name != ".":
+        (tmp_path / "bad").mkdir()
+        (tmp_path / "bad" / "edges_0_0.h5").write_bytes(b"no HDF5 but long enough to be looked at")
+
+    done = run_main("inspect", name, cwd=tmp_path)
+
+    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+    assert done.err.startswith(message), done.err

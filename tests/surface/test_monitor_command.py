@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.tiny_checkpoint import Done, run_main
+
+BEFORE, AFTER = 0.25, 0.5
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Five passes over two buckets, as PyTorch-BigGraph writes them; the folder's name is full of markup."""
+    folder = tmp_path / "<b>run & co"
+    folder.mkdir()
+    lines = []
+    for index in range(10):
+        figures = [{"count": 8, "metrics": {"mrr": value, "r1": 0.125}} for value in (BEFORE, AFTER)]
+        place = {"lhs_partition": index % 2, "rhs_partition": 0, "index": index, "stats": {"count": 9, "metrics": {}}}
+        of_pass = {"epoch_idx": index // 2, "edge_path_idx": 0, "edge_chunk_idx": 0}
+        lines.append({**place, "eval_stats_before": figures[0], "eval_stats_after": figures[1], **of_pass})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "training_stats.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+class Page(HTMLParser):
+    """The tags that are open or wrong, the text, and the addresses of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows = 0
+        self.text = ""
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.rows += tag == "tr"
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href")]
+        if tag not in ("meta", "path", "use", "rect", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src", "xlink:href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "use", "rect"):
+            assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def run(*arguments: object) -> Done:
+    return run_main("monitor", *map(str, arguments), cwd=Path())
+
+
+def test_a_table_a_picture_and_a_page_are_made(records: Path) -> None:
+    done = run(records)
+
+    assert 0 == done.status, done.err
+    assert 5 == len(re.findall(r"0\.2500.*0\.5000.*0\.2500", done.out))
+    assert b"\x89PNG" == (records / "training_curves.png").read_bytes()[:4]
+    page = Page((records / "training_curves.html").read_text(encoding="utf-8"))
+    assert [] == page.open
+    assert 6 == page.rows
+    assert "<b>run & co" in page.text
+    assert all(address.startswith("#") for address in page.addresses), "the page needs nothing but itself"
+
+
+def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        assert 0 == run(records / "training_stats.json", "--metric", "r1", "--output", folder).status
+
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert {"training_curves.png", "training_curves.html"} == first.keys()
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--metric", "mean"], "--metric mean: expected one of mrr, pos_rank, r1, r10, r50, auc, loss"),
+        (["--metric", "auc"], "expected records of held-out edges with 'auc', found mrr, r1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(arguments: list[str], line: str, records: Path) -> None:
+    done = run(records, *arguments)
+
+    assert (1, [line]) == (done.status, done.err.splitlines())
+
+
+def test_a_folder_without_records_is_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path)
+
+    [line] = done.err.splitlines()
+    assert 1 == done.status
+    assert "training_stats.json" in line
+
+
+def test_without_matplotlib_the_table_is_shown_and_the_extra_named(records: Path) -> None:
+    with mock.patch.dict(sys.modules, {"matplotlib": None, "matplotlib.figure": None}):
+        done = run(records)
+
+    assert 1 == done.status
+    assert "0.5000" in done.out
+    assert ["expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'"] == done.err.splitlines()

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.report_folders import make_incomplete, marked_up_case, marked_up_result, write_records
+from tests.tiny_checkpoint import COMMAND, Done, evaluated, run_command, run_main, snapshot
+
+LONG = 60.0  # seconds
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return marked_up_result(tmp_path_factory.mktemp("report"), output="output")
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def report(*arguments: object, cwd: Path | None = None) -> Done:
+    return run_main("report", *map(str, arguments), cwd=cwd or Path())
+
+
+def is_page(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    return text.startswith("<!DOCTYPE html>") and text.rstrip().endswith("</html>")
+
+
+def test_a_page_is_written_into_the_folder_and_nothing_else_is_touched(folder: Path) -> None:
+    before = snapshot(folder)
+    done = report(folder)
+
+    assert (0, f"{folder}/report.html\n", "") == (done.status, done.out, done.err)
+    after = snapshot(folder)
+    assert is_page(folder / "report.html")
+    assert before == {name: of for name, of in after.items() if name != "report.html"}
+
+
+def test_the_current_folder_is_called_by_its_name(folder: Path) -> None:
+    assert 0 == report(".", cwd=folder).status
+    assert "<h1>run</h1>" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_output_names_a_file_or_a_folder(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+
+    assert f"{tmp_path}/other.html\n" == report(folder, "-o", tmp_path / "other.html").out
+    assert f"{tmp_path}/pages/report.html\n" == report(folder, "--output", tmp_path / "pages").out
+    assert f"{tmp_path}/pages/report.tex\n" == report(folder, "--format", "latex", "-o", tmp_path / "pages").out
+
+    assert is_page(tmp_path / "other.html")
+    assert (tmp_path / "other.html").read_bytes() == (tmp_path / "pages" / "report.html").read_bytes()
+    assert r"\begin{tabular}" in (tmp_path / "pages" / "report.tex").read_text(encoding="utf-8")
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(("form", "start"), [("md", "# run\n"), ("latex", "% needs \\usepackage{booktabs}\n")])
+def test_tables_for_papers_are_printed_and_need_no_library(form: str, start: str, folder: Path) -> None:
+    with mock.patch.dict(sys.modules, {"jinja2": None}):
+        done = report(folder, "--format", form)
+
+    assert (0, "") == (done.status, done.err)
+    assert done.out.startswith(start)
+    assert "mean reciprocal rank" in done.out
+    assert not (folder / "report.html").exists()
+
+
+def test_without_jinja2_the_extra_is_named(folder: Path) -> None:
+    with mock.patch.dict(sys.modules, {"jinja2": None}):
+        done = report(folder)
+
+    assert 1 == done.status
+    assert ["expected jinja2 to make a page, found none; pip install 'pbgeval[report]'"] == done.faults
+
+
+def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> None:
+    assert 0 == report(folder, "--metric", "hits@10").status
+    assert "hits at 10 by left (down)" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--format", "pdf"], "--format pdf: expected one of html, md, latex"),
+        (["--format", "md", "--watch"], "--watch with --format md: expected --format html; leave out one of them"),
+        (["--metric", "hits@7"], "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
+        (["--monitor", "nowhere"], "nowhere: expected the statistics of a training run"),
+        (["-o", "run/metrics.json/page.html"], "run/metrics.json/page.html: "),
+    ],
+)
+def test_a_wrong_flag_is_one_line(arguments: list[str], line: str, folder: Path, tmp_path: Path) -> None:
+    done = report(folder, *arguments, cwd=tmp_path)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.faults))
+    assert done.err.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("metrics.json", None, "expected metrics.json of an evaluation or training_stats.json of a training run"),
+        ("metrics.json", "{", "metrics.json: expected a result of pbgeval, got no JSON"),
+        ("metrics.json", "[]", "metrics.json: expected a result of pbgeval, got other JSON"),
+        (
+            "metrics.json",
+            '{"schema_version": 1}',
+            "expected the result of an evaluation, found none of the keys complete",
+        ),
+        (
+            "metrics.json",
+            '{"schema_version": 1, "complete": true}',
+            "found none of the keys filter, headline, num_edges",
+        ),
+        (
+            "buckets.csv",
+            "edge_path,num_edges\nedges,many\n",
+            "buckets.csv: expected a table as an evaluation writes it",
+        ),
+        ("relations.csv", "relation,x\nlikes\n", "relations.csv: expected a table as an evaluation writes it"),
+    ],
+)
+def test_what_is_no_result_is_one_line(name: str, text: str | None, line: str, folder: Path) -> None:
+    (folder / name).unlink()
+    if text is not None:
+        (folder / name).write_text(text, encoding="utf-8")
+    done = report(folder)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.faults))
+    assert line in done.err
+    assert not (folder / "report.html").exists()
+
+
+def test_a_folder_that_is_not_there_and_a_file_are_one_line(folder: Path) -> None:
+    for path in (folder / "nowhere", folder / "metrics.json"):
+        done = report(path)
+        assert (1, 1) == (done.status, len(done.faults))
+        assert f"{path}: expected metrics.json of an evaluation" in done.err
+
+
+def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
+    make_incomplete(folder)
+    done = report(folder)
+
+    assert 0 == done.status
+    assert [f"warning: {folder}: this evaluation is not complete, and the page says so"] == done.faults
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Not complete." in text
+    assert "noscript" not in text, "nobody writes it again"
+
+
+def test_the_records_of_a_monitor_are_shown(tmp_path: Path) -> None:
+    done = report(write_records(tmp_path / "monitor"))
+
+    assert (0, "") == (done.status, done.err)
+    text = (tmp_path / "monitor" / "report.html").read_text(encoding="utf-8")
+    assert "Before and after each visit" in text
+    assert "Headline" not in text
+
+
+@pytest.mark.parametrize(("arguments", "value"), [((), "0.2550"), (("--metric", "hits@1"), "0.1250")])
+def test_an_evaluation_and_the_records_of_its_training_share_a_page(
+    arguments: tuple[str, ...], value: str, folder: Path, tmp_path: Path
+) -> None:
+    done = report(folder, "--monitor", write_records(tmp_path / "monitor"), *arguments)
+
+    assert (0, "") == (done.status, done.err)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(part in text for part in ("Headline: realistic ranks", "Before and after each visit", value))
+
+
+def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alone_a_fault(
+    folder: Path, tmp_path: Path
+) -> None:
+    write_records(folder, metrics={"auc": 0.5})
+    alone = write_records(tmp_path / "monitor", metrics={"auc": 0.5})
+
+    done, fault = report(folder), report(alone)
+
+    assert (0, 1) == (done.status, len(done.faults))
+    assert "nothing of the training run is shown: expected records of held-out edges with 'mrr'" in done.err
+    assert (1, ["expected records of held-out edges with 'mrr', found auc"]) == (fault.status, fault.faults)
+    assert 0 == report(alone, "--metric", "auc").status
+
+
+def test_a_metric_that_records_do_not_have_is_one_line(tmp_path: Path) -> None:
+    done = report(write_records(tmp_path / "monitor"), "--metric", "hits@3")
+
+    assert (1, 1) == (done.status, len(done.faults))
+    assert "--metric hits@3: expected one of mrr, pos_rank, r1" in done.err
+
+
+def test_a_page_of_a_run_that_is_replaced_goes_with_it(tmp_path: Path) -> None:
+    case = marked_up_case(tmp_path)
+    evaluated(case)
+    assert 0 == report(tmp_path / "output").status
+
+    assert 0 == run_command(case, "--quiet", "--output", "output", "--overwrite", "-p", "seed=1").status
+
+    assert not (tmp_path / "output" / "report.html").exists()
+
+
+# --watch
+
+
+@pytest.fixture
+def watcher(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, watching the folder of a run that is under way."""
+    make_incomplete(folder)
+    process = subprocess.Popen(
+        [COMMAND, "report", folder, "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(path: Path, words: str) -> str:
+    """Wait until a file has certain words; return its text."""
+    until = time.monotonic() + LONG
+    while not path.exists() or words not in (text := path.read_text(encoding="utf-8")):
+        assert time.monotonic() < until, f"{path.name} never had {words!r}"
+        time.sleep(0.05)
+    return text
+
+
+def test_a_watched_run_is_drawn_again_until_it_is_complete(
+    watcher: subprocess.Popen[str], finished: Path, folder: Path
+) -> None:
+    page = folder / "report.html"
+    assert 'content="10"' in wait_for(page, "12 of 40 units of work are done")
+    document = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    document["run"]["units_done"] = 13
+    (folder / "temporary").write_text(json.dumps(document), encoding="utf-8")
+    (folder / "temporary").rename(folder / "metrics.json")
+    wait_for(page, "13 of 40 units of work are done")
+    for name in ("buckets.csv", "rank_histogram.csv", "relations.csv", "metrics.json"):
+        shutil.copy(finished / name, folder / "temporary")
+        (folder / "temporary").rename(folder / name)
+
+    out, err = watcher.communicate(timeout=LONG)
+
+    assert (0, f"{page}\n") == (watcher.returncode, out)
+    assert 1 == len(err.splitlines())
+    text = page.read_text(encoding="utf-8")
+    assert "Not complete" not in text
+    assert "noscript" not in text
+    assert "Metrics by relation" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_watching_and_leaves_a_page_that_stays_as_it_is(
+    number: signal.Signals, watcher: subprocess.Popen[str], folder: Path
+) -> None:
+    wait_for(folder / "report.html", "noscript")
+
+    os.kill(watcher.pid, number)
+    out, err = watcher.communicate(timeout=LONG)
+
+    assert (75, "") == (watcher.returncode, out)
+    [_, line] = err.splitlines()
+    assert line.startswith(f"{folder}: expected to follow a run to its end, but ")
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Not complete" in text
+    assert "noscript" not in text
+    assert {"metrics.json", "report.html", "units.jsonl"} == {path.name for path in folder.iterdir()}
+
+
+def test_a_complete_run_is_watched_to_its_end_at_once(folder: Path) -> None:
+    done = report(folder, "--watch")
+
+    assert (0, f"{folder}/report.html\n") == (done.status, done.out)
+
+
+def test_there_is_nothing_to_watch_in_the_records_of_a_monitor(tmp_path: Path) -> None:
+    done = report(write_records(tmp_path / "monitor"), "--watch")
+
+    assert (1, 1) == (done.status, len(done.faults))
+    assert "expected an evaluation to watch, found no metrics.json; start it first" in done.err

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pbgeval.config.explain import meanings
+from pbgeval.monitor.curves import read_curves
+from pbgeval.report.page.page import PageOptions, render_page
+from pbgeval.report.page.source import Source, read_result
+from tests import pbg_files
+from tests.browsers import Show, Shown
+from tests.report_folders import (
+    MARKUP,
+    large_result,
+    long_name,
+    make_incomplete,
+    marked_up_result,
+    rows_of,
+    write_records,
+)
+from tests.tiny_checkpoint import TinyCase, evaluated
+
+pytestmark = pytest.mark.browser
+
+RELATIONS = "by-relation-table"
+QUERIES, MRR = 4, 5  # columns of relations
+
+
+def page_of(folder: Path, *, records: Path | None = None, reload_seconds: int | None = None) -> Path:
+    """Write the page of a folder into it."""
+    report = read_result(folder) if (folder / "metrics.json").exists() else None
+    training = None if records is None else read_curves(records, "mrr", pytest.fail)
+    text = render_page(Source(folder.name, report, training), PageOptions("mrr", meanings(), reload_seconds))
+    (folder / "report.html").write_text(text, encoding="utf-8")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A page of each kind of folder."""
+    root = tmp_path_factory.mktemp("pages")
+    records = write_records(root / "monitor")
+    sampled = marked_up_result(root / "sampled", "sample_edges=60")
+    every = "relation,entity_types,cardinality,relation_frequency,entity_frequency"
+    exact = marked_up_result(root / "exact", "candidates=all", "train_paths=edges", f"breakdowns={every}")
+    unfinished = Path(shutil.copytree(exact, root / "unfinished"))
+    make_incomplete(unfinished)
+    just_begun = Path(shutil.copytree(exact, root / "just_begun"))
+    make_incomplete(just_begun, with_metrics=False)
+    empty = TinyCase.write(root / "empty")
+    for lhs, rhs in itertools.product(range(3), repeat=2):
+        pbg_files.write_edges(empty.root / "edges", (lhs, rhs), [], [], [])
+    evaluated(empty)
+    without_tables = Path(shutil.copytree(exact, root / "without_tables"))
+    for table in without_tables.glob("*.csv"):
+        table.unlink()
+    return {
+        "sampled": page_of(sampled),
+        "exact, with its training": page_of(exact, records=records),
+        "unfinished": page_of(unfinished, reload_seconds=3600),
+        "just begun": page_of(just_begun),
+        "monitor": page_of(records, records=records),
+        "no edges": page_of(empty.root / "output"),
+        "without tables": page_of(without_tables),
+    }
+
+
+KINDS = ["sampled", "exact, with its training", "unfinished", "just begun", "monitor", "no edges", "without tables"]
+
+
+def open_all(shown: Shown) -> None:
+    """Unfold what is folded."""
+    shown.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_are_accessible_complain_of_nothing_and_fit_a_phone(
+    kind: str, scheme: str, width: int, pages: dict[str, Path], show: Show
+) -> None:
+    shown = show(pages[kind], scheme=scheme, width=width)
+    open_all(shown)
+
+    assert [] == shown.accessibility_faults()
+    assert [] == shown.complaints
+    assert [pages[kind].as_uri()] == shown.requests, "nothing else is asked for"
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_checks_see_what_is_wrong(tmp_path: Path, show: Show) -> None:
+    path = tmp_path / "wrong.html"
+    path.write_text(
+        """<html lang="en"><head><title>wrong</title><meta http-equiv="refresh" content="3600">
+        <meta http-equiv="Content-Security-Policy" content="script-src 'sha256-x'"></head>
+        <body><main><h1>wrong</h1><img src="missing.png"><input><p style="color: #999; background: #aaa">pale</p>
+        <div style="width: 2000px">wide</div></main><script>ran()</script></body></html>"""
+    )
+    shown = show(path, width=360)
+
+    found = {line.partition(":")[0] for line in shown.accessibility_faults()}
+    assert {"meta-refresh", "image-alt", "label", "color-contrast"} <= found
+    assert any("missing.png" in url for url in shown.requests)
+    assert any("Content Security Policy" in complaint for complaint in shown.complaints)
+    assert shown.page.evaluate("document.documentElement.scrollWidth") > 360
+
+
+def test_schemes_differ(pages: dict[str, Path], show: Show) -> None:
+    colours = [
+        show(pages["sampled"], scheme=scheme).page.evaluate("getComputedStyle(document.body).backgroundColor")
+        for scheme in ("light", "dark")
+    ]
+
+    assert ["rgb(255, 255, 255)", "rgb(20, 23, 28)"] == colours
+
+
+def test_names_full_of_markup_are_shown_as_text_and_run_nothing(pages: dict[str, Path], show: Show) -> None:
+    shown = show(pages["sampled"])
+
+    assert set(MARKUP) == set(shown.column(RELATIONS, 0))
+    assert "<i>out & put: evaluation report" == shown.page.title()
+    assert 0 == shown.page.locator("img, b, i").count()
+    assert 1 == shown.page.locator("script").count()
+    assert [] == shown.complaints
+
+
+def test_pictures_have_an_extent_and_every_part_is_inside(pages: dict[str, Path], show: Show) -> None:
+    page = show(pages["exact, with its training"]).page
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll('svg[role=img]')].flatMap(picture => {
+            const box = picture.getBoundingClientRect();
+            return [...picture.querySelectorAll('rect, polyline, text, circle')].filter(part => {
+                const of = part.getBoundingClientRect();
+                return of.left < box.left - 1 || of.right > box.right + 1
+                    || of.top < box.top - 1 || of.bottom > box.bottom + 1;
+            }).map(part => part.outerHTML);
+        })"""
+    )
+
+    assert [] == outside
+    pictures = page.locator("svg[role=img]")
+    assert 5 == pictures.count(), "map, two of ranks, two of training"
+    for at in range(5):
+        box = pictures.nth(at).bounding_box()
+        assert box is not None
+        assert box["width"] > 150
+        assert box["height"] > 150
+    assert 9 == page.locator("svg .cell").count()
+
+
+def test_a_click_sorts_by_number_highest_first_and_again_lowest_first(pages: dict[str, Path], show: Show) -> None:
+    shown = show(pages["sampled"])
+    head = shown.page.locator(f"#{RELATIONS} thead th").nth(MRR)
+    expected = sorted(map(float, shown.column(RELATIONS, MRR)))
+
+    head.locator("button").click()
+    assert expected[::-1] == list(map(float, shown.column(RELATIONS, MRR)))
+    assert "descending" == head.get_attribute("aria-sort")
+    head.locator("button").click()
+    assert expected == list(map(float, shown.column(RELATIONS, MRR)))
+    assert "ascending" == head.get_attribute("aria-sort")
+    assert 1 == shown.page.locator(f"#{RELATIONS} [aria-sort]").count()
+    assert (
+        "4 of 4 rows, sorted by MRR, ascending" == shown.page.locator("#by-relation-tools [role=status]").text_content()
+    )
+
+
+def test_rows_stay_whole_when_they_are_sorted(pages: dict[str, Path], show: Show) -> None:
+    shown = show(pages["sampled"])
+    before = set(zip(shown.column(RELATIONS, 0), shown.column(RELATIONS, MRR), strict=True))
+
+    shown.page.locator(f"#{RELATIONS} thead button").nth(MRR).click()
+
+    assert before == set(zip(shown.column(RELATIONS, 0), shown.column(RELATIONS, MRR), strict=True))
+
+
+def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(tmp_path: Path, show: Show) -> None:
+    folder = large_result(tmp_path, num_relations=5, num_partitions=1)
+    table = folder / "relations.csv"
+    [first, *_] = rows_of(table)
+    counts = ["900", "1000", "20000", "", "7"]
+    lines = [",".join(first)]
+    lines += [
+        ",".join(
+            count if name == "both.realistic.count" else str(at) if name == "relation" else first[name]
+            for name in first
+        )
+        for at, count in enumerate(counts)
+    ]
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    shown = show(page_of(folder))
+    button = shown.page.locator(f"#{RELATIONS} thead button").nth(QUERIES)
+
+    button.click()
+    assert ["20,000", "1,000", "900", "7", "–"] == shown.column(RELATIONS, QUERIES)
+    button.click()
+    assert ["7", "900", "1,000", "20,000", "–"] == shown.column(RELATIONS, QUERIES)
+
+
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_the_keyboard_alone_searches_and_sorts(key: str, pages: dict[str, Path], show: Show) -> None:
+    shown = show(pages["sampled"])
+    page = shown.page
+    focused = "document.activeElement.id || document.activeElement.textContent"
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        if page.evaluate(focused) == "by-relation-search":
+            break
+    page.keyboard.type("IMG SRC")
+    assert [MARKUP[0]] == shown.column(RELATIONS, 0)
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    assert 4 == len(shown.column(RELATIONS, 0))
+
+    page.keyboard.press("Tab")  # the table's own region, which scrolls
+    page.keyboard.press("Tab")
+    assert "relation" == page.evaluate(focused)
+    page.keyboard.press(key)
+    assert "ascending" == page.locator(f"#{RELATIONS} th").first.get_attribute("aria-sort")
+    assert "relation" == page.evaluate(focused), "the focus stays"
+    assert "rgba(0, 0, 0, 0)" != page.evaluate("getComputedStyle(document.activeElement).outlineColor")
+    assert "none" != page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+
+
+def test_every_link_of_the_navigation_leads_to_its_section(pages: dict[str, Path], show: Show) -> None:
+    page = show(pages["exact, with its training"]).page
+    links = page.locator("nav a")
+
+    assert links.count() >= 10
+    for at in range(links.count()):
+        links.nth(at).press("Enter")
+        assert 1 == page.locator(":target:visible").count()
+
+
+def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_path: Path, show: Show) -> None:
+    shown = show(page_of(large_result(tmp_path, num_relations=3_000, num_partitions=70)))
+    page = shown.page
+    status = page.locator("#by-relation-tools [role=status]")
+    assert ("200 of 3,000 rows", 200) == (status.text_content(), len(shown.column(RELATIONS, 0)))
+
+    page.locator("#by-relation-search").fill("<2987>")
+    assert [long_name(2987)] == shown.column(RELATIONS, 0)
+    assert "1 of 3,000 rows" == status.text_content()
+    page.locator("#by-relation-search").fill("nothing has this name")
+    assert ("0 of 3,000 rows", []) == (status.text_content(), shown.column(RELATIONS, 0))
+    page.locator("#by-relation-search").fill("")
+    page.locator(f"#{RELATIONS} thead button").nth(1).click()
+    assert [str(2_999 - at) for at in range(200)] == shown.column(RELATIONS, 1), "of all, not of those that were shown"
+    page.get_by_role("button", name="Show all 3,000 rows").click()
+    assert 3_000 == len(shown.column(RELATIONS, 0))
+    assert 35 * 35 == page.locator("svg .cell").count()
+    assert [] == shown.complaints
+
+
+def test_without_scripts_everything_is_there(pages: dict[str, Path], show: Show) -> None:
+    page = show(pages["exact, with its training"], scripts=False).page
+
+    assert 4 == page.locator(f"#{RELATIONS} tbody tr:visible").count()
+    assert 0 == page.locator("input:visible, button:visible").count(), "nothing that would do nothing"
+
+
+def test_an_unfinished_page_loads_itself_again_unless_that_is_switched_off(
+    pages: dict[str, Path], tmp_path: Path, show: Show
+) -> None:
+    path = tmp_path / "report.html"
+    text = pages["unfinished"].read_text(encoding="utf-8")
+    assert 'data-seconds="3600"' in text
+    path.write_text(text.replace('data-seconds="3600"', 'data-seconds="1"'), encoding="utf-8")
+    page = show(path).page
+    box = page.get_by_label("Load this page again every")
+    assert box.is_checked()
+    with page.expect_navigation(timeout=20_000):
+        pass
+    box.uncheck()
+    page.evaluate("window.isTheSame = true")
+    page.reload()
+    assert not box.is_checked(), "that is remembered"
+    page.evaluate("window.isTheSame = true")
+    page.wait_for_timeout(1_500)
+    assert page.evaluate("window.isTheSame === true")

@@ -1,0 +1,208 @@
+"""`sinks`: the figures of a finished run in JSON lines and TensorBoard; what is missing or fails, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pbgeval import EvalConfig, Report
+from pbgeval.errors import ConfigError, OutputError
+from pbgeval.report.result_line import result_line
+from pbgeval.report.to_sinks import send_to_sinks
+from pbgeval.sinks import opening
+from pbgeval.sinks.json_lines import line_of
+from pbgeval.sinks.opening import make_sink
+from pbgeval.sinks.sink import RunFacts, library_faults
+from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    return TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
+
+
+def line_in(output: Path) -> dict[str, Any]:
+    (line,) = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    accumulator = EventAccumulator(str(folder)).Reload()
+    tags = accumulator.Tags()["scalars"]
+    return {tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in tags}
+
+
+def test_json_lines_are_always_written_and_hold_the_headline_figures(case: TinyCase) -> None:
+    document = evaluated(case, "filter_paths=edges", "candidates=all", output="lines")
+
+    line = line_in(case.root / "lines")
+
+    both = document["metrics"]["both.realistic.mean_reciprocal_rank"]
+    assert ("lines", 3, both) == (line["run"], line["step"], line["values"]["both.realistic.mean_reciprocal_rank"])
+    assert document["raw_metrics"]["tail.realistic.hits_at_10"] == line["values"]["raw.tail.realistic.hits_at_10"]
+    assert document["metrics"]["head.query_auc"] == line["values"]["head.query_auc"]
+    assert not [key for key in line["values"] if "optimistic" in key]
+    assert {"digest": document["provenance"]["digest"], "filter": "filtered"}.items() <= line["settings"].items()
+    assert not (case.root / "lines" / "sinks").exists()
+
+
+def test_tensorboard_holds_the_same_and_no_number_changes(case: TinyCase) -> None:
+    plain = evaluated(case, "candidates=partition", "sample_edges=30", output="plain")
+    done = run_command(
+        case,
+        "--workers",
+        "1",
+        "--output",
+        "events",
+        *flags(["candidates=partition", "sample_edges=30", "sinks=tensorboard"]),
+    )
+
+    assert 0 == done.status, done.err
+    assert "metrics.jsonl" in done.out
+    assert "sinks" in done.out
+    assert {**plain, "run": None} == {**metrics_of(case.root / "events"), "run": None}
+    line = line_in(case.root / "events")
+    assert line["values"]["both.realistic.mean_rank.standard_error"] > 0
+    expected = {key: [(3, pytest.approx(value, rel=1e-6))] for key, value in line["values"].items()}  # float32
+    assert expected == scalars(case.root / "events" / "sinks" / "tensorboard")
+
+
+def test_another_run_in_the_directory_replaces_what_sinks_hold(case: TinyCase) -> None:
+    usual = ["--workers", "1", "--quiet", "--output", "again", *flags(["candidates=partition"])]
+    first = run_command(case, *usual, *flags(["sinks=tensorboard"]))
+    (old,) = (case.root / "again" / "sinks" / "tensorboard").iterdir()
+
+    second = run_command(case, *usual, *flags(["sinks=tensorboard", "seed=3"]), "--overwrite")
+
+    assert (0, 0) == (first.status, second.status)
+    (new,) = (case.root / "again" / "sinks" / "tensorboard").iterdir()
+    assert old != new
+    third = run_command(case, *usual, *flags(["seed=4"]), "--overwrite")
+    assert (0, False) == (third.status, (case.root / "again" / "sinks").exists())
+
+
+def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) -> None:
+    with mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=RuntimeError("a\nbroken disk")):
+        done = run_command(
+            case, "--workers", "1", "--output", "failing", *flags(["candidates=partition", "sinks=tensorboard"])
+        )
+
+    assert 0 == done.status
+    assert metrics_of(case.root / "failing")["complete"]
+    assert line_in(case.root / "failing")["values"]
+    warnings = [line for line in done.faults if "sink" in line]
+    assert 1 == len(warnings)
+    assert "expected to write an event file of TensorBoard, got: RuntimeError: a broken disk; the result" in done.err
+
+
+def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) -> None:
+    evaluated(case, "candidates=partition", output="several")
+    opened: list[str] = []
+
+    class Broken:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def open(self, run: RunFacts) -> None:
+            opened.append(self.name)
+            if self.name == "wandb":
+                raise OutputError("nowhere: expected to write")
+
+        def log(self, step: int, values: dict[str, float]) -> None:
+            opened.append(f"{self.name} {step}")
+
+        def close(self) -> None: ...
+
+    warnings: list[str] = []
+    with mock.patch("pbgeval.report.to_sinks.make_sink", lambda name, folder: Broken(name)):
+        send_to_sinks(Report.read(case.root / "several"), ["wandb", "mlflow", "wandb"], warnings.append)
+
+    assert ["wandb", "mlflow", "mlflow 3"] == opened
+    assert ["nowhere: expected to write; the result itself is complete, only the sink wandb is not"] == warnings
+
+
+@pytest.mark.parametrize(("name", "extra"), [("wandb", "wandb"), ("mlflow", "mlflow"), ("tensorboard", "monitor")])
+def test_a_missing_library_is_one_line_before_anything_starts(
+    case: TinyCase, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda package: None)
+
+    done = run_command(case, "--workers", "1", "--output", "missing", *flags([f"sinks={name}"]))
+
+    assert (1, 1) == (done.status, len(done.faults))
+    assert (
+        f"sinks[0]: expected the package {name} for the sink {name}, found none; pip install 'pbgeval[{extra}]'"
+        in done.err
+    )
+    assert not (case.root / "missing").exists()
+    with pytest.raises(ConfigError, match=f"expected the package {name}"):
+        make_sink(name, case.root / "missing")
+
+
+def test_an_unknown_sink_is_refused(case: TinyCase) -> None:
+    done = run_command(case, "--workers", "1", "--output", "unknown", *flags(["sinks=tensorbord"]))
+
+    assert (1, 1) == (done.status, len(done.faults))
+    assert "sinks[0]: expected" in done.err
+    assert "tensorboard" in done.err
+    with pytest.raises(ConfigError, match="expected a sink of tensorboard, wandb, mlflow, got 'x'"):
+        make_sink("x", case.root)
+
+
+def test_what_is_in_memory_needs_a_place_for_its_sinks() -> None:
+    from pbgeval import edge_scorer, evaluate
+
+    scorer = edge_scorer(lambda lhs, rel, rhs: lhs + 0.0 * rhs, num_entities=4, num_relations=1)
+
+    with pytest.raises(Exception, match=r"sinks: expected RunOptions\(output=...\)"):
+        evaluate(EvalConfig(candidates="all", sinks=["tensorboard"]), model=scorer, edges=[[0, 0, 1], [1, 0, 2]])
+
+
+class OfLibraryError(Exception):
+    """An exception that only a library has."""
+
+
+def test_a_line_holds_run_settings_step_and_values() -> None:
+    line = line_of(RunFacts("mine", {"seed": 4}), 2, {"a": -1.0, "b": 3})
+
+    expected = {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}}
+    assert expected == json.loads(line)
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("error", [OSError(28, "a full disk"), OfLibraryError("a\nfull disk")])
+def test_what_a_library_says_is_a_fault_of_one_line(error: Exception, tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match=r"expected to write it, got: (OfLibraryError: )?a full disk$"),
+        library_faults("it", tmp_path, OfLibraryError),
+    ):
+        raise error
+
+
+def test_anything_else_is_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), library_faults("it", tmp_path, OfLibraryError):
+        raise KeyError("x")
+
+
+def test_what_is_undefined_is_in_no_line() -> None:
+    document = {
+        "provenance": {"digest": "0123456789", "checkpoint_version": None},
+        "filter": "raw",
+        "headline": "pessimistic",
+        "num_edges": 0,
+        "metrics": {"both.pessimistic.mean_rank": None, "both.auc": 0.25, "both.realistic.mean_rank": 2.0},
+        "intervals": {
+            "both.auc": {"standard_error": 0.1, "low": 0.0, "high": 1.0},
+            "tail.auc": {"low": 0.0, "high": 1.0},
+        },
+    }
+
+    run, step, values = result_line(Report(document), "name")
+
+    assert ("name", 0, {"both.auc": 0.25, "both.auc.standard_error": 0.1}) == (run.name, step, values)

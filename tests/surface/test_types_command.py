@@ -1,0 +1,58 @@
+"""`kgeval-dist types`: the table, the file, and faults in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_checkpoint import run_main
+from tests.unit.test_taxonomy import DATA
+
+FILES = [f"--{name}={DATA / file}.tsv" for name, file in (("taxonomy", "taxonomy"), ("truth", "truth"))]
+FILES.append(f"--ranking={DATA / 'ranking.tsv'}")
+
+
+def test_the_table_has_the_mean_at_each_cutoff_and_says_what_is_odd(tmp_path: Path) -> None:
+    done = run_main("types", *FILES, "-k", "3", "-k", "1", cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    assert "8 queries, linear gain, discount jk" in done.out
+    lines = [line.replace("│", " ").split() for line in done.out.splitlines()]
+    assert ["at", "1", "0.4048"] in lines
+    assert ["at", "3", "0.5094"] in lines
+    assert "2 left out: no true type in the taxonomy" in done.out
+
+
+def test_the_file_has_the_value_of_each_query(tmp_path: Path) -> None:
+    flags = ["--gain", "exponential", "--discount", "standard", "--base", "3", "-k", "3", "--output", "r.json"]
+    done = run_main("types", *FILES, *flags, cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert ("exponential", "standard", 3.0, 2) == (
+        document["gain"],
+        document["discount"],
+        document["base"],
+        document["counts"]["num_undefined"],
+    )
+    assert (1.0, 0.0, None) == tuple(
+        document["queries"][query]["ndcg_at_3"] for query in ("perfect", "empty", "foreign")
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--gain", "cubic"], "--gain cubic: expected one of linear, exponential"),
+        (["--discount", "log"], "--discount log: expected one of standard, jk"),
+        (["--base", "1"], "--base 1.0: expected a number above 1"),
+        (["--ranking", "absent.tsv"], "absent.tsv: expected a text file that can be read, found: No such file"),
+    ],
+)
+def test_a_fault_is_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
+    done = run_main("types", *FILES, *flags, cwd=tmp_path)
+
+    assert (1, "", 1) == (done.status, done.out, done.err.count("\n"))
+    assert done.err.startswith(message)

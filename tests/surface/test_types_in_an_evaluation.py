@@ -1,0 +1,133 @@
+"""`taxonomy_path` and `type_relations`: what a user sees, what is refused, and that a run goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.report.report import Report
+from pbgeval.worker import run_journal, sweep
+from tests.tiny_checkpoint import TinyCase, flags, metrics_of, numbers_of, run_command
+from tests.unit.test_taxonomy import DATA
+
+TAGS = ["person", "being", "club", "horse", "thing", "soft"]
+TYPES = ("candidates=all", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has")
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(5, 4), edges_per_bucket=9)
+    (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TAGS))
+    return case
+
+
+def run(case: TinyCase, output: Path, *settings: str) -> Any:
+    return run_command(case, "--workers", "1", "--output", str(output), *flags(settings))
+
+
+def test_the_table_and_the_files_have_ndcg_beside_reciprocal_ranks_and_hits(case: TinyCase, tmp_path: Path) -> None:
+    done = run(case, tmp_path / "output", *TYPES)
+
+    assert 0 == done.status
+    report = Report.read(tmp_path / "output")
+    lines = [line.replace("│", " ").split() for line in done.out.splitlines()]
+    shown = f"{report['ndcg@5']:.4f}"
+    assert ["NDCG", "of", "types", "at", "5", "-", shown, shown] in lines
+    assert report["ndcg"] == report["tail.ndcg_jk@10"] == report["both.ndcg_jk_at_10"]
+    assert report["ndcg_standard@3"] != report["ndcg@3"] != report["exponential_ndcg@3"]
+    section = report.document["types"]
+    assert ["has"] == section["relations"]
+    assert {"tail.realistic.mean_reciprocal_rank", "tail.realistic.hits_at_3", "tail.ndcg_jk_at_3"} <= set(
+        section["metrics"]
+    )
+    header, *rows = (tmp_path / "output" / "relations.csv").read_text().splitlines()
+    at = header.split(",").index("tail.ndcg_jk_at_5")
+    values = {row.split(",")[0]: row.split(",")[at] for row in rows}
+    assert {"knows": "", "likes": "", "has": repr(report["ndcg@5"]), "marks": ""} == values
+
+
+def test_metrics_of_one_family_and_single_ones(case: TinyCase, tmp_path: Path) -> None:
+    assert 0 == run(case, tmp_path / "family", *TYPES, "metrics=ndcg").status
+    assert 0 == run(case, tmp_path / "one", *TYPES, "metrics=mrr,tail.ndcg@3").status
+
+    keys = set(metrics_of(tmp_path / "family")["metrics"])
+    assert len(keys) == 2 * 4 * 5
+    assert all("ndcg" in key for key in keys)
+    assert "both.realistic.mean_reciprocal_rank" in metrics_of(tmp_path / "one")["metrics"]
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_a_run_goes_on_to_the_same_bytes(
+    k: int, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LEAST_SECONDS", "SECONDS_PER_SECOND", "LEAST_SECONDS_AT_END"):
+        monkeypatch.setattr(run_journal, name, 0.0)
+    settings = (*TYPES, f"train_paths={case.root / 'edges'}", "save_topk=2")
+    assert 0 == run(case, tmp_path / "whole", *settings).status
+    whole, calls = sweep.rank, []
+
+    def short(*arguments: Any, **further: Any) -> Any:
+        calls.append(k)
+        if len(calls) == k:
+            raise MemoryError
+        return whole(*arguments, **further)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "rank", short)
+        assert 75 == run(case, tmp_path / "output", *settings).status
+    assert 0 == run(case, tmp_path / "output", *settings).status
+    assert numbers_of(tmp_path / "whole") == numbers_of(tmp_path / "output")
+    assert metrics_of(tmp_path / "whole")["types"] == metrics_of(tmp_path / "output")["types"]
+
+
+def test_another_hierarchy_is_another_run(case: TinyCase, tmp_path: Path) -> None:
+    taxonomy = tmp_path / "taxonomy.tsv"
+    text = (DATA / "taxonomy.tsv").read_text()
+    taxonomy.write_text(text)
+    settings = (TYPES[0], f"taxonomy_path={taxonomy}", TYPES[2])
+    assert 0 == run(case, tmp_path / "output", *settings).status
+
+    assert "finished before" in run(case, tmp_path / "output", *settings).err
+    taxonomy.write_text(text.replace("person\t2\tbeing", "person\t2\torganism"))
+    done = run(case, tmp_path / "output", *settings)
+    assert 1 == done.status
+    assert "--overwrite" in done.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ((*TYPES[:2],), "needs type_relations, got None; name the relations to types"),
+        ((TYPES[0], TYPES[2]), "type_relations=has: needs taxonomy_path, got None; set it"),
+        (TYPES[1:], "expected None, as types are ranked among all entities only with candidates = 'all'"),
+        ((*TYPES, "sample_edges=5"), "expected sample_edges unset, got 5; a query for types needs all"),
+        ((*TYPES, "disable_rhs_negs=True"), "expected disable_rhs_negs = False, got True"),
+        (("metrics=ndcg",), "metrics[0]: 'ndcg' needs a hierarchy of types: expected taxonomy_path, got None; set it"),
+        ((*TYPES, "metrics=ndcg@7"), "add 7 to hits_at"),
+        ((*TYPES[:2], "type_relations=hass"), "type_relations: unknown relation 'hass'; did you mean 'has'?"),
+        ((*TYPES[:2], "type_relations=likes"), "type_relations: expected entities of type 'user' that are called as"),
+        ((TYPES[0], "taxonomy_path=absent.tsv", TYPES[2]), "taxonomy_path"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_judged_is_refused_in_a_line(
+    case: TinyCase, tmp_path: Path, settings: tuple[str, ...], message: str
+) -> None:
+    done = run(case, tmp_path / "output", *settings)
+
+    assert 1 == done.status
+    (line,) = done.err.splitlines()
+    assert message in line
+    assert not (tmp_path / "output").exists()
+
+
+def test_a_name_that_several_entities_have_is_refused(case: TinyCase, tmp_path: Path) -> None:
+    other = TinyCase.write(tmp_path / "case", partition_sizes=(5, 4), edges_per_bucket=9)
+    (other.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps([*TAGS[:5], "person"]))
+
+    done = run(other, tmp_path / "output", *TYPES)
+
+    assert 1 == done.status
+    assert "type_relations: expected one entity of type 'tag' called 'person', found several" in done.err
