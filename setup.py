@@ -31,7 +31,7 @@ setup(
     ],
     python_requires=">=3.11",
     packages=find_packages(include=["pbgeval", "pbgeval.*"]),
-    package_data={"pbgeval": ["py.typed"]},
+    package_data={"pbgeval": ["py.typed"], "pbgeval.report.page": ["*.html", "*.css", "*.js"]},
     zip_safe=False,
     install_requires=[
         "torch>=2.11",
@@ -46,6 +46,13 @@ setup(
     extras_require={
         "slurm": ["submitit"],
         "gpu": ["triton"],
+        "monitor": ["matplotlib", "tensorboard"],
+        "wandb": ["wandb"],
+        "mlflow": ["mlflow-skinny"],
+        "pykeen": ["pandas"],
+        "import": ["duckdb"],
+        "report": ["jinja2"],
+        "browser": ["axe-playwright-python", "playwright"],
         "dev": [
             "pytest",
             "pytest-timeout",

@@ -553,6 +553,20 @@ def write_graph(folder: Path, edges: Sequence[Edge], num_partitions: int, min_en
     print(f"  {len(train):7d} edges to train on, {len(held_out)} held out")
 
 
+def write_text(folder: Path, edges: Sequence[Edge], seed: int) -> None:
+    """Split the edges as `write_graph` does; write them by name: train.tsv, valid.tsv, and types.tsv of relations."""
+    edges = shuffled_edges(edges, seed, "order")
+    used = {edge.relation for edge in edges}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in zip(("train", "valid"), split_edges(edges, seed), strict=True):
+        lines = (f"{edge.lhs.name}\t{edge.relation}\t{edge.rhs.name}\n" for edge in part)
+        (folder / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
+        print(f"  {len(part):7d} edges in {name}.tsv")
+    types = [f"{name}\t{lhs}\t{rhs}\n" for name, (lhs, rhs) in RELATIONS.items() if name in used]
+    (folder / "types.tsv").write_text("".join(types), encoding="utf-8")
+    print(f"  {len(types):7d} relations in types.tsv")
+
+
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Write the Python installation's own code as a knowledge graph.")
@@ -561,6 +575,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=4, help="partitions of each large entity type")
     parser.add_argument("--max-edges", type=int, default=200_000, help="keep at most so many edges, drawn by the seed")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--as-text", action="store_true", help="write train.tsv, valid.tsv and types.tsv instead")
     return parser.parse_args()
 
 
@@ -574,7 +589,10 @@ def main() -> None:
     if len(edges) > arguments.max_edges:
         edges = set(shuffled_edges(edges, arguments.seed, "reduce")[: arguments.max_edges])
         print(f"reduced to {len(edges)} edges")
-    write_graph(arguments.output, sorted(edges), arguments.partitions, MIN_ENTITIES_PER_PARTITION, arguments.seed)
+    if arguments.as_text:
+        write_text(arguments.output, sorted(edges), arguments.seed)
+    else:
+        write_graph(arguments.output, sorted(edges), arguments.partitions, MIN_ENTITIES_PER_PARTITION, arguments.seed)
     print(f"graph written to {arguments.output} in {time.perf_counter() - start:.1f} s")
 
 

@@ -21,9 +21,10 @@ from pbgeval.passes.bucket_pass import bucket_pass
 from pbgeval.passes.cells import CellSample, ScoreCollector
 from pbgeval.passes.query_edges import EdgeSegment, QueryEdges, contest_queries
 from pbgeval.passes.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
+from pbgeval.passes.sweep_blocks import RangeSinks
 from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_pass import EntityVectors, GatheredEntities, SweepState, entities_of_edges, gather, prepare
-from pbgeval.passes.sweep_rank import RangeSinks, rank
+from pbgeval.passes.sweep_rank import rank
 from pbgeval.passes.topk import TopCandidates
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.contest import contests

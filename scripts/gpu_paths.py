@@ -19,6 +19,7 @@ from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.counting import fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.passes.settings import LossSettings
+from pbgeval.scoring import product
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.self_check import check_kernels
 
@@ -51,9 +52,9 @@ def checks(device: torch.device, smoke: bool) -> dict[str, Check]:
 
 def _self_check(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """Report, not assert: where shapes disagree, runs use one block shape; here the next checks must not."""
-    with mock.patch("pbgeval.scoring.product.use_one_block_shape"):
-        report = check_kernels(device, dtype)
-    return {"shapes_agree": report.passed, "fingerprint": report.fingerprint}
+    report = check_kernels(device, dtype)
+    product.use_block_rule(product.BlockRule.FINE, device, dtype)
+    return {"shapes_agree": report.passed, "block_rule": report.rule.value, "fingerprint": report.fingerprint}
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def read_edges(folder: Path) -> Iterator[tuple[Bucket, Edges]]:
     buckets = sorted(tuple(int(part) for part in path.stem.split("_")[1:]) for path in folder.glob("edges_*_*.h5"))
     for lhs_partition, rhs_partition in buckets:
         with h5py.File(folder / f"edges_{lhs_partition}_{rhs_partition}.h5", "r") as file:
-            columns = [file[name][:] for name in ("lhs", "rel", "rhs")]
+            columns = [file[name][:].astype(np.int64) for name in ("lhs", "rel", "rhs")]  # import-graph's are int32
         yield (lhs_partition, rhs_partition), np.stack(columns, axis=1)
 
 

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from graph import GraphSize, make_graph, write_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
+import made_graph
+from graph import GraphSize, make_graph, write_config
 
 BATCH_NEGS, UNIFORM_NEGS = 50, 50
 METRIC = "both.realistic.mean_reciprocal_rank"
@@ -47,8 +48,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     size = GraphSize(options.partitions, options.entities, options.edges, options.dimension)
     with contextlib.ExitStack() as stack:
-        folder = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-")))
-        folder = folder.resolve()
+        folder = made_graph.data_folder(stack, options.data)
         begun = time.perf_counter()
         make_graph(folder, size, options.workers)
         _say(f"graph of {size.bytes_on_disk / 1e9:.2f} GB: {time.perf_counter() - begun:.0f} s")

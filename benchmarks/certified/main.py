@@ -25,7 +25,7 @@ from job import JobSize, write_job
 import pbgeval.worker.sweep as sweep
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.counting import compiled
-from pbgeval.scoring.comparators import COMPARATORS
+from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
@@ -136,7 +136,7 @@ def _print_blocks(size: JobSize, repeats: int) -> None:
     shape = f"{BLOCK[0]} x {BLOCK[1]}, D={size.dimension}"
     print(f"| block of {shape}, multiplied and counted by one thread | float32, CPU ms | certified | ratio |")
     print("|---|---|---|---|")
-    for name in COMPARATORS:
+    for name in CERTIFIED_COMPARATORS:
         before, after, ratio = block_seconds(name, (*BLOCK, size.dimension), size.agreement, repeats)
         print(f"| {name} | {1e3 * before:.2f} | {1e3 * after:.2f} | {ratio:.2f} |")
     print()

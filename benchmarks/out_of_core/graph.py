@@ -9,18 +9,14 @@ config.py     what pbgeval reads
 Heads, relations and tails are uneven, as in real graphs. One key, the hub, has many known answers in every partition.
 """
 
-import json
-import shutil
 from pathlib import Path
 
 import h5py
+import made_graph
 import numpy as np
 import numpy.typing as npt
-from attrs import asdict, frozen
+from attrs import frozen
 
-FORMAT_VERSION = 1
-ROWS_AT_A_TIME = 1 << 20
-SPARE = 1.1  # disk asked for, over what the arrays take
 HUB_ENTITY, HUB_RELATION = 0, 0  # of partition 0
 
 Edges = npt.NDArray[np.int64]  # one row (lhs, rel, rhs) per edge
@@ -55,26 +51,16 @@ class GraphSize:
 
 def make_graph(folder: Path, size: GraphSize) -> None:
     """Write the graph into `folder`, unless this very graph is there already."""
-    note = folder / "graph.json"
-    wanted = json.dumps(asdict(size), indent=4) + "\n"
-    if note.exists() and note.read_text(encoding="utf-8") == wanted:
+    if made_graph.is_made(folder, size):
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise SystemExit(f"{folder}: expected an empty folder or the graph of these sizes, found something else")
-    free, needed = shutil.disk_usage(folder).free, SPARE * (size.embedding_bytes + size.known_bytes)
-    if free < needed:
-        raise SystemExit(f"{folder}: expected {needed / 1e9:.2f} GB free, found {free / 1e9:.2f}")
-    for name in ("entity", "checkpoint", "edges", "known"):
-        (folder / name).mkdir()
+    made_graph.begin(folder, size.embedding_bytes + size.known_bytes, ("entity", "checkpoint", "edges", "known"))
     _write_entities(folder, size)
     _write_model(folder / "checkpoint" / "model.v1.h5", size)
-    (folder / "checkpoint" / "checkpoint_version.txt").write_text("1\n", encoding="utf-8")
     for bucket in range(size.num_buckets):
         known, evaluated = _bucket(bucket, size)
         _write_bucket(folder / "known", bucket, known, size)
         _write_bucket(folder / "edges", bucket, evaluated, size)
-    note.write_text(wanted, encoding="utf-8")
+    made_graph.finish(folder, size)
 
 
 def write_config(folder: Path, size: GraphSize, max_memory: str) -> Path:
@@ -121,25 +107,14 @@ def _bucket(bucket: int, size: GraphSize) -> tuple[Edges, Edges]:
 def _write_entities(folder: Path, size: GraphSize) -> None:
     (folder / "entity" / "dynamic_rel_count.txt").write_text(f"{size.num_relations}\n", encoding="utf-8")
     for partition in range(size.num_partitions):
-        count = folder / "entity" / f"entity_count_all_{partition}.txt"
-        count.write_text(f"{size.num_entities}\n", encoding="utf-8")
-        random = np.random.default_rng([size.seed, 0, partition])
-        with h5py.File(folder / "checkpoint" / f"embeddings_all_{partition}.v1.h5", "w") as file:
-            file.attrs["format_version"] = FORMAT_VERSION
-            rows = file.create_dataset("embeddings", (size.num_entities, size.dimension), np.float32)
-            step = max(ROWS_AT_A_TIME // size.dimension, 1)
-            for start in range(0, size.num_entities, step):
-                stop = min(start + step, size.num_entities)
-                block = random.standard_normal((stop - start, size.dimension), dtype=np.float32)
-                # Scores are sums of D products: this scale gives them a variance near 1.
-                rows[start:stop] = block / np.float32(size.dimension**0.25)
+        made_graph.write_partition(folder, partition, size.num_entities, size.dimension, size.seed)
 
 
 def _write_model(path: Path, size: GraphSize) -> None:
     random = np.random.default_rng([size.seed, 1])
     shape = (size.num_relations, size.dimension // 2)
     with h5py.File(path, "w") as file:
-        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["format_version"] = made_graph.FORMAT_VERSION
         model = file.create_group("model", track_order=True)
         for side in ("lhs", "rhs"):
             for name in ("real", "imag"):
@@ -151,7 +126,7 @@ def _write_model(path: Path, size: GraphSize) -> None:
 def _write_bucket(folder: Path, bucket: int, edges: Edges, size: GraphSize) -> None:
     lhs_partition, rhs_partition = divmod(bucket, size.num_partitions)
     with h5py.File(folder / f"edges_{lhs_partition}_{rhs_partition}.h5", "w") as file:
-        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["format_version"] = made_graph.FORMAT_VERSION
         for column, name in enumerate(("lhs", "rel", "rhs")):
             file.create_dataset(name, data=np.ascontiguousarray(edges[:, column]))
 

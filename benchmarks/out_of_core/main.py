@@ -18,11 +18,12 @@ import time
 from pathlib import Path
 
 from attrs import frozen
-from graph import GraphSize, make_graph, write_config
 from ours import STEPS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
+import made_graph
+from graph import GraphSize, make_graph, write_config
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -57,8 +58,7 @@ def main() -> None:
         num_hub_edges=options.hub_edges,
     )
     with contextlib.ExitStack() as stack:
-        folder = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-")))
-        folder = folder.resolve()
+        folder = made_graph.data_folder(stack, options.data)
         begun = time.perf_counter()
         make_graph(folder, size)
         _say(f"graph of {(size.embedding_bytes + size.known_bytes) / 1e9:.2f} GB: {time.perf_counter() - begun:.0f} s")

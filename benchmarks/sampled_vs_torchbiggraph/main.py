@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from attrs import frozen
-from graph import GraphSize, Protocol, make_graph, write_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
+import made_graph
+from graph import GraphSize, Protocol, make_graph, write_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin"
@@ -69,8 +70,7 @@ def main() -> None:
     options = _options()
     options.load = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
-        folder = options.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-")))
-        folder = folder.resolve()
+        folder = made_graph.data_folder(stack, options.data)
         size = GraphSize(
             num_partitions=options.partitions,
             num_entities=options.entities,
