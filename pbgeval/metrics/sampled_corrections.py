@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from attrs import frozen
 
+from pbgeval import vector_math
 from pbgeval.distinct import distinct
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.sampled_estimates import UniformSample, standard_error_of_sum
@@ -213,5 +214,6 @@ def _prior(num_drawn: int, num_candidates: int) -> tuple[np.ndarray, np.ndarray]
 
 def _log_falling(of_R1: torch.Tensor, length: int) -> torch.Tensor:
     """Return log(n (n - 1) ... (n - j + 1)) for j = 0..length; -inf beyond n. Summed: lgamma of 10^9 lacks digits."""
+    vector_math.settle()
     factors = (of_R1 - torch.arange(length, dtype=torch.float64)).clamp(min=0)
     return torch.nn.functional.pad(torch.cumsum(torch.log(factors), dim=1), (1, 0))

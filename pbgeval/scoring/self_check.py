@@ -14,6 +14,7 @@ import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
+from pbgeval import vector_math
 from pbgeval.scoring import product as kernels
 from pbgeval.scoring.product import BlockRule
 
@@ -46,6 +47,7 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
     From then on this process computes by the rule, with the number of threads that it holds for. A process checks a
     device, type and number of threads once.
     """
+    vector_math.settle()
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
     threads = torch.get_num_threads()

@@ -1,0 +1,55 @@
+"""MKL's vector library must know its processor before two threads ask it at once: see pbgeval/vector_math.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+UNKNOWN = -1
+# Reads what the library keeps of the processor: the operand of the first instruction, mov eax, [rip + offset].
+PROGRAM = """
+import ctypes, sys, torch
+function = ctypes.CDLL(sys.argv[1]).mkl_vml_serv_cpu_detect
+at = ctypes.cast(function, ctypes.c_void_p).value
+code = ctypes.string_at(at, 6)
+assert code[:2] == bytes([0x8B, 0x05]), code
+kind = ctypes.c_int.from_address(at + 6 + int.from_bytes(code[2:], "little", signed=True))
+before = kind.value
+"""
+WAYS = {
+    "a product's check": """
+from pbgeval.scoring.self_check import check_kernels
+import pbgeval.scoring.self_check as self_check
+before_products = []
+self_check._check = lambda *_: before_products.append(kind.value) or self_check.KernelReport(None, 1, {}, True)
+check_kernels(torch.device("cpu"))
+print(before, *before_products)
+""",
+    "corrections": """
+from pbgeval.metrics.sampled_corrections import _log_falling
+import pbgeval.vector_math as vector_math
+_log_falling(torch.tensor([[5.0]], dtype=torch.float64), 2)
+print(before, kind.value if vector_math.settle.cache_info().currsize else -1)
+""",
+}
+
+
+def _library() -> Path:
+    return Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_thread_has_the_kernels_chosen_before_others_ask(way: str) -> None:
+    if not torch.backends.mkl.is_available() or not _library().exists():
+        pytest.skip("torch has no MKL here")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + WAYS[way], _library()], capture_output=True, text=True, check=False
+    )
+
+    assert 0 == done.returncode, done.stderr
+    before, after = map(int, done.stdout.split())
+    assert (UNKNOWN, True) == (before, after != UNKNOWN)
