@@ -28,6 +28,7 @@ from pbgeval.storage.files_hdf5 import (
     require_dataset,
 )
 from pbgeval.storage.fingerprint import fingerprint
+from pbgeval.storage.plain_columns import PlainColumns
 from pbgeval.storage.text_files import listed, one_line
 
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
@@ -72,6 +73,7 @@ class BucketFile:
     lhs_featurized: bool
     rhs_featurized: bool
     rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
+    plain: PlainColumns | None = None  # lhs, rel and rhs, where these are all and lie there as they are
 
     def read(self, start: int, stop: int) -> EdgeBlock:
         """Read rows start to stop (exclusive).
@@ -82,6 +84,10 @@ class BucketFile:
         """
         if not 0 <= start <= stop <= self.num_edges:
             raise ValueError(f"rows {start} to {stop} of a bucket of {self.num_edges} edges")
+        columns = self.plain.read(self.path, start, stop) if self.plain is not None else None
+        if columns is not None:
+            lhs, rel, rhs = columns
+            return EdgeBlock(start, lhs, rel, rhs, weight=None, lhs_features=None, rhs_features=None)
         with open_hdf5(self.path) as file:
             rows = _Rows(file, self.path, start, stop)
             block = EdgeBlock(
@@ -187,15 +193,23 @@ def open_bucket(path: Path, bucket: Bucket) -> BucketFile:
         has_weight = find_dataset(file, path, "weight") is not None
         if has_weight:
             _column(file, path, "weight", _NUMBERS, num_edges)
+        featurized = [_is_featurized(file, path, prefix, num_edges) for prefix in ("lhsd", "rhsd")]
         return BucketFile(
             path=path,
             bucket=bucket,
             num_edges=num_edges,
             has_weight=has_weight,
-            lhs_featurized=_is_featurized(file, path, "lhsd", num_edges),
-            rhs_featurized=_is_featurized(file, path, "rhsd", num_edges),
+            lhs_featurized=featurized[0],
+            rhs_featurized=featurized[1],
             rows_per_chunk=max(_rows_per_chunk(column, path) for column in columns),
+            plain=None if has_weight or any(featurized) else _plain_columns(file, path, columns),
         )
+
+
+def _plain_columns(file: h5py.File, path: Path, columns: list[h5py.Dataset]) -> PlainColumns | None:
+    lhs, rel, rhs = columns
+    with hdf5_faults(path, "the columns' places"):
+        return PlainColumns.of(file, (lhs, rel, rhs))
 
 
 def _is_featurized(file: h5py.File, path: Path, prefix: str, num_edges: int) -> bool:

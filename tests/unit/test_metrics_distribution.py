@@ -71,6 +71,14 @@ def test_a_median_is_found_among_many_tiny_weights():
     assert 301.5 == weighted_median(np.arange(1.0, 1003.0), weight_R)
 
 
+@given(st.lists(st.integers(1, 2**40), min_size=1, max_size=20).filter(lambda counts: any(n % 2 for n in counts)))
+def test_whole_numbers_of_queries_have_the_median_of_any_weights(counts):
+    values, weight_R = np.arange(1.0, 2.0 * len(counts), 2.0), np.array(counts, np.float64)
+
+    # half of an odd number is not whole: the general way
+    assert weighted_median(values, weight_R / 2) == weighted_median(values, weight_R)
+
+
 @pytest.mark.parametrize("rank_type", RankType)
 def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
     generator = random.Random(3)

@@ -1,3 +1,4 @@
+import os
 import pickle
 import tempfile
 from itertools import pairwise
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket
+from pbgeval.storage import edges
 from pbgeval.storage.edges import bucket_path, find_buckets
 from tests.pbg_files import LAYOUTS, write_edges
 
@@ -67,6 +69,45 @@ def test_any_layout_and_integer_type_gives_the_same_int64_edges(tmp_path, layout
 def split(features):
     """Offsets and data -> a list of features per edge."""
     return [features.data[first:last].tolist() for first, last in pairwise(features.offsets.tolist())]
+
+
+@pytest.mark.parametrize("dtype", ["<i8", "<i4", ">i8"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path, layout, dtype, monkeypatch):
+    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES), dtype=dtype, layout=LAYOUTS[layout])
+    file = only_bucket(tmp_path)
+    others = columns(NUM_EDGES, seed=1)
+    opened = []
+    open_hdf5 = edges.open_hdf5
+    monkeypatch.setattr(edges, "open_hdf5", lambda path: opened.append(path) or open_hdf5(path))
+
+    file.read(5, 21)
+    is_plain = np.dtype(dtype) == np.int64 and layout in ("contiguous", "chunked", "one_chunk")
+    assert is_plain == (not opened)
+    changed = path.stat().st_mtime_ns
+    write_edges(tmp_path, (0, 0), *others, dtype=dtype, layout=LAYOUTS[layout])
+    os.utime(path, ns=(changed + 1, changed + 1))
+    opened.clear()
+    assert others[0][5:21].tolist() == file.read(5, 21).lhs.tolist()
+    assert [path] == opened
+
+
+def test_rows_that_were_never_written_are_left_to_hdf5(tmp_path):
+    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
+    with edit(path) as opened:
+        for name in ("lhs", "rel", "rhs"):
+            del opened[name]
+            opened.create_dataset(name, (NUM_EDGES,), "<i8", chunks=(7,), fillvalue=3)[:14] = 5
+
+    assert [5] * 14 + [3] * 23 == only_bucket(tmp_path).read(0, NUM_EDGES).rhs.tolist()
+
+
+def test_a_file_cut_behind_its_header_is_a_fault(tmp_path):
+    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
+    file = only_bucket(tmp_path)
+    os.truncate(path, path.stat().st_size - 8)
+
+    assert "truncated" in fault(lambda: file.read(0, NUM_EDGES))
 
 
 @pytest.mark.parametrize(
