@@ -146,6 +146,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts first what waits for minutes and computes little, so that other processes have the cores meanwhile."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in ("slurm", "netns")))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[REFERENCE_COUNTS] = {"ran": 0, "skipped": 0}
     config.pluginmanager.register(ReferenceCounter(config.stash[REFERENCE_COUNTS]))

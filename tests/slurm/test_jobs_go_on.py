@@ -14,7 +14,7 @@ from subprocess import PIPE
 
 import pytest
 
-from tests.clusters import NUM_UNITS, Slurm, stop, wait_until, wait_until_begun, writers
+from tests.clusters import NUM_UNITS, Slurm, stop, stop_until_ended, wait_until, wait_until_begun, writers
 from tests.patience import PATIENCE
 from tests.tiny_checkpoint import (
     COMMAND,
@@ -50,11 +50,16 @@ def submitted(slurm: Slurm, case: TinyCase, folder: Path, *flags: str) -> Iterat
             slurm.run("scancel", number, cwd=folder)
 
 
-def submit_what_is_more_important(slurm: Slurm, folder: Path) -> str:
-    """Submit a job that wants both nodes to itself, and keeps them until there is a file `seen`."""
+@contextmanager
+def something_more_important(slurm: Slurm, folder: Path) -> Iterator[str]:
+    """Submit a job that wants both nodes to itself, and keeps them until there is a file `seen`; yield its number."""
     wait = "until test -e seen; do sleep 0.2; done"
     job = ["--partition=high", "--nodes=2", "--exclusive", "--output=high", f"--wrap={wait}"]
-    return slurm.run("sbatch", "--parsable", *job, cwd=folder).stdout.strip()
+    number = slurm.run("sbatch", "--parsable", *job, cwd=folder).stdout.strip()
+    try:
+        yield number
+    finally:
+        slurm.run("scancel", number, cwd=folder)
 
 
 def assert_went_on(output: Path, undisturbed: dict[str, str], kept: set[str], first: set[str]) -> None:
@@ -72,8 +77,11 @@ def test_a_submitted_job_that_is_requeued_goes_on(
 ) -> None:
     with submitted(slurm, long_case, tmp_path, "--time", "10") as (number, waiting):
         wait_until_begun(tmp_path / "output")
+        first = writers(tmp_path / "output")
+        stop(first.values())
         requeued = slurm.run("scontrol", "requeue", number, cwd=tmp_path)
         assert 0 == requeued.returncode, requeued.stderr
+        stop_until_ended(first.values())  # else a fast machine comes to the end before Slurm's patience does
         out, err = waiting.communicate(timeout=PATIENCE)
 
     assert (0, "") == (waiting.returncode, err), out
@@ -89,20 +97,20 @@ def test_a_submitted_job_that_is_preempted_goes_on(
         wait_until_begun(output)
         first = writers(output)
         stop(first.values())  # until they are told: with the signal comes SIGCONT
-        more_important = submit_what_is_more_important(slurm, tmp_path)
-        logs = [tmp_path / "output.logs" / f"{number}_{task}_log.err" for task in range(2)]
-        # The tasks are told when the grace begins, and go on: Slurm requeues a job only if it has not ended by itself.
-        told = "Bypassing signal SIGTERM"
-        wait_until(lambda: all(told in log.read_text() for log in logs), "no task was told")
-        stop(first.values())
-        wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
-        assert ("PENDING", "1") == (slurm.job(number)["JobState"], slurm.job(number)["Restarts"])
-        kept = journaled_units(output)
-        assert 0 < len(kept) < NUM_UNITS
-        assert not metrics_of(output)["complete"]
-        assert waiting.poll() is None
-        (tmp_path / "seen").touch()
-        out, err = waiting.communicate(timeout=PATIENCE)
+        with something_more_important(slurm, tmp_path) as more_important:
+            logs = [tmp_path / "output.logs" / f"{number}_{task}_log.err" for task in range(2)]
+            # They are told when the grace begins, and go on: Slurm requeues a job only if it has not ended by itself.
+            told = "Bypassing signal SIGTERM"
+            wait_until(lambda: all(told in log.read_text() for log in logs), "no task was told")
+            stop_until_ended(first.values())
+            wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
+            assert ("PENDING", "1") == (slurm.job(number)["JobState"], slurm.job(number)["Restarts"])
+            kept = journaled_units(output)
+            assert 0 < len(kept) < NUM_UNITS
+            assert not metrics_of(output)["complete"]
+            assert waiting.poll() is None
+            (tmp_path / "seen").touch()
+            out, err = waiting.communicate(timeout=PATIENCE)
 
     assert (0, "") == (waiting.returncode, err), out
     assert ["PREEMPTED", "COMPLETED"] == slurm.ends_of(number)
@@ -120,12 +128,12 @@ def test_the_template_goes_on_when_it_is_preempted(
     wait_until_begun(output)
     first = writers(output)
     stop(first.values())
-    more_important = submit_what_is_more_important(slurm, tmp_path)
-    wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
-    kept = journaled_units(output)
-    assert 0 < len(kept) < NUM_UNITS
-    (tmp_path / "seen").touch()
-    wait_until(lambda: "COMPLETED" == slurm.job(number)["JobState"], "it did not go on")
+    with something_more_important(slurm, tmp_path) as more_important:
+        wait_until(lambda: "RUNNING" == slurm.job(more_important)["JobState"], "it was not preempted")
+        kept = journaled_units(output)
+        assert 0 < len(kept) < NUM_UNITS
+        (tmp_path / "seen").touch()
+        wait_until(lambda: "COMPLETED" == slurm.job(number)["JobState"], "it did not go on")
 
     assert "1" == slurm.job(number)["Restarts"]
     assert_went_on(output, undisturbed, kept, set(first))
