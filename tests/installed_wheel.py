@@ -86,7 +86,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The wheel and the source distribution."""
     folder = tmp_path_factory.mktemp("built")
     # Not the checkout itself: setuptools leaves files in it, and takes up what earlier builds have left.
-    skipped = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
+    ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
+    skipped = shutil.ignore_patterns(".git", *(pattern.rstrip("/") for pattern in ignored))
     checkout = Path(shutil.copytree(REPOSITORY, folder / "checkout", ignore=skipped))
     wheel = build_wheel(checkout, folder / "wheel")
     [sdist] = _build(

@@ -145,6 +145,7 @@ def test_a_program_that_uses_an_installed_wheel_is_checked_against_its_types(
         timeout=PATIENCE,
     )
 
+    assert 3 == len(done.stdout.splitlines()), done.stdout + done.stderr
     revealed, refused, _ = done.stdout.splitlines()
     assert "program.py:3: note: Revealed type is " in revealed
     assert "Any" not in revealed
