@@ -77,7 +77,14 @@ def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, p
         for table in tables
         for side in ("lhs", "rhs")
     )
-    engine.run(f"CREATE TABLE degrees AS SELECT type, name, count(*) AS degree FROM ({ends}) GROUP BY type, name")
+    num_names, text_bytes = engine.row(
+        f"SELECT approx_count_distinct(name), coalesce(avg(strlen(name)), 0) FROM ({ends})"
+    )
+    engine.run("CREATE TABLE degrees (type INTEGER, name VARCHAR, degree BIGINT)")
+    for condition in engine.parts_of_groups("name", int(num_names), float(text_bytes)):
+        engine.run(
+            f"INSERT INTO degrees SELECT type, name, count(*) FROM ({ends}) WHERE {condition} GROUP BY type, name"
+        )
     engine.run(ENTITIES)
     sizes: Sizes = {}
     for index, entity_type in enumerate(types.entity_types):

@@ -5,6 +5,7 @@ Tables live in a database file; what sorts and joins need beyond the memory limi
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 ROWS_AT_A_TIME = 1 << 20
 ENGINE_SHARE = 0.75  # of the memory that is allowed; the rest is for this process and blocks of rows
+GROUPS_SHARE = 0.25  # of the engine's memory, for the groups of one statement: it fails with more, and spills too late
+BYTES_PER_GROUP = 64  # beside the text of its key, rounded up
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _POLL_SECONDS = 0.5
 _INTERRUPTED = "Query interrupted"
 
@@ -126,6 +130,19 @@ class Engine:
                 self._connection.execute(f"INSERT INTO {table} SELECT {selected} FROM handed_in")
             finally:
                 self._connection.unregister("handed_in")
+
+    def parts_of_groups(self, key: str, num_groups: int, text_bytes: float = 0.0) -> list[str]:
+        """Return conditions that cut rows in parts by a key, so that the groups of one part stay in memory.
+
+        Args:
+            key: a column; all rows of a group have the same.
+            num_groups: about how many groups there are at most.
+            text_bytes: of a group's key, in the mean.
+        """
+        size, unit = str(self.row("SELECT current_setting('memory_limit')")[0]).split()
+        room = GROUPS_SHARE * float(size) * _UNITS[unit]
+        num_parts = max(1, math.ceil(num_groups * (BYTES_PER_GROUP + text_bytes) / room))
+        return [f"hash({key}) % {num_parts} = {part}" for part in range(num_parts)]
 
     def num_rows(self, table: str) -> int:
         """Return the number of rows of a table."""

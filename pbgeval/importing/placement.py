@@ -63,13 +63,22 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
             f"{folder.name}: expected at least one edge that the dictionaries know, found none of {num_read:,}; are "
             "they those of these edges?"
         )
-    num_repeated = engine.row(
-        "SELECT coalesce(sum(copies - 1), 0) FROM "
-        "(SELECT count(*) AS copies FROM placed GROUP BY bucket, lhs, rel, rhs HAVING count(*) > 1)"
-    )[0]
+    num_repeated = _num_repeated(engine, num_written)
     num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
     engine.run("DROP TABLE placed")
-    return ImportedEdges(num_read, num_written, num_buckets, int(num_repeated), *unknown)
+    return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
+
+
+def _num_repeated(engine: Engine, num_edges: int) -> int:
+    return sum(
+        int(
+            engine.row(
+                "SELECT coalesce(sum(copies - 1), 0) FROM (SELECT count(*) AS copies FROM placed "
+                f"WHERE {condition} GROUP BY bucket, lhs, rel, rhs HAVING count(*) > 1)"
+            )[0]
+        )
+        for condition in engine.parts_of_groups("lhs", num_edges)
+    )
 
 
 def _has_weight(engine: Engine, table: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pbgeval.importing import engine
 from pbgeval.importing.edge_form import ColumnForm
 from pbgeval.importing.engine import Limits
 from pbgeval.importing.graph import GraphFiles, import_graph
@@ -50,6 +51,7 @@ def graphs(draw: st.DrawFn) -> dict:
         "degree": draw(st.booleans()),
         "seed": draw(st.integers(0, 2)),
         "both": draw(st.booleans()),
+        "groups_share": draw(st.sampled_from([engine.GROUPS_SHARE, 1e-6])),  # the latter: of one name and a few
     }
 
 
@@ -83,7 +85,9 @@ def test_an_import_writes_what_plain_python_says(graph: dict) -> None:
             Partitioning(min(graph["num_partitions"], limit), (), graph["degree"], graph["seed"]),
             dictionary_of=() if graph["both"] else ("train",),
         )
-        import_graph(files, root / "graph", LIMITS, SilentSteps())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "GROUPS_SHARE", graph["groups_share"])
+            import_graph(files, root / "graph", LIMITS, SilentSteps())
 
         assert names == names_in(root / "graph" / "entity", counts)
         assert relations == relations_in(root / "graph" / "entity")
