@@ -40,7 +40,8 @@ filters, averages, samples."""
 _LETTERS = f"""\
 r: rank; C: number of candidates, the true entity included; p: share of the query's weight (1/n without weights); M, E,
 sd: the metric named, its expectation and standard deviation by chance; H₁: harmonic number. Families stand
-with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no ranks."""
+with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no
+ranks."""
 _OF_FILES = """\
 Made from `pbgeval/report/contents.py`, which a test compares with what runs write. [formats.md](../formats.md) says
 more of how they come about, and what is read."""
