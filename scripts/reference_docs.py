@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import typer
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
 from pbgeval.config.fields import GROUPS
-from pbgeval.report.contents import OTHER_FILES, OUTPUT_DIRECTORY, OutputFile, Part
+from pbgeval.report.contents import OUTPUT_DIRECTORY, OutputFile, Part
 from pbgeval.report.metric_list import K, metric_table
+from pbgeval.report.other_contents import OTHER_FILES
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"
@@ -43,8 +45,8 @@ sd: the metric named, its expectation and standard deviation by chance; H₁: ha
 with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no
 ranks."""
 _OF_FILES = """\
-Made from `pbgeval/report/contents.py`, which a test compares with what runs write. [formats.md](../formats.md) says
-more of how they come about, and what is read."""
+Made from `pbgeval/report/contents.py` and `other_contents.py`, which a test compares with what runs write.
+[formats.md](../formats.md) says more of how they come about, and what is read."""
 _FORMS = """\
 JSON has sorted keys, floats in the shortest form that reads back to themselves, null for what is undefined; in CSV that
 is an empty cell. In the paths of keys `*` stands for any key of an object or item of a list. `side` is `head`, `tail`
@@ -119,7 +121,9 @@ def _command_line() -> list[str]:
 
 
 def _commands() -> list[str]:
+    """Return the names of all commands, in the order of the help."""
     group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
     return list(group.commands)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from pbgeval.config.explain import explained_keys
 from pbgeval.notation import Bucket
-from pbgeval.report import contents
+from pbgeval.report import contents, other_contents
 from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
 from pbgeval.report.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from pbgeval.training_stats.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
@@ -109,13 +109,15 @@ def assert_declared(parts: tuple[Part, ...], documents: list[Any]) -> None:
     found: set[str] = set()
     for document in documents:
         keys = list(found_keys(document, tree_of(parts)))
-        assert [] == [name for name, _ in keys if name not in declared], "declare these in pbgeval/report/contents.py"
+        assert [] == [name for name, _ in keys if name not in declared], (
+            "declare these in pbgeval/report/contents.py or other_contents.py"
+        )
         for name, value in keys:
             assert is_of_type(value, declared[name].type), f"{name}: {declared[name].type}, found {value!r}"
         found |= {name for name, _ in keys}
         always = {part.name for part in parts if not part.when and "." not in part.name}
         assert always <= {name for name, _ in keys}
-    assert set() == set(declared) - found, "nothing writes these: see pbgeval/report/contents.py"
+    assert set() == set(declared) - found, "nothing writes these"
 
 
 def is_of_type(value: object, words: str) -> bool:
@@ -198,7 +200,7 @@ def test_a_comparison_has_the_declared_keys(outputs: dict[str, Path]) -> None:
     assert 0 == done.status, done.err
     document = json.loads((folder.parent / "differences.json").read_text())
     assert document["relations"]
-    assert_declared(contents.COMPARISON_KEYS, [document])
+    assert_declared(other_contents.COMPARISON_KEYS, [document])
 
 
 def test_figures_of_lists_have_the_declared_keys(tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_figures_of_lists_have_the_declared_keys(tmp_path: Path) -> None:
     )
 
     assert 0 == done.status, done.err
-    assert_declared(contents.LISTS_KEYS, [json.loads((tmp_path / "figures.json").read_text())])
+    assert_declared(other_contents.LISTS_KEYS, [json.loads((tmp_path / "figures.json").read_text())])
 
 
 def test_ndcg_of_lists_has_the_declared_keys(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_ndcg_of_lists_has_the_declared_keys(tmp_path: Path) -> None:
     done = run_main("types", *files, "--output", "types.json", cwd=tmp_path)
 
     assert 0 == done.status, done.err
-    assert_declared(contents.TYPES_KEYS, [json.loads((tmp_path / "types.json").read_text())])
+    assert_declared(other_contents.TYPES_KEYS, [json.loads((tmp_path / "types.json").read_text())])
 
 
 def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
@@ -228,8 +230,8 @@ def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
     done = run_main("import-graph", "--output", "graph", *arguments, "--quiet", cwd=tmp_path)
 
     assert 0 == done.status, done.err
-    assert_declared(contents.IMPORT_KEYS, [json.loads((tmp_path / "graph" / "import.json").read_text())])
-    (unknown,) = [file for file in contents.OTHER_FILES if file.name.endswith("unknown.tsv")]
+    assert_declared(other_contents.IMPORT_KEYS, [json.loads((tmp_path / "graph" / "import.json").read_text())])
+    (unknown,) = [file for file in other_contents.OTHER_FILES if file.name.endswith("unknown.tsv")]
     first = (tmp_path / "graph" / "test" / "unknown.tsv").read_text().splitlines()[0]
     assert [part.name for part in unknown.parts] == first.split("\t")
 
@@ -239,6 +241,6 @@ def test_records_of_training_have_the_declared_keys() -> None:
     visit = VisitRecord(PassKey(0), Bucket(0, 1), 0, figures, figures, figures, VisitDetails(reason="NaN", training={}))
     summary = PassRecord(PassKey(0), 0, figures, PassDetails(lost=0.1, level=0.05))
 
-    assert_declared(contents.VISIT_KEYS, [visit.to_json()])
-    assert_declared(contents.PASS_KEYS, [summary.to_json()])
+    assert_declared(other_contents.VISIT_KEYS, [visit.to_json()])
+    assert_declared(other_contents.PASS_KEYS, [summary.to_json()])
     assert "pbgeval.seconds" in {f"pbgeval.{of.name}" for of in attrs.fields(VisitDetails)}
