@@ -60,6 +60,7 @@ setup(
             "hypothesis",
             "ruff",
             "mypy",
+            "packaging",
             "import-linter",
         ],
     },

@@ -7,8 +7,10 @@ one `1 + better + tied`. Realistic ranks are half-integral; they are kept double
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -17,6 +19,10 @@ from attrs import frozen
 from torch import Tensor
 
 Array = TypeVar("Array", Tensor, np.ndarray)
+FEWEST_REPEATED = 4096  # queries whose counts are looked through for equal ones
+CODES_PER_QUERY = (
+    8  # most numbers that a table of what occurs may have; beyond, sorting costs less, or nothing is gained
+)
 IndexLists = Sequence[Sequence[int] | Tensor | np.ndarray]
 
 
@@ -81,6 +87,63 @@ class RankCounts:
             return doubled_optimistic_Q
         ties = 1 if rank_type is RankType.REALISTIC else 2
         return doubled_optimistic_Q + ties * self.tied_Q
+
+    @cached_property
+    def repeated(self) -> RepeatedCounts | None:
+        """The counts that occur, each once; None where there are so many different ones that it does not pay.
+
+        Of a hundred sampled competitors a rank has few values, so statistics of many queries are those of few counts.
+        """
+        num_queries = self.better_Q.numel()
+        if num_queries < FEWEST_REPEATED or self.better_Q.device.type != "cpu":
+            return None
+        columns = [column.numpy() for column in (self.better_Q, self.tied_Q, self.competing_Q)]
+        lowest, widths = zip(*((int(of.min()), int(of.max()) - int(of.min()) + 1) for of in columns), strict=True)
+        if math.prod(widths) > CODES_PER_QUERY * num_queries:
+            return None
+        code_Q = np.ravel_multi_index([of - low for of, low in zip(columns, lowest, strict=True)], widths)
+        times_C = np.bincount(code_Q)
+        codes_D = np.flatnonzero(times_C)
+        index_C = np.cumsum(times_C > 0) - 1
+        of_codes = np.unravel_index(codes_D, widths)
+        counts = RankCounts(*(torch.from_numpy(of + low) for of, low in zip(of_codes, lowest, strict=True)))
+        return RepeatedCounts(counts, times_C[codes_D], index_C[code_Q])
+
+
+@frozen(eq=False)
+class RepeatedCounts:
+    """Counts that many queries share."""
+
+    counts: RankCounts  # each of them once, (D)
+    times_D: np.ndarray  # int64: how many queries have them
+    index_Q: np.ndarray  # int64: which of them each query has
+
+    def by_group(self, group_Q: np.ndarray) -> tuple[np.ndarray, RankCounts, np.ndarray] | None:
+        """Take queries of one group with the same counts together; those with a negative group are in none.
+
+        Args:
+            group_Q: of each query, int64.
+
+        Returns:
+            Groups (P,) in order, the counts, and how many queries have both; None where groups have too large numbers.
+        """
+        num_counts, index_Q = self.times_D.size, self.index_Q
+        if int(group_Q.min()) < 0:
+            group_Q, index_Q = group_Q[group_Q >= 0], index_Q[group_Q >= 0]
+        highest = int(group_Q.max(initial=0))
+        if highest >= (1 << 62) // num_counts:
+            return None
+        pair_Q = group_Q * num_counts + index_Q
+        if (highest + 1) * num_counts <= CODES_PER_QUERY * group_Q.size:
+            times_C = np.bincount(pair_Q)
+            pair_P = np.flatnonzero(times_C)
+            times_P = times_C[pair_P]
+        else:
+            pair_Q = np.sort(pair_Q)
+            first_P = np.flatnonzero(np.diff(pair_Q, prepend=-1))
+            pair_P, times_P = pair_Q[first_P], np.diff(first_P, append=pair_Q.size)
+        group_P, index_P = np.divmod(pair_P, num_counts)
+        return group_P, self.counts.of(torch.from_numpy(index_P)), times_P
 
 
 @frozen(eq=False)

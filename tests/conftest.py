@@ -81,7 +81,7 @@ CANNOT_RUN = {
     "gpu": "no CUDA device",
 }
 
-pytest_plugins = ["tests.browsers", "tests.clusters"]
+pytest_plugins = ["tests.browsers", "tests.clusters", "tests.installed_wheel"]
 
 
 @pytest.fixture

@@ -76,7 +76,10 @@ class ChunkBlock:
 
 def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
     """Return a group per relation of the rows named, in file order within each."""
-    order_E = rows_E[torch.argsort(rel_E[rows_E], stable=True)]
+    of_rows_E = rel_E[rows_E]
+    if of_rows_E.numel() and bool((of_rows_E == of_rows_E[0]).all()):
+        return [RelationGroup(int(of_rows_E[0]), rows_E)]
+    order_E = rows_E[torch.argsort(of_rows_E, stable=True)]
     relations, counts = torch.unique_consecutive(rel_E[order_E], return_counts=True)
     parts = torch.split(order_E, counts.tolist())
     return [RelationGroup(relation, rows_E) for relation, rows_E in zip(relations.tolist(), parts, strict=True)]

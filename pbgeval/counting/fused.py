@@ -21,6 +21,7 @@ from torch import Tensor
 from pbgeval.scoring.comparators import RowComparator
 
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
+_NO_TRITON = "no triton; pip install 'pbgeval[gpu]'"
 _why_not: str | None = None  # what the self-check found wrong
 SLOTS = 4  # queries that share a row of scores; a key with more of them has several rows
 RUNS_PER_PROCESSOR = 4  # so that none waits long for the last
@@ -70,7 +71,7 @@ def self_check(device: torch.device) -> str | None:
     """
     global _why_not
     if not _has_kernel(device):
-        return None if device.type == "cpu" else f"general: {_why_not or 'no triton'}"
+        return None if device.type == "cpu" else f"general: {_why_not or _NO_TRITON}"
     half_ND = torch.randn((150, 101), generator=torch.Generator().manual_seed(0)).to(device)
     own_Q = torch.arange(150, device=device)
     cells = (own_Q.repeat(2), torch.cat([own_Q, own_Q + 150]))

@@ -89,23 +89,24 @@ def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, p
             raise ConfigError(
                 f"--partitions {count}: expected at most {num_entities}, the entities of type {entity_type}"
             )
-        engine.run(_dealt(index, count, partitioning))
+        _deal(engine, index, count, partitioning)
         found = dict(engine.rows(f"SELECT part, count(*) FROM entities WHERE type = {index} GROUP BY part"))
         sizes[entity_type] = [int(found[part]) for part in range(count)]
     engine.run("DROP TABLE degrees")
     return sizes
 
 
-def _dealt(index: int, count: int, partitioning: Partitioning) -> str:
-    """Return the statement that deals the entities of a type to partitions."""
+def _deal(engine: Engine, index: int, count: int, partitioning: Partitioning) -> None:
+    """Deal the entities of a type to partitions: sorted in a table of their own, as a window would not be spilled."""
     order, part = f"md5({quoted(f'{partitioning.seed}:')} || name), name", f"k % {count}"
     if partitioning.by_degree:
         order = "degree DESC, name"
         part = f"CASE WHEN (k // {count}) % 2 = 0 THEN k % {count} ELSE {count - 1} - k % {count} END"
-    return (
-        f"INSERT INTO entities SELECT {index}, name, {part}, k // {count} FROM "
-        f"(SELECT name, row_number() OVER (ORDER BY {order}) - 1 AS k FROM degrees WHERE type = {index})"
+    engine.run(f"CREATE TABLE sorted AS SELECT name FROM degrees WHERE type = {index} ORDER BY {order}")
+    engine.run(
+        f"INSERT INTO entities SELECT {index}, name, {part}, k // {count} FROM (SELECT name, rowid AS k FROM sorted)"
     )
+    engine.run("DROP TABLE sorted")
 
 
 def write_dictionaries(engine: Engine, folder: Path, types: RelationTypes, sizes: Sizes) -> None:

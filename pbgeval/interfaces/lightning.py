@@ -5,6 +5,8 @@
     callback = MonitorCallback(monitor, lambda module: ModelTensors(...), list(buckets))
     Trainer(callbacks=[callback]).fit(module, loader_of(training))
 
+Where torchrun has started several processes, `Monitor(..., team=Team.join())` lets each measure its own buckets.
+
 Importing this module imports Lightning 2.
 """
 
@@ -26,7 +28,8 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
     """Watches the edges that `Monitor.split` has held out, and may end the training.
 
     The means of each epoch are logged as `held_out/<metric>` with PBG's names (`held_out/mrr`), so that checkpoints and
-    loggers can follow them. Where several processes train copies of a module, the first one measures for all.
+    loggers can follow them. Where several processes train copies of a module and the monitor has no team, the first one
+    measures for all; with a team of these processes each measures its part, and all get the figures of the whole.
     """
 
     def __init__(
@@ -43,11 +46,14 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         """Each bucket has been split by the monitor.
 
         Args:
-            monitor: of one process; what it is made with says what is ranked, and where records go.
+            monitor: what it is made with says what is ranked, and where records go; its team is that of the Trainer's
+                processes, or none.
             model_of: the module's tensors, or its scorer, as `Monitor.watch` takes them.
-            buckets: whose edges are mixed in an epoch: each is visited once, by the whole epoch.
+            buckets: whose edges are mixed in an epoch: each is visited once, by the whole epoch. Each process of a team
+                names all of them, and measures its share.
             bucket_of_batch: where buckets are trained one after the other instead: that of a batch; a visit lasts while
-                it stays the same.
+                it stays the same. Each process of a team measures the buckets of its own batches, so these should be
+                of other buckets than those of the others.
             stop_metric: for `patience`, any name of a metric.
             patience: epochs without an improvement after which the training ends; None: it does not.
             relative_delta: as in `Monitor.should_stop`.
@@ -61,19 +67,28 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
             monitor.should_stop(stop_metric, patience, relative_delta)  # refuses what it cannot judge by
         self.monitor = monitor
         self._model_of, self._bucket_of_batch = model_of, bucket_of_batch
-        self._buckets = [Bucket(*bucket) for bucket in buckets]
+        self._buckets = [Bucket(*bucket) for bucket in buckets][monitor.worker :: monitor.num_workers]
         self._stopping = None if patience is None else (stop_metric, patience, relative_delta)
         self._visits: dict[Bucket, Visit] = {}  # that are going on
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse a monitor whose team is not the processes that train."""
+        ours = (self.monitor.worker, self.monitor.num_workers)
+        if ours[1] > 1 and ours != (trainer.global_rank, trainer.world_size):
+            raise ConfigError(
+                f"MonitorCallback: expected a monitor without a team, or one of the Trainer's {trainer.world_size} "
+                f"processes, got worker {ours[0]} of {ours[1]}; is devices x num_nodes what torchrun has started?"
+            )
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure all buckets where an epoch visits all of them."""
-        if self._bucket_of_batch is None and trainer.is_global_zero:
+        if self._bucket_of_batch is None and self._measures(trainer):
             for bucket in self._buckets:
                 self._begin(trainer, pl_module, bucket)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:  # noqa: ANN401 - the user's
         """End a visit and begin the next one where a batch is of another bucket."""
-        if self._bucket_of_batch is None or not trainer.is_global_zero:
+        if self._bucket_of_batch is None or not self._measures(trainer):
             return
         bucket = Bucket(*self._bucket_of_batch(batch))
         if bucket not in self._visits:
@@ -84,7 +99,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         """End the visits and the pass, log its means, and end the training if nothing has improved for long."""
         found: dict[str, float] = {}
         stops = False
-        if trainer.is_global_zero:
+        if self._measures(trainer):
             self._end_visits()
             summary = self.monitor.end_pass(trainer.current_epoch)
             if summary is not None and summary.average is not None:
@@ -94,12 +109,16 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
                 self._stopping[0], self._stopping[1], self._stopping[2]
             )
         found, stops = trainer.strategy.broadcast((found, stops))
-        pl_module.log_dict(found)
+        # Alike everywhere; the largest of equals is the same number, their mean may not be. Without it Lightning warns.
+        pl_module.log_dict(found, sync_dist=True, reduce_fx="max")
         trainer.should_stop = trainer.should_stop or stops
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Forget visits that do not come to their end."""
         self._visits.clear()
+
+    def _measures(self, trainer: Trainer) -> bool:
+        return self.monitor.num_workers > 1 or bool(trainer.is_global_zero)
 
     def _begin(self, trainer: Trainer, pl_module: LightningModule, bucket: Bucket) -> None:
         visit = self.monitor.watch(trainer.current_epoch, bucket, self._model_of(pl_module))

@@ -118,6 +118,16 @@ class Monitor:
         """Whether anything is held out."""
         return self.threshold > 0
 
+    @property
+    def worker(self) -> int:
+        """Which of its team's workers this monitor is of."""
+        return self._team.rank_in_team
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers its team has."""
+        return self._team.size
+
     def split(self, edges: E, bucket: tuple[int, int], *, edge_path: int = 0, edge_chunk: int = 0) -> Split[E]:
         """Split a bucket's edges in those to train on and those held out, which `watch` then measures.
 

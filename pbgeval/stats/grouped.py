@@ -83,16 +83,12 @@ class GroupedStats:
             group_Q: key of each query's group, int64; a query with a negative one is in no group.
             counts: competitors of each query, over all its candidates; on the CPU.
         """
+        repeated = counts.repeated.by_group(group_Q.numpy()) if counts.repeated is not None else None
+        keys, in_order, times = repeated or (*_counts_in_order(group_Q.numpy(), counts), None)
         if dimension == KEY_FREQUENCY:
-            self.key_histograms.add(side, group_Q, counts)
-        keys, rows = _in_order(group_Q.numpy())
-        better_Q, tied_Q, competing_Q = (
-            torch.from_numpy(of.numpy()[rows] if isinstance(rows, slice) else np.take(of.numpy(), rows))
-            for of in (counts.better_Q, counts.tied_Q, counts.competing_Q)
-        )
-        in_order = RankCounts(better_Q, tied_Q, competing_Q)
+            self.key_histograms.add(side, keys, in_order, times)
         keys_G, starts_G = _first_of_each(keys)
-        self._append(dimension, side, _Table(keys_G, sum_groups(self.layout, in_order, starts_G)))
+        self._append(dimension, side, _Table(keys_G, sum_groups(self.layout, in_order, starts_G, times)))
 
     def count(self, dimension: str, side: Side, group_Q: Tensor, column: str) -> None:
         """Count queries in one plain column only: those that are not ranked, say.
@@ -180,6 +176,16 @@ def _in_order(group_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray | slice]:
     in_order = np.take(group_Q, order)
     first = int(np.searchsorted(in_order, 0))
     return in_order[first:], order[first:]
+
+
+def _counts_in_order(group_Q: np.ndarray, counts: RankCounts) -> tuple[np.ndarray, RankCounts]:
+    """Return the keys of the queries that are in a group, in order, and their counts."""
+    keys, rows = _in_order(group_Q)
+    better_Q, tied_Q, competing_Q = (
+        torch.from_numpy(of.numpy()[rows] if isinstance(rows, slice) else np.take(of.numpy(), rows))
+        for of in (counts.better_Q, counts.tied_Q, counts.competing_Q)
+    )
+    return keys, RankCounts(better_Q, tied_Q, competing_Q)
 
 
 def _first_of_each(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -61,12 +61,15 @@ class RankHistograms:
 
     @classmethod
     def of_queries(cls, counts: RankCounts) -> RankHistograms:
+        times, repeated = None, counts.repeated
+        if repeated is not None:
+            counts, times = repeated.counts, repeated.times_D
         ranks = {}
         for rank_type in RankType:
             doubled_Q = counts.doubled_rank(rank_type)
             values_Q = doubled_Q if rank_type is RankType.REALISTIC else doubled_Q >> 1
-            ranks[rank_type] = SparseCounts.of_values(rank_bins(values_Q))
-        return cls(ranks, SparseCounts.of_values(counts.competing_Q + 1))
+            ranks[rank_type] = SparseCounts.of_values(rank_bins(values_Q), times)
+        return cls(ranks, SparseCounts.of_values(counts.competing_Q + 1, times))
 
     def __add__(self, other: RankHistograms) -> RankHistograms:
         ranks = {rank_type: self.ranks[rank_type] + other.ranks[rank_type] for rank_type in RankType}

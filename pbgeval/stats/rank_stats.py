@@ -90,8 +90,11 @@ class RankStats:
             num_outside: further queries that are not ranked, because their true entity may not compete.
             known_Q: how many known answers were taken out of each query's competitors, int64.
         """
+        times, repeated = None, counts.repeated
+        if repeated is not None:
+            counts, times = repeated.counts, repeated.times_D
         num_queries = counts.better_Q.numel()
-        sums = sum_groups(layout, counts, np.zeros(min(num_queries, 1), np.int64)).sum(0)
+        sums = sum_groups(layout, counts, np.zeros(min(num_queries, 1), np.int64), times).sum(0)
         further = {"num_short_lists": num_short_lists, "num_excluded": num_excluded, "num_outside": num_outside}
         if known_Q is not None:
             further |= {name: int(part_Q.sum()) for name, part_Q in _limbs("known", known_Q).items()}
@@ -128,40 +131,52 @@ class RankStats:
         return integers
 
 
-def sum_groups(layout: StatsLayout, counts: RankCounts, starts_G: np.ndarray) -> np.ndarray:
+def sum_groups(
+    layout: StatsLayout, counts: RankCounts, starts_G: np.ndarray, times_Q: np.ndarray | None = None
+) -> np.ndarray:
     """Return a row of sums for each group of queries, int64 (G, columns).
 
     Args:
         layout: the columns; those that do not follow from the counts are zero.
         counts: of queries whose counts are complete; those of one group stand next to each other.
         starts_G: where each group begins, int64, increasing from 0; no group is empty.
+        times_Q: for how many queries each stands, int64; None: for itself.
     """
     table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
-    table_GF[:, layout.index["num_queries"]] = np.diff(starts_G, append=counts.better_Q.numel())
+    num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
+    table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
     columns = {"num_competing_queries": counts.competing_Q > 0, "num_tied_queries": counts.tied_Q > 0}
     columns |= _limbs("candidates", counts.competing_Q + 1)
     columns |= _limbs("query_auc", _fixed_point(_shares_beaten(counts), FRACTION_BITS))
     for name, values_Q in columns.items():
-        table_GF[:, layout.index[name]] = _sums(values_Q, starts_G)
-    _put_rank_sums(table_GF, layout, counts, starts_G)
+        table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
+    _put_rank_sums(table_GF, layout, counts, starts_G, times_Q)
     return table_GF
 
 
-def _put_rank_sums(table_GF: np.ndarray, layout: StatsLayout, counts: RankCounts, starts_G: np.ndarray) -> None:
+def _put_rank_sums(
+    table_GF: np.ndarray,
+    layout: StatsLayout,
+    counts: RankCounts,
+    starts_G: np.ndarray,
+    times_Q: np.ndarray | None,
+) -> None:
     """Set the columns of all rank types. They differ by the tied queries alone, of which there are few."""
-    num_tied_G = table_GF[:, layout.index["num_tied_queries"]]
+    rows_T = (counts.tied_Q > 0).nonzero().squeeze(1)
+    tied, times_T = counts.of(rows_T), None if times_Q is None else times_Q[rows_T.numpy()]
+    num_tied_G = _sums(counts.tied_Q > 0, starts_G)
     has_ties = np.flatnonzero(num_tied_G)  # groups
-    tied = counts.of((counts.tied_Q > 0).nonzero().squeeze(1)) if len(has_ties) else RankCounts.zero(0)
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
-    untied_GR = _rank_sums(layout, counts.doubled_rank(RankType.OPTIMISTIC), starts_G)
-    untied_GR[has_ties] -= _rank_sums(layout, tied.doubled_rank(RankType.OPTIMISTIC), starts_of_tied)
+    untied_GR = _rank_sums(layout, counts.doubled_rank(RankType.OPTIMISTIC), starts_G, times_Q)
+    untied_GR[has_ties] -= _rank_sums(layout, tied.doubled_rank(RankType.OPTIMISTIC), starts_of_tied, times_T)
     for name, below_T in _expected_below_optimistic(layout, tied).items():
         for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
-            table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied)
+            table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied, times_T)
     for rank_type in RankType:
         columns = [layout.index[f"{rank_type.value}.{name}"] for name in _rank_columns(layout)]
         table_GF[:, columns] = untied_GR
-        table_GF[has_ties[:, None], columns] += _rank_sums(layout, tied.doubled_rank(rank_type), starts_of_tied)
+        tied_GR = _rank_sums(layout, tied.doubled_rank(rank_type), starts_of_tied, times_T)
+        table_GF[has_ties[:, None], columns] += tied_GR
 
 
 def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[str, Tensor]:
@@ -188,18 +203,19 @@ def _rank_columns(layout: StatsLayout) -> list[str]:
     return limbs + [f"hits_at_{cutoff}" for cutoff in layout.cutoffs]
 
 
-def _rank_sums(layout: StatsLayout, doubled_Q: Tensor, starts_G: np.ndarray) -> np.ndarray:
+def _rank_sums(layout: StatsLayout, doubled_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None) -> np.ndarray:
     """Return the sums of `_rank_columns` for each group, int64 (G, columns)."""
     columns = [
         *_limbs("rank", doubled_Q).values(),
         *_limbs("reciprocal", _fixed_point(2.0 / doubled_Q.double(), FRACTION_BITS)).values(),
         *(doubled_Q <= 2 * cutoff for cutoff in layout.cutoffs),
     ]
-    return np.stack([_sums(values_Q, starts_G) for values_Q in columns], axis=1)
+    return np.stack([_sums(values_Q, starts_G, times_Q) for values_Q in columns], axis=1)
 
 
-def _sums(values_Q: Tensor, starts_G: np.ndarray) -> np.ndarray:
-    sums_G: np.ndarray = np.add.reduceat(values_Q.numpy(), starts_G, dtype=np.int64)
+def _sums(values_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None = None) -> np.ndarray:
+    each_Q = values_Q.numpy() if times_Q is None else values_Q.numpy() * times_Q
+    sums_G: np.ndarray = np.add.reduceat(each_Q, starts_G, dtype=np.int64)
     return sums_G
 
 

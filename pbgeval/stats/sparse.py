@@ -22,10 +22,12 @@ class SparseCounts:
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
-    def of_values(cls, values: Tensor) -> SparseCounts:
-        """Count non-negative int64 values."""
+    def of_values(cls, values: Tensor, times: np.ndarray | None = None) -> SparseCounts:
+        """Count non-negative int64 values, each as often as `times` (int64) says."""
         if not values.numel():
             return cls.zero()
+        if times is not None:
+            return cls._added_up(values.numpy(), times)
         if int(values.max()) < MOST_DENSE_VALUES:
             dense = torch.bincount(values)
             keys = dense.nonzero().squeeze(1)
@@ -35,10 +37,17 @@ class SparseCounts:
     @classmethod
     def sum(cls, parts: list[SparseCounts]) -> SparseCounts:
         """Add any number of counts."""
-        keys, where = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
-        counts = np.zeros(len(keys), np.int64)
-        np.add.at(counts, where, np.concatenate([part.counts for part in parts]))
-        return cls(keys, counts)
+        return cls._added_up(
+            np.concatenate([part.keys for part in parts]), np.concatenate([part.counts for part in parts])
+        )
+
+    @classmethod
+    def _added_up(cls, keys: np.ndarray, counts: np.ndarray) -> SparseCounts:
+        """Add the counts of equal keys, which are in any order and not negative."""
+        order = np.argsort(keys, kind="stable")  # merges what is in order already, which parts of a sum are
+        in_order = keys[order]
+        starts = np.flatnonzero(np.diff(in_order, prepend=-1))
+        return cls(in_order[starts], np.add.reduceat(counts[order], starts))
 
     def __add__(self, other: SparseCounts) -> SparseCounts:
         return SparseCounts.sum([self, other])

@@ -30,28 +30,29 @@ class WeightedHistograms:
 
     _parts: dict[Side, list[SparseCounts]] = field(factory=dict, init=False)
 
-    def add(self, side: Side, class_Q: Tensor, counts: RankCounts) -> None:
+    def add(self, side: Side, class_Q: np.ndarray, counts: RankCounts, times_Q: np.ndarray | None = None) -> None:
         """Add queries.
 
         Args:
             side: that they hide.
             class_Q: int64, from 0 and below MOST_CLASSES.
             counts: over all their candidates, on the CPU.
+            times_Q: for how many queries each stands, int64; None: for itself.
 
         Raises:
             ValueError: a class or a number of candidates is too large.
         """
-        if not class_Q.numel():
+        if not class_Q.size:
             return
         if int(class_Q.max()) >= MOST_CLASSES or int(counts.competing_Q.max()) + 1 >= 1 << VALUE_BITS:
             raise ValueError(f"expected classes below 2^27 and fewer than 2^{VALUE_BITS} candidates")
-        classes, place_Q = np.unique(class_Q.numpy(), return_inverse=True)
+        classes, place_Q = np.unique(class_Q, return_inverse=True)
         values = []
         for rank_type in RankType:
             doubled_Q = counts.doubled_rank(rank_type)
             values.append(rank_bins(doubled_Q if rank_type is RankType.REALISTIC else doubled_Q >> 1))
         values.append(counts.competing_Q + 1)
-        self._append(side, [_counted(classes, torch.from_numpy(place_Q), values_Q) for values_Q in values])
+        self._append(side, [_counted(classes, torch.from_numpy(place_Q), values_Q, times_Q) for values_Q in values])
 
     def rank_bins(self, side: Side, rank_type: RankType) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (class, bin, count) of the ranks of a side, int64; realistic ones are doubled."""
@@ -84,10 +85,10 @@ class WeightedHistograms:
         return counts.keys >> VALUE_BITS, counts.keys & ((1 << VALUE_BITS) - 1), counts.counts
 
 
-def _counted(classes: np.ndarray, place_Q: Tensor, values_Q: Tensor) -> SparseCounts:
+def _counted(classes: np.ndarray, place_Q: Tensor, values_Q: Tensor, times_Q: np.ndarray | None) -> SparseCounts:
     """Count (class, value), first in numbers as small as can be: small ones are counted in a dense table."""
     width = int(values_Q.max()) + 1
-    local = SparseCounts.of_values(place_Q * width + values_Q)
+    local = SparseCounts.of_values(place_Q * width + values_Q, times_Q)
     place, value = np.divmod(local.keys, width)
     return SparseCounts((classes[place] << VALUE_BITS) | value, local.counts)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -34,7 +35,7 @@ def add(histograms: WeightedHistograms | GroupedStats, of) -> None:
         if isinstance(histograms, GroupedStats):
             histograms.add(KEY_FREQUENCY, side, classes, counts)
         else:
-            histograms.add(side, classes, counts)
+            histograms.add(side, classes.numpy(), counts)
 
 
 def entries(of: tuple) -> list[tuple[int, int, int]]:
@@ -93,4 +94,4 @@ def test_grouped_statistics_keep_them_for_query_keys(of):
 @pytest.mark.parametrize(("group", "beaten"), [(1 << 27, 1), (1, 1 << 36)])
 def test_numbers_beyond_the_packing_are_refused(group, beaten):
     with pytest.raises(ValueError, match="2\\^27"):
-        WeightedHistograms().add(Side.LHS, torch.tensor([group]), counts_of([(0, 0, beaten)]))
+        WeightedHistograms().add(Side.LHS, np.array([group]), counts_of([(0, 0, beaten)]))

@@ -1,0 +1,159 @@
+"""Trains a small partitioned graph by PyTorch Lightning under the monitor, alone or in two processes.
+
+Run by the peer's Python. Its command line, by itself (`alone`, `launched`: Lightning starts the second process) or
+under torchrun (`team`):
+
+    lightning_monitored.py FOLDER alone|launched|team [--mixed] [--epochs N] [--patience N]
+
+Two processes average the gradients of their batches; one alone accumulates those of the same two batches, halved: the
+same bits. Writes FOLDER/monitor, FOLDER/graph.pt, FOLDER/ended.RANK.json, and of each visit
+FOLDER/tables_EPOCH_LHS_RHS.pt: the tables when it begins and when it ends.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.distributed.team import Team
+from pbgeval.interfaces.lightning import MonitorCallback
+from pbgeval.training_stats.records import PassRecord, VisitRecord
+
+NUM_PARTITIONS, NUM_ENTITIES, DIMENSION = 2, 48, 8
+NUM_BATCHES, BATCH_SIZE = 5, 40  # of a bucket: as many of each, for processes go in step
+NUM_PROCESSES = 2
+BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+Batch = tuple[int, int, Tensor]
+
+
+def make_graph() -> dict[tuple[int, int], Tensor]:
+    """Return the edges (E, 3) of each bucket; entities link to those with the same rest by 6."""
+    generator = torch.Generator().manual_seed(0)
+    graph = {}
+    for bucket in BUCKETS:
+        head = torch.randint(NUM_ENTITIES, (400,), generator=generator)
+        tail = torch.randint(NUM_ENTITIES // 6, (400,), generator=generator) * 6 + head % 6
+        graph[bucket] = torch.stack([head, torch.zeros_like(head), tail], dim=1)
+    return graph
+
+
+def schema() -> ModelSchema:
+    return ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": NUM_PARTITIONS}, "dot")
+
+
+class Batches(IterableDataset[Batch]):
+    """The batches of one process's buckets, or of both processes' in turn."""
+
+    def __init__(self, training: dict[tuple[int, int], Tensor], workers: list[int]) -> None:
+        self.training, self.workers = training, workers
+
+    def __iter__(self) -> Iterator[Batch]:
+        for at in range(0, len(BUCKETS), NUM_PROCESSES):
+            for number in range(NUM_BATCHES):
+                for worker in self.workers:
+                    bucket = BUCKETS[at + worker]
+                    edges = self.training[bucket][number * BATCH_SIZE : (number + 1) * BATCH_SIZE]
+                    assert len(edges) == BATCH_SIZE, "more is held out than the batches leave"
+                    yield *bucket, edges
+
+
+class Embeddings(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+        tables = [torch.randn((NUM_ENTITIES, DIMENSION), generator=generator) * 0.3 for _ in range(NUM_PARTITIONS)]
+        self.tables = nn.ParameterList([nn.Parameter(table) for table in tables])
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        lhs, rhs, edges = batch
+        head, _, tail = edges.unbind(dim=1)
+        lhs_ND, rhs_ND = self.tables[lhs], self.tables[rhs]
+        return F.cross_entropy(lhs_ND[head] @ rhs_ND.T, tail) + F.cross_entropy(rhs_ND[tail] @ lhs_ND.T, head)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=4.0)
+
+
+class KeptTables:
+    """What the monitor is handed, kept at both ends of each visit; a sink of the monitor."""
+
+    def __init__(self, folder: Path, module: Embeddings) -> None:
+        self.folder, self.module = folder, module
+        self.begun: dict[tuple[int, int], list[Tensor]] = {}
+
+    def tables(self) -> list[Tensor]:
+        return [table.detach().clone() for table in self.module.tables]
+
+    def append(self, record: VisitRecord | PassRecord) -> None:
+        if isinstance(record, VisitRecord):
+            lhs, rhs = record.bucket
+            kept = {"before": self.begun[lhs, rhs], "after": self.tables()}
+            torch.save(kept, self.folder / f"tables_{record.key.epoch}_{lhs}_{rhs}.pt")
+
+
+class Keeping(MonitorCallback):
+    kept: KeptTables
+
+    def _begin(self, trainer: pl.Trainer, pl_module: pl.LightningModule, bucket: tuple[int, int]) -> None:
+        self.kept.begun[tuple(bucket)] = self.kept.tables()
+        super()._begin(trainer, pl_module, bucket)
+
+
+def monitored(module: Embeddings) -> ModelTensors:
+    return ModelTensors({("entity", at): table for at, table in enumerate(module.tables)})
+
+
+def callback_of(arguments: argparse.Namespace, module: Embeddings, team: Team) -> tuple[Keeping, dict]:
+    """Return the callback, and the edges to train on."""
+    kept = KeptTables(arguments.folder, module)
+    negatives = {"eval_num_batch_negs": 16, "eval_num_uniform_negs": 16}
+    monitor = Monitor(schema(), arguments.folder / "monitor", eval_fraction=0.3, **negatives, team=team, sinks=[kept])
+    training = {bucket: monitor.split(edges, bucket).training for bucket, edges in make_graph().items()}
+    of_batch = None if arguments.mixed else (lambda batch: batch[:2])
+    callback = Keeping(monitor, monitored, BUCKETS, bucket_of_batch=of_batch, patience=arguments.patience)
+    callback.kept = kept
+    return callback, training
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("how", choices=["alone", "launched", "team"])
+    parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--patience", type=int)
+    arguments = parser.parse_args()
+    team = Team.join() if arguments.how == "team" else Team()
+    module = Embeddings()
+    callback, training = callback_of(arguments, module, team)
+    alone = arguments.how == "alone"
+    trainer = pl.Trainer(
+        max_epochs=arguments.epochs,
+        accelerator="cpu",
+        devices=1 if alone else NUM_PROCESSES,
+        strategy="auto" if alone else "ddp_find_unused_parameters_true",  # a batch is of one or two of the tables
+        accumulate_grad_batches=NUM_PROCESSES if alone else 1,
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    workers = list(range(NUM_PROCESSES)) if alone else [trainer.global_rank]
+    trainer.fit(module, DataLoader(Batches(training, workers), batch_size=None))
+    if trainer.is_global_zero:
+        torch.save(make_graph(), arguments.folder / "graph.pt")
+    ended = {"epochs": trainer.current_epoch, "mrr": trainer.callback_metrics["held_out/mrr"].item()}
+    (arguments.folder / f"ended.{trainer.global_rank}.json").write_text(json.dumps(ended), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Several processes of PyTorch Lightning under one monitor: one summary, the same bits as that of one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.training_stats.reading import file_of_worker, read_history
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.peers
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("lightning_monitored.py")
+BUCKETS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+NUM_EPOCHS = 3
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def start(python: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, *arguments],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def train(python: Path, folder: Path, how: str, *arguments: str) -> list[dict[str, Any]]:
+    """Train, and return what each process says of its end."""
+    folder.mkdir()
+    launcher = TORCHRUN if how == "team" else []
+    done = start(python, *launcher, PROGRAM, folder, how, "--epochs", str(NUM_EPOCHS), *arguments)
+    assert 0 == done.returncode, done.stderr
+    assert "sync_dist" not in done.stderr  # Lightning's warning of figures that processes may not share
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("ended.*.json"))]
+
+
+def passes_of(monitored: Path) -> list[dict[str, Any]]:
+    passes = [of.to_json() for of in read_history(monitored, pytest.fail).passes]
+    for of_pass in passes:
+        del of_pass["index"]  # running numbers are each worker's own
+    return passes
+
+
+def visits_of(monitored: Path) -> dict[tuple[int, ...], tuple[Any, Any]]:
+    """Return what has been found at both ends of each visit, by epoch and bucket."""
+    visits = read_history(monitored, pytest.fail).visits
+    found = {(of.key.epoch, *of.bucket): (of.details.before, of.details.after) for of in visits}
+    assert len(found) == len(visits) == NUM_EPOCHS * len(BUCKETS)
+    return found
+
+
+def workers_of(monitored: Path) -> dict[tuple[int, int], set[int]]:
+    """Return the workers that have visited each bucket."""
+    workers: dict[tuple[int, int], set[int]] = {}
+    for visit in read_history(monitored, pytest.fail).visits:
+        workers.setdefault(tuple(visit.bucket), set()).add(visit.details.worker)
+    return workers
+
+
+def measure_again(folder: Path, output: Path) -> None:
+    """Let one monitor alone measure the tables that were kept at both ends of each visit."""
+    schema = ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": 2}, "dot")
+    monitor = Monitor(schema, output, eval_fraction=0.3, eval_num_batch_negs=16, eval_num_uniform_negs=16)
+    graph = torch.load(folder / "graph.pt")
+    for bucket in BUCKETS:
+        monitor.split(graph[bucket], bucket)
+    for epoch in range(NUM_EPOCHS):
+        for bucket in BUCKETS:
+            kept = torch.load(folder / f"tables_{epoch}_{bucket[0]}_{bucket[1]}.pt")
+            model = ModelTensors({("entity", at): table for at, table in enumerate(kept["before"])})
+            with monitor.watch(epoch, bucket, model):
+                for at, table in enumerate(kept["after"]):
+                    model.tables["entity", at].copy_(table)
+        monitor.end_pass(epoch)
+
+
+@pytest.mark.parametrize("how", ["team", "launched"])
+def test_epochs_of_two_processes_give_the_figures_of_one(how: str, peer: Callable[[str], Path], tmp_path: Path) -> None:
+    python = peer("lightning") / "python"
+    alone = train(python, tmp_path / "one", "alone", "--mixed")
+    both = train(python, tmp_path / "two", how, "--mixed")
+
+    assert passes_of(tmp_path / "one" / "monitor") == passes_of(tmp_path / "two" / "monitor")
+    assert visits_of(tmp_path / "one" / "monitor") == visits_of(tmp_path / "two" / "monitor")
+    assert alone * 2 == both  # both processes log the figures of the whole
+    # A team shares the work; else the first process does it all.
+    shares = [{at % 2 if how == "team" else 0} for at in range(len(BUCKETS))]
+    assert dict(zip(BUCKETS, shares, strict=True)) == workers_of(tmp_path / "two" / "monitor")
+    assert (how == "team") == file_of_worker(tmp_path / "two" / "monitor", 1).exists()
+
+
+def test_every_process_of_a_team_monitors_the_buckets_of_its_own_batches(
+    peer: Callable[[str], Path], tmp_path: Path
+) -> None:
+    both = train(peer("lightning") / "python", tmp_path / "two", "team")
+    measure_again(tmp_path / "two", tmp_path / "again")
+
+    passes = passes_of(tmp_path / "two" / "monitor")
+    assert passes_of(tmp_path / "again") == passes
+    assert visits_of(tmp_path / "again") == visits_of(tmp_path / "two" / "monitor")
+    assert {(0, 0): {0}, (0, 1): {1}, (1, 0): {0}, (1, 1): {1}} == workers_of(tmp_path / "two" / "monitor")
+    last = passes[-1]["eval_stats_chunk_avg"]["metrics"]["mrr"]
+    assert [pytest.approx(last, rel=1e-6)] * 2 == [of["mrr"] for of in both]  # Lightning keeps float32
+    name = "both.realistic.mean_reciprocal_rank"
+    assert passes[-1]["pbgeval"]["after"][name] > 1.2 * passes[0]["pbgeval"]["before"][name]
+
+
+def test_all_processes_of_a_team_stop_together(peer: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    arguments = [tmp_path / "two", "team", "--epochs", "200", "--patience", "2"]
+    done = start(peer("lightning") / "python", *TORCHRUN, PROGRAM, *arguments)
+
+    assert 0 == done.returncode, done.stderr
+    num_passes = len(read_history(tmp_path / "two" / "monitor", pytest.fail).passes)
+    ended = [json.loads((tmp_path / "two" / f"ended.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+    assert [num_passes] * 2 == [of["epochs"] for of in ended]
+    assert 3 <= num_passes < 200
+
+
+def test_a_team_that_is_not_the_trainer_s_processes_is_refused(peer: Callable[[str], Path]) -> None:
+    program = """
+from lightning.pytorch import Trainer
+from pbgeval import ModelSchema, Monitor, MonitoredRelation
+from pbgeval.distributed.team import Team
+from pbgeval.errors import ConfigError
+from pbgeval.interfaces.lightning import MonitorCallback
+schema = ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": 1}, "dot")
+callback = MonitorCallback(Monitor(schema, team=Team(rank_in_team=1, size=2)), None)
+try:
+    callback.setup(Trainer(accelerator="cpu", devices=1, logger=False), None, "fit")
+except ConfigError as error:
+    print("refused", error, sep="\\n")
+"""
+    done = start(peer("lightning") / "python", "-c", program)
+
+    expected = (
+        "MonitorCallback: expected a monitor without a team, or one of the Trainer's 1 processes, got worker 1 of 2; "
+        "is devices x num_nodes what torchrun has started?"
+    )
+    assert ["refused", expected] == done.stdout.splitlines()[-2:], done.stderr

@@ -1,0 +1,184 @@
+"""The package as users get it: a wheel from a copy of the checkout, in an environment with chosen libraries only.
+
+Libraries are links to those of the tests' own environment, so that nothing is fetched. There are those that the wheel's
+metadata asks for, what these ask for in turn, and no others: a library that the package imports and does not name is
+missing. What an extra brings is asked for by name:
+
+    installed.run("-m", "pbgeval", "--help", cwd=folder)
+    installed.run("-m", "pbgeval", "report", output, cwd=folder, extra="report")
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from attrs import field, frozen
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.patience import PATIENCE
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@frozen
+class Built:
+    """What is made of a copy of the checkout."""
+
+    checkout: Path
+    wheel: Path
+    sdist: Path
+
+
+@frozen
+class InstalledWheel:
+    """An environment with the wheel and what it requires, without the libraries of any extra."""
+
+    folder: Path
+    wheel: Path
+    _libraries: dict[str, Path] = field(factory=dict, init=False)  # of extras, once they have been asked for
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        [path] = self.folder.glob("lib/python*/site-packages")
+        return path
+
+    def run(
+        self, *arguments: str | Path, cwd: Path, extra: str | None = None, program: str = "python"
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment, with the libraries of an extra."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
+        environment |= {"OMP_NUM_THREADS": "1"}
+        if extra is not None:
+            environment["PYTHONPATH"] = str(self._libraries_of(extra))
+        return subprocess.run(
+            [self.folder / "bin" / program, *arguments],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+
+    def _libraries_of(self, extra: str) -> Path:
+        if extra not in self._libraries:
+            folder = self.folder / "extras" / extra
+            folder.mkdir(parents=True)
+            link_libraries(folder, with_requirements(requirements_of(self.wheel, extra)))
+            self._libraries[extra] = folder
+        return self._libraries[extra]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The wheel and the source distribution."""
+    folder = tmp_path_factory.mktemp("built")
+    # Not the checkout itself: setuptools leaves files in it, and takes up what earlier builds have left.
+    ignored = (REPOSITORY / ".gitignore").read_text(encoding="utf-8").split()
+    skipped = shutil.ignore_patterns(".git", *(pattern.rstrip("/") for pattern in ignored))
+    checkout = Path(shutil.copytree(REPOSITORY, folder / "checkout", ignore=skipped))
+    wheel = build_wheel(checkout, folder / "wheel")
+    [sdist] = _build(
+        ["-c", "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"],
+        folder / "sdist",
+        checkout,
+        "*.tar.gz",
+    )
+    return Built(checkout, wheel, sdist)
+
+
+@pytest.fixture(scope="session")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
+    """The wheel in an environment of its own."""
+    folder = tmp_path_factory.mktemp("clean") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=PATIENCE)
+    environment = InstalledWheel(folder, built.wheel)
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--python", environment.python, *install, built.wheel],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert 0 == done.returncode, done.stderr
+    of_extras = {
+        canonicalize_name(of.name) for extra in extras_of(built.wheel) for of in requirements_of(built.wheel, extra)
+    }
+    # torch brings some of them along; where it does not, they are missing.
+    link_libraries(environment.site_packages, with_requirements(requirements_of(built.wheel)) - of_extras)
+    return environment
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Build the wheel of a checkout or of a source distribution by pip."""
+    # torch has brought a setuptools that builds wheels, so pip need not fetch one.
+    flags = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
+    [wheel] = _build(["-m", "pip", "wheel", source, *flags, "-w"], folder, folder.parent, "*.whl")
+    return wheel
+
+
+def _build(arguments: list[str | Path], folder: Path, cwd: Path, pattern: str) -> list[Path]:
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, *arguments, folder], cwd=cwd, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return list(folder.glob(pattern))
+
+
+def extras_of(wheel: Path) -> set[str]:
+    """Return the names of a wheel's extras."""
+    return set(_metadata_of(wheel).get_all("Provides-Extra") or [])
+
+
+def requirements_of(wheel: Path, extra: str | None = None) -> list[Requirement]:
+    """Return what a wheel requires here, of an extra only that."""
+    wanted = [Requirement(line) for line in _metadata_of(wheel).get_all("Requires-Dist") or []]
+    core = [of for of in wanted if of.marker is None or of.marker.evaluate({"extra": ""})]
+    if extra is None:
+        return core
+    return [of for of in wanted if of not in core and of.marker is not None and of.marker.evaluate({"extra": extra})]
+
+
+def _metadata_of(wheel: Path) -> importlib.metadata.PackageMetadata:
+    # A wheel is an archive that Python can import from, and so ask for metadata.
+    [distribution] = importlib.metadata.distributions(name="pbgeval", path=[str(wheel)])
+    return distribution.metadata
+
+
+def with_requirements(requirements: Iterable[Requirement]) -> set[str]:
+    """Return the names of required distributions and of all that they require in turn."""
+    found: set[tuple[str, str]] = set()  # names, each with an extra or none
+    wanted = list(requirements)
+    while wanted:
+        requirement = wanted.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras} - {of for known, of in found if known == name}:
+            found.add((name, extra))
+            further = map(Requirement, importlib.metadata.requires(name) or [])
+            wanted += [of for of in further if of.marker is None or of.marker.evaluate({"extra": extra})]
+    return {name for name, _ in found}
+
+
+def link_libraries(folder: Path, names: Iterable[str]) -> None:
+    """Link all that these distributions have installed into a folder."""
+    for name in sorted(names):
+        distribution = importlib.metadata.distribution(name)
+        tops = {path.parts[0] for path in distribution.files or [] if path.parts[0] not in ("..", "__pycache__")}
+        assert tops, f"{name} does not list its files"
+        for top in sorted(tops):
+            if not (folder / top).exists():  # some share a folder
+                (folder / top).symlink_to(Path(str(distribution.locate_file(top))).resolve())

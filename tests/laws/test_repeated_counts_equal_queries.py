@@ -1,0 +1,79 @@
+"""Statistics of counts that many queries share are, to the bit, those of the queries one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval import ranking
+from pbgeval.notation import Side
+from pbgeval.ranking import RankCounts
+from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
+
+LAYOUT = StatsLayout((1, 3, 10))
+NEVER = 1 << 60
+few = st.integers(0, 3)
+# Groups of any numbers, none (negative), and in any order
+groups = st.one_of(st.integers(-1, 3), st.sampled_from([-(2**62), 2**20, 2**26]))
+queries = st.lists(st.tuples(groups, few, few, few), min_size=1, max_size=40)
+
+
+@contextmanager
+def looking_for_repeats(fewest: int, codes_per_query: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "FEWEST_REPEATED", fewest)
+        patch.setattr(ranking, "CODES_PER_QUERY", codes_per_query)
+        yield
+
+
+def statistics_of(of: list[tuple[int, int, int, int]]) -> list[torch.Tensor]:
+    group_Q, better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).unbind(1)
+    counts = RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+    grouped = GroupedStats(LAYOUT)
+    for dimension in (RELATION, KEY_FREQUENCY):
+        grouped.add(dimension, Side.RHS, group_Q, counts)
+    parts = RankHistograms.of_queries(counts).parts()
+    histograms = [torch.from_numpy(column) for part in parts for column in (part.keys, part.counts)]
+    return [RankStats.of_queries(LAYOUT, counts).sums, grouped.pack(), *histograms]
+
+
+@given(queries, st.sampled_from([64, 4096]))
+def test_statistics_of_repeated_counts_are_those_of_their_queries(of, codes_per_query):
+    with looking_for_repeats(NEVER, 0):
+        one_by_one = statistics_of(of)
+    with looking_for_repeats(1, codes_per_query):
+        together = statistics_of(of)
+
+    assert [column.tolist() for column in one_by_one] == [column.tolist() for column in together]
+
+
+@given(queries)
+def test_repeated_counts_are_all_the_queries(of):
+    _, better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).unbind(1)
+    counts = RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
+    with looking_for_repeats(1, 4096):
+        repeated = counts.repeated
+    assert repeated is not None
+
+    rows = list(zip(*(column.tolist() for column in (better_Q, tied_Q, counts.competing_Q)), strict=True))
+    each = repeated.counts
+    distinct = list(zip(*(column.tolist() for column in (each.better_Q, each.tied_Q, each.competing_Q)), strict=True))
+    assert len(set(distinct)) == len(distinct)
+    assert rows == [distinct[index] for index in repeated.index_Q.tolist()]
+    assert [rows.count(row) for row in distinct] == repeated.times_D.tolist()
+
+
+def test_ranks_that_are_all_different_are_left_alone():
+    better_Q = torch.arange(0, 1 << 20, 64)
+    counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 1 << 20))
+    assert counts.better_Q.numel() >= ranking.FEWEST_REPEATED
+
+    assert counts.repeated is None
+    assert RankCounts(better_Q[:100] % 3, 0 * better_Q[:100], better_Q[:100] * 0 + 5).repeated is None

@@ -1,0 +1,191 @@
+"""Extras in an environment that has the wheel and its core requirements only: one line without them, the thing with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
+from tests.report_folders import write_records
+from tests.tiny_checkpoint import TinyCase
+
+pytestmark = pytest.mark.slow
+
+TOOLS = {"dev", "browser"}  # what tests need; the package asks for none of them
+ELSEWHERE = {
+    "wandb",
+    "mlflow",
+}  # present only with scripts/peers sinks: tests/contracts/test_sinks_in_their_libraries.py
+
+TO_DF = """
+import sys
+from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.errors import EvalError
+report = evaluate(load_config("case/eval.py"), RunOptions(output="frame", workers=1))
+try:
+    print(type(report.to_df()).__name__)
+except EvalError as error:
+    sys.exit(str(error))
+"""
+KERNEL = """
+import sys, torch
+from pbgeval.counting import fused
+if not fused.is_installed():
+    sys.exit(fused.self_check(torch.device("cuda")))  # asks nothing of a device, where there is no kernel
+import pbgeval.counting.fused_kernel
+print(fused.version().split()[0])
+"""
+TENSORBOARD = """
+import sys
+from pathlib import Path
+from pbgeval.errors import EvalError
+from pbgeval.training_stats.tensorboard import TensorBoardSink
+from pbgeval.training_stats.reading import read_history
+try:
+    sink = TensorBoardSink("events")
+except EvalError as error:
+    sys.exit(str(error))
+for record in read_history(Path("records"), print).visits:
+    sink.append(record)
+sink.close()
+"""
+
+
+@frozen
+class Use:
+    """Something that an extra is for."""
+
+    extra: str
+    arguments: tuple[str, ...]  # of Python
+    missing: str  # the last line without the extra
+    has_worked: Callable[[Path, str], bool]  # with it: by what it left in a folder and printed
+
+
+def sink(name: str, extra: str) -> Use:
+    evaluation = ("-m", "pbgeval", "--config", "case/eval.py", "--quiet", "--workers", "1", "--output", "noted")
+    return Use(
+        extra,
+        (*evaluation, "-p", f"sinks={name}"),
+        f"-p sinks={name}: sinks[0]: expected the package {name} for the sink {name}, found none; "
+        f"pip install 'pbgeval[{extra}]'",
+        lambda folder, _: any((folder / "noted" / "sinks" / name).iterdir()),
+    )
+
+
+USES = {
+    "page": Use(
+        "report",
+        ("-m", "pbgeval", "report", "done"),
+        "expected jinja2 to make a page, found none; pip install 'pbgeval[report]'",
+        lambda folder, _: (folder / "done" / "report.html").is_file(),
+    ),
+    "curves": Use(
+        "monitor",
+        ("-m", "pbgeval", "monitor", "records"),
+        "expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'",
+        lambda folder, _: (folder / "records" / "training_curves.png").is_file(),
+    ),
+    "events": Use(
+        "monitor",
+        ("-c", TENSORBOARD),
+        "events: expected the package tensorboard for the sink tensorboard, found none; pip install 'pbgeval[monitor]'",
+        lambda folder, _: any((folder / "events").iterdir()),
+    ),
+    "tensorboard": sink("tensorboard", "monitor"),
+    "wandb": sink("wandb", "wandb"),
+    "mlflow": sink("mlflow", "mlflow"),
+    "frame": Use(
+        "pykeen",
+        ("-c", TO_DF),
+        "expected pandas for a data frame, found none; pip install 'pbgeval[pykeen]'",
+        lambda _, out: out.splitlines()[-1] == "DataFrame",
+    ),
+    "graph": Use(
+        "import",
+        ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
+        "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'",
+        lambda folder, _: any((folder / "graph").rglob("edges_0_0.h5")),
+    ),
+    "job": Use(
+        "slurm",
+        ("-m", "pbgeval", "submit", "--scheduler", "local", "--config", "case/eval.py", "--output", "job", "--wait"),
+        "kgeval-dist submit: expected the package submitit, found none; run pip install 'pbgeval[slurm]'",
+        lambda folder, _: json.loads((folder / "job" / "metrics.json").read_text(encoding="utf-8"))["complete"],
+    ),
+    "kernel": Use(
+        "gpu",
+        ("-c", KERNEL),
+        "general: no triton; pip install 'pbgeval[gpu]'",
+        lambda _, out: out == "triton\n",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(installed: InstalledWheel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a case, a result of it, records of a training run and a file of edges."""
+    folder = tmp_path_factory.mktemp("uses")
+    case = TinyCase.write(folder / "case")
+    (folder / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n", encoding="utf-8")
+    write_records(folder / "records")
+    evaluation = ["--config", case.config, "--quiet", "--workers", "1", "--output", "done"]
+    done = installed.run("-m", "pbgeval", *evaluation, cwd=folder)
+    assert (0, "") == (done.returncode, done.stderr)
+    return folder
+
+
+def test_every_extra_is_tried(installed: InstalledWheel) -> None:
+    assert extras_of(installed.wheel) == {use.extra for use in USES.values()} | TOOLS
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_needs_an_extra_says_in_one_line_what_to_install(
+    name: str, installed: InstalledWheel, prepared: Path
+) -> None:
+    use = USES[name]
+    done = installed.run(*use.arguments, cwd=prepared)
+
+    assert (1, [use.missing]) == (done.returncode, done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("name", [name for name, use in USES.items() if use.extra not in ELSEWHERE])
+def test_an_extra_brings_all_that_it_is_for(name: str, installed: InstalledWheel, prepared: Path) -> None:
+    use = USES[name]
+    done = installed.run(*use.arguments, cwd=prepared, extra=use.extra)
+
+    assert 0 == done.returncode, done.stderr
+    assert use.has_worked(prepared, done.stdout)
+
+
+def test_all_modules_but_those_of_other_trainers_are_imported_without_any_extra(
+    installed: InstalledWheel, tmp_path: Path
+) -> None:
+    program = """
+import importlib, json, pkgutil, pbgeval
+missing = {}
+for module in pkgutil.walk_packages(pbgeval.__path__, "pbgeval."):
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        missing[module.name] = error.name
+print(json.dumps(missing))
+"""
+    done = installed.run("-c", program, cwd=tmp_path)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert {
+        "pbgeval.counting.fused_kernel": "triton",
+        "pbgeval.interfaces.lightning": "lightning",
+        "pbgeval.interfaces.pykeen_training": "pykeen",
+        "pbgeval.interfaces.torchbiggraph": "torchbiggraph",
+    } == json.loads(done.stdout)
+
+
+def test_libraries_of_extras_are_not_required_by_the_package_itself(installed: InstalledWheel) -> None:
+    core = {of.name for of in requirements_of(installed.wheel)}
+
+    assert {"torch", "numpy", "h5py", "attrs", "cattrs", "typer", "rich", "numba"} == core

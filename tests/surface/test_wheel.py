@@ -1,0 +1,152 @@
+"""The wheel and the source distribution: what is in them, what they say of themselves, and that they work elsewhere."""
+
+from __future__ import annotations
+
+import email.message
+import email.parser
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import pbgeval
+from tests.installed_wheel import REPOSITORY, Built, InstalledWheel, build_wheel
+from tests.patience import PATIENCE
+from tests.tiny_checkpoint import TinyCase, evaluated, numbers_of
+
+pytestmark = pytest.mark.slow
+
+DIST_INFO = f"pbgeval-{pbgeval.__version__}.dist-info"
+
+
+def files_of_package() -> set[str]:
+    """Return the files of pbgeval/ in the checkout."""
+    paths = (path for path in (REPOSITORY / "pbgeval").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(REPOSITORY).as_posix() for path in paths}
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def metadata(wheel: Path, name: str = "METADATA") -> email.message.Message:
+    return email.parser.Parser().parsestr(contents(wheel)[f"{DIST_INFO}/{name}"].decode())
+
+
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built: Built) -> None:
+    found = contents(built.wheel)
+    package = {name for name in found if not name.startswith(f"{DIST_INFO}/")}
+
+    assert files_of_package() == package
+    assert {"pbgeval/py.typed", "pbgeval/__main__.py", "pbgeval/counting/fused_kernel.py"} < package
+    page = {name for name in package if name.startswith("pbgeval/report/page/") and not name.endswith(".py")}
+    assert {".html", ".css", ".js"} == {PurePosixPath(name).suffix for name in page}
+    assert [] == [name for name in package if found[name] != (REPOSITORY / name).read_bytes()]
+
+
+def test_the_wheel_says_what_it_is(built: Built) -> None:
+    said = metadata(built.wheel)
+
+    assert ("pbgeval", pbgeval.__version__, ">=3.11") == (said["Name"], said["Version"], said["Requires-Python"])
+    assert "BSD-3-Clause" == (said["License-Expression"] or said["License"])
+    licenses = [data for name, data in contents(built.wheel).items() if name.endswith("/LICENSE")]
+    assert [(REPOSITORY / "LICENSE").read_bytes()] == licenses
+    assert said["Summary"]
+    assert "text/markdown" == said["Description-Content-Type"]
+    assert (REPOSITORY / "README.md").read_text(encoding="utf-8").strip() == str(said.get_payload()).strip()
+    classifiers = set(said.get_all("Classifier") or [])
+    assert {"Typing :: Typed", "Environment :: Console", "Programming Language :: Python :: 3.11"} < classifiers
+    assert ("true", "py3-none-any") == (metadata(built.wheel, "WHEEL")["Root-Is-Purelib"], built.wheel.stem[-12:])
+    entry_points = contents(built.wheel)[f"{DIST_INFO}/entry_points.txt"].decode()
+    assert ["[console_scripts]", "kgeval-dist = pbgeval.cli:main"] == entry_points.split("\n")[:2]
+
+
+def test_the_wheel_has_all_extras_and_requires_no_peer(built: Built) -> None:
+    said = metadata(built.wheel)
+    required = {line.split(";")[0].split(">")[0].strip() for line in said.get_all("Requires-Dist") or []}
+
+    extras = {"slurm", "gpu", "monitor", "wandb", "mlflow", "pykeen", "import", "report", "browser", "dev"}
+    assert extras == set(said.get_all("Provides-Extra") or [])
+    assert {"torch", "numpy", "h5py", "attrs", "cattrs", "typer", "rich", "numba", "duckdb", "submitit"} < required
+    assert set() == required & {"pykeen", "torchbiggraph", "lightning", "openbiolink"}
+
+
+def test_the_source_distribution_makes_the_same_wheel(built: Built, tmp_path: Path) -> None:
+    with tarfile.open(built.sdist) as archive:
+        members = {
+            PurePosixPath(*PurePosixPath(member.name).parts[1:]).as_posix(): archive.extractfile(member)
+            for member in archive.getmembers()
+            if member.isfile()
+        }
+        found = {name: file.read() for name, file in members.items() if file is not None}
+
+    own = {"LICENSE", "README.md", "CHANGELOG.md", "constraints.txt", "pyproject.toml", "setup.py"}
+    made = {name for name in found if name in ("PKG-INFO", "setup.cfg") or name.startswith("pbgeval.egg-info/")}
+    assert files_of_package() | own | {"MANIFEST.in"} == set(found) - made
+    assert [] == [name for name in own if found[name] != (REPOSITORY / name).read_bytes()]
+    assert contents(built.wheel) == contents(build_wheel(built.sdist, tmp_path / "again"))
+
+
+def test_the_commands_of_an_installed_wheel_are_those_of_the_wheel(installed: InstalledWheel, tmp_path: Path) -> None:
+    imported = installed.run("-c", "import pbgeval; print(pbgeval.__file__)", cwd=tmp_path)
+    version = installed.run("--version", cwd=tmp_path, program="kgeval-dist")
+    usage = installed.run("-m", "pbgeval", "--help", cwd=tmp_path)
+
+    assert f"{installed.site_packages / 'pbgeval' / '__init__.py'}\n" == imported.stdout, imported.stderr
+    assert (0, f"kgeval-dist {pbgeval.__version__}\n", "") == (version.returncode, version.stdout, version.stderr)
+    assert (0, "") == (usage.returncode, usage.stderr)
+    assert "--config" in usage.stdout
+
+
+@pytest.mark.parametrize("candidates", ["sampled", "all"])
+def test_an_installed_wheel_evaluates_like_the_checkout(
+    candidates: str, installed: InstalledWheel, tmp_path: Path
+) -> None:
+    case = TinyCase.write(tmp_path / "case", filter_paths=["edges"])
+    arguments = ["--workers", "2", "--quiet", "--output", tmp_path / "out", "-p", f"candidates={candidates}"]
+    (tmp_path / "elsewhere").mkdir()
+    done = installed.run("--config", case.config, *arguments, cwd=tmp_path / "elsewhere", program="kgeval-dist")
+
+    assert (0, "") == (done.returncode, done.stderr)
+    evaluated(case, f"candidates={candidates}")
+    assert numbers_of(case.root / "output") == numbers_of(tmp_path / "out")
+    page = installed.run("-m", "pbgeval", "report", "out", cwd=tmp_path, extra="report")
+    assert (0, "out/report.html\n", "") == (page.returncode, page.stdout, page.stderr)
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert "<style>" in text
+    assert "<script>" in text
+
+
+def test_a_program_that_uses_an_installed_wheel_is_checked_against_its_types(
+    installed: InstalledWheel, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(
+        "from pbgeval import EvalConfig, Report, evaluate\n"
+        "report: Report = evaluate(EvalConfig(candidates='all'))\n"
+        "reveal_type(report['mrr'])\n"
+        "evaluate('eval.py')\n",
+        encoding="utf-8",
+    )
+    # Types of libraries as large as torch take minutes, and are not what is asked for.
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nstrict = True\n[mypy-torch.*,numpy.*,numba.*,h5py.*]\nfollow_imports = skip\n", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--python-executable", installed.python, "program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+    assert 3 == len(done.stdout.splitlines()), done.stdout + done.stderr
+    revealed, refused, _ = done.stdout.splitlines()
+    assert "program.py:3: note: Revealed type is " in revealed
+    assert "Any" not in revealed
+    assert 'program.py:4: error: Argument 1 to "evaluate" has incompatible type "str"; expected "EvalConfig"' in refused
