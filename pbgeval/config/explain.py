@@ -21,11 +21,22 @@ On the command line: -p KEY=VALUE, with lists by comma (hits_at=1,10), none for 
 and dots into nested keys (entities.user.num_partitions=4, relations.0.operator=diagonal)."""
 
 
+@attrs.frozen
+class ExplainedKey:
+    """What a user may know of a key."""
+
+    name: str  # with its path: entities.NAME.dimension
+    group: str
+    type: str  # in words
+    default: str  # as it is written on the command line; "required" if there is none
+    help: str
+
+
 def help_config() -> str:
     """Explain every key."""
     parts = [textwrap.fill(_INTRODUCTION, _WIDTH)]
     for group in GROUPS:
-        entries = [entry for name, entry in _entries() if name == group]
+        entries = [_entry(key) for key in explained_keys() if key.group == group]
         parts.append("\n".join([f"{group}:", *entries]))
     return "\n\n".join(parts) + "\n"
 
@@ -35,12 +46,12 @@ def meanings() -> dict[str, str]:
     return {name: spec.metadata["help"] for name, spec in keys_of(EvalConfig).items()}
 
 
-def _entries() -> Iterator[tuple[str, str]]:
-    """Group and text of each key; the keys of `entities` and `relations` follow those, in the same group."""
-    yield from _entries_of(EvalConfig, "")
+def explained_keys() -> Iterator[ExplainedKey]:
+    """Every key, as declared; the keys of `entities` and `relations` follow those, in the same group."""
+    yield from _keys_of(EvalConfig, "")
 
 
-def _entries_of(schema: type[attrs.AttrsInstance], prefix: str) -> Iterator[tuple[str, str]]:
+def _keys_of(schema: type[attrs.AttrsInstance], prefix: str) -> Iterator[ExplainedKey]:
     hints = typing.get_type_hints(schema)
     nested: dict[str, tuple[type[attrs.AttrsInstance], str]] = {
         "entities": (EntitySchema, "entities.NAME."),
@@ -48,13 +59,18 @@ def _entries_of(schema: type[attrs.AttrsInstance], prefix: str) -> Iterator[tupl
     }
     for name, spec in keys_of(schema).items():
         default = default_of(spec)
-        value = "required" if default is attrs.NOTHING else f"default {_write(default)}"
-        heading = f"  {prefix}{name}: {_type_name(hints[name])}, {value}"
-        body = textwrap.fill(spec.metadata["help"], _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
-        yield spec.metadata["group"], f"{heading}\n{body}"
+        value = "required" if default is attrs.NOTHING else _write(default)
+        metadata = spec.metadata
+        explained = ExplainedKey(f"{prefix}{name}", metadata["group"], _type_name(hints[name]), value, metadata["help"])
+        yield explained
         if not prefix and name in nested:
-            group = spec.metadata["group"]
-            yield from ((group, entry) for _, entry in _entries_of(*nested[name]))
+            yield from (attrs.evolve(key, group=explained.group) for key in _keys_of(*nested[name]))
+
+
+def _entry(key: ExplainedKey) -> str:
+    value = key.default if key.default == "required" else f"default {key.default}"
+    body = textwrap.fill(key.help, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return f"  {key.name}: {key.type}, {value}\n{body}"
 
 
 def _write(default: object) -> str:

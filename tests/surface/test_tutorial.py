@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoint import COMMAND, run_main
+from tests.pasted_commands import REPOSITORY, blocks_of, pasted
+from tests.tiny_checkpoint import run_main
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "tutorial.md"
-_BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^kgeval-dist ([a-z][a-z-]*)", re.MULTILINE)
-
-
-def blocks_by_heading() -> list[tuple[str, str]]:
-    """Return (heading, block) of every block of commands, in order."""
-    sections = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return [
-        (heading, block)
-        for heading, text in zip(sections[::2], sections[1::2], strict=True)
-        for block in _BLOCK.findall(text)
-    ]
 
 
 def test_the_tutorial_calls_commands_that_exist(tmp_path: Path) -> None:
     listed = run_main("--help", cwd=tmp_path).out
-    called = [name for _, block in blocks_by_heading() for name in _COMMAND.findall(block)]
+    blocks = blocks_of(PAGE)
+    called = [name for block in blocks for name in block.commands]
 
     assert {"import-graph", "inspect", "monitor", "report"} == set(called)
     assert [] == [name for name in called if not re.search(rf"^\s*{name}\s", listed, re.MULTILINE)]
-    assert "Install" == blocks_by_heading()[0][0]
+    assert ("Install", "bash") == (blocks[0].heading, blocks[0].language)
 
 
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
     (tmp_path / "scripts").symlink_to(REPOSITORY / "scripts")
-    blocks = [block for heading, block in blocks_by_heading() if heading != "Install"]
-    script = "set -euo pipefail\n" + "\n".join(blocks)
-    environment = os.environ | {"PATH": f"{COMMAND.parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    blocks = [block for block in blocks_of(PAGE) if block.heading != "Install"]
 
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = pasted(blocks, tmp_path)
 
     assert 0 == done.returncode, done.stderr
     folder = tmp_path / "tutorial"

@@ -1,0 +1,168 @@
+"""The code's own declarations -> the pages of docs/reference: config keys, metrics, output files, command line.
+
+    .venv/bin/python -m scripts.reference_docs            # writes them
+    .venv/bin/python -m scripts.reference_docs FOLDER     # elsewhere
+
+`tests/surface/test_reference_docs.py` fails where the committed pages are not what this writes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from pbgeval.cli import app
+from pbgeval.config.explain import ExplainedKey, explained_keys
+from pbgeval.config.fields import GROUPS
+from pbgeval.report.contents import OUTPUT_DIRECTORY, OutputFile, Part
+from pbgeval.report.metric_list import K, metric_table
+from pbgeval.report.other_contents import OTHER_FILES
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+COMMAND = "kgeval-dist"
+WIDTH = 100  # of help texts
+PROSE_WIDTH = 140
+_MADE = "<!-- Made by python -m scripts.reference_docs: change the code that it is made from, not this page. -->"
+_OF_CONFIG = """\
+Made from `pbgeval/config/schema.py`; `kgeval-dist --help-config` prints the same. A config file is Python with
+`get_config()`, which returns a `pbgeval.EvalConfig`, or with PyTorch-BigGraph's `get_torchbiggraph_config()`, which
+returns a dict; or JSON. On the command line `-p KEY=VALUE` overrides a key: lists by comma (`hits_at=1,10`), `none` for
+an unset key, dots into nested keys (`entities.user.num_partitions=4`, `relations.0.operator=diagonal`)."""
+_OF_METRICS = """\
+Made from `pbgeval/metrics/registry.py` and `score_definitions.py`; `kgeval-dist metrics` prints the same, `kgeval-dist
+metrics NAME` one of them, by any of its names. [metrics.md](../metrics.md) says what is behind them: rank types,
+filters, averages, samples."""
+_LETTERS = f"""\
+r: rank; C: number of candidates, the true entity included; p: share of the query's weight (1/n without weights); M, E,
+sd: the metric named, its expectation and standard deviation by chance; H₁: harmonic number. Families stand
+with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no
+ranks."""
+_OF_FILES = """\
+Made from `pbgeval/report/contents.py` and `other_contents.py`, which a test compares with what runs write.
+[formats.md](../formats.md) says more of how they come about, and what is read."""
+_FORMS = """\
+JSON has sorted keys, floats in the shortest form that reads back to themselves, null for what is undefined; in CSV that
+is an empty cell. In the paths of keys `*` stands for any key of an object or item of a list. `side` is `head`, `tail`
+(which is hidden) or `both`; rank types are `optimistic`, `realistic`, `pessimistic`, `expected`."""
+_OF_COMMANDS = """\
+Made from `pbgeval/cli.py`, `commands.py` and `report_command.py`: what `--help` prints. Exit status: 0 complete; 1 a
+fault of the input, a line each on stderr; 75 incomplete: the same command goes on."""
+_CODE = re.compile(r"`[^`]*`")
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page, by file name."""
+    made = {
+        "config.md": _config(),
+        "metrics_list.md": _metrics(),
+        "output_files.md": _output_files(),
+        "command_line.md": _command_line(),
+    }
+    return {name: f"{_MADE}\n\n" + "\n\n".join(map(_filled, parts)).rstrip() + "\n" for name, parts in made.items()}
+
+
+def _config() -> list[str]:
+    keys = list(explained_keys())
+    parts = ["# Config keys", _OF_CONFIG]
+    for group in GROUPS:
+        rows = [_config_row(key) for key in keys if key.group == group]
+        parts += [f"## {group.capitalize()}", _table(("key", "type", "default", "meaning"), rows)]
+    return parts
+
+
+def _config_row(key: ExplainedKey) -> tuple[str, ...]:
+    default = key.default if key.default in ("required", "empty", "none") else f"`{key.default}`"
+    return f"`{key.name}`", key.type, default, _escaped(key.help)
+
+
+def _metrics() -> list[str]:
+    return ["# Metrics", _OF_METRICS, _LETTERS, metric_table()]
+
+
+def _output_files() -> list[str]:
+    return [
+        "# Output files",
+        _OF_FILES,
+        _FORMS,
+        "## The output directory of an evaluation",
+        *_files(OUTPUT_DIRECTORY, lambda file: f"`{file.name}`"),
+        "## What other commands write",
+        *_files(OTHER_FILES, lambda file: file.name),
+    ]
+
+
+def _files(files: Iterable[OutputFile], heading: Callable[[OutputFile], str]) -> Iterable[str]:
+    for file in files:
+        yield f"### {heading(file)}"
+        yield f"{file.form}. {file.text}" + (f" Written: {file.when}." if file.when else "")
+        if file.parts:
+            what = "key" if "JSON" in file.form else "column"
+            yield _table((what, "type", "meaning", "only for"), [_part_row(part) for part in file.parts])
+
+
+def _part_row(part: Part) -> tuple[str, ...]:
+    return f"`{part.name}`", part.type, _escaped(part.text), _escaped(part.when)
+
+
+def _command_line() -> list[str]:
+    commands = ["", *_commands()]
+    parts = ["# Command line", _OF_COMMANDS]
+    for name in commands:
+        heading = f"{COMMAND} {name}".rstrip()
+        parts += [f"## {heading}", f"```text\n{help_of(*name.split())}\n```"]
+    return parts
+
+
+def _commands() -> list[str]:
+    """Return the names of all commands, in the order of the help."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    return list(group.commands)
+
+
+def help_of(*command: str) -> str:
+    """Return what a command's `--help` prints on a terminal of 100 columns."""
+    shown = CliRunner().invoke(app, [*command, "--help"], prog_name=COMMAND, terminal_width=WIDTH, color=False)
+    if shown.exit_code != 0:
+        raise RuntimeError(f"{COMMAND} {' '.join(command)} --help ended with {shown.exit_code}: {shown.output}")
+    return "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
+
+
+def _filled(part: str) -> str:
+    """Return a paragraph in lines; what is none (a heading, a table, a block) as it is."""
+    if part.startswith(("#", "|", "```")):
+        return part
+    return textwrap.fill(part, PROSE_WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    rule = "|" + "---|" * len(heads)
+    return "\n".join(["| " + " | ".join(heads) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _escaped(text: str) -> str:
+    """Return text for a cell of Markdown: what looks like a tag or a border stands for itself."""
+    outside = _CODE.split(text)
+    inside = _CODE.findall(text)
+    plain = [part.replace("<", "\\<").replace("*", "\\*").replace("_", "\\_") for part in outside]
+    joined = plain[0] + "".join(code + part for code, part in zip(inside, plain[1:], strict=True))
+    return joined.replace("|", "\\|")
+
+
+def main(folder: Path) -> None:
+    """Write all pages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+        print(folder / name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

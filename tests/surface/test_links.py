@@ -1,0 +1,89 @@
+"""Links and paths in README.md and docs/: what they lead to is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_OUTSIDE = re.compile(r"[a-z]+:")  # https:, mailto:
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_PATH = re.compile(r"`((?:docs|scripts|configs|benchmarks|tests|pbgeval)/[\w./-]+)`")
+
+
+def named(page: Path) -> str:
+    return page.relative_to(REPOSITORY).as_posix()
+
+
+def links_of(text: str) -> list[str]:
+    """Targets of links and pictures that stand outside code."""
+    return _LINK.findall(_CODE.sub("", _FENCED.sub("", text)))
+
+
+def anchors_of(text: str) -> set[str]:
+    """What headings are called in a link: lower case, words and hyphens, a number behind those that repeat."""
+    anchors: set[str] = set()
+    for heading in _HEADING.findall(_FENCED.sub("", text)):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        number = 0
+        while (anchor := f"{slug}-{number}" if number else slug) in anchors:
+            number += 1
+        anchors.add(anchor)
+    return anchors
+
+
+def faults_of(page: Path, text: str) -> Iterator[str]:
+    """A line for each link that leads nowhere."""
+    for link in links_of(text):
+        if _OUTSIDE.match(link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists():
+            yield f"{link}: no such file"
+        elif anchor and (target.suffix != ".md" or anchor not in anchors_of(target.read_text(encoding="utf-8"))):
+            yield f"{link}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    assert [] == list(faults_of(page, page.read_text(encoding="utf-8")))
+
+
+def test_links_that_lead_nowhere_are_found() -> None:
+    page = REPOSITORY / "README.md"
+    text = "[a](docs/none.md) ![b](none.png) [c](#no-heading) `[e](f.md)` [g](docs/index.md#reference) [h](a:b)\n"
+
+    expected = ["docs/none.md: no such file", "none.png: no such file", "#no-heading: no such heading"]
+    assert expected == list(faults_of(page, text))
+    assert {"one", "a-b", "one-1"} == anchors_of("# One\n## A, b\n# One\n```\n# Three\n```\n")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "log.md"], ids=named)
+def test_every_path_of_the_repository_that_is_named_exists(page: Path) -> None:
+    paths = _PATH.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))
+
+    # A module may be named without its ending, a decision by its number.
+    assert [] == [path for path in paths if "NNNN" not in path and not any(REPOSITORY.glob(f"{path}*"))]
+
+
+def test_every_page_is_reached_from_the_front_page_or_the_readme() -> None:
+    reached = {REPOSITORY / "docs" / "index.md"}
+    waiting = [REPOSITORY / "README.md", *reached]
+    while waiting:
+        page = waiting.pop()
+        for link in links_of(page.read_text(encoding="utf-8")):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.is_file() and target not in reached:
+                reached.add(target)
+                waiting.append(target)
+
+    pages = {path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "decisions"}
+    assert set() == pages - reached

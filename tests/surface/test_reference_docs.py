@@ -1,0 +1,246 @@
+"""docs/reference: its pages are what the code says now, and what the code says of its files is what runs write."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import h5py
+import pytest
+
+from pbgeval.config.explain import explained_keys
+from pbgeval.notation import Bucket
+from pbgeval.report import contents, other_contents
+from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
+from pbgeval.report.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
+from pbgeval.training_stats.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
+from scripts import reference_docs
+from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command, run_main
+from tests.unit.test_adapters_topk import RANKING, TEST, written
+from tests.unit.test_taxonomy import DATA
+
+TYPES = {"object": dict, "list": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
+TAGS = ["person", "being", "club", "horse", "thing", "soft"]
+EVERYTHING = (
+    *("candidates=all", "filter_paths=known", "train_paths=known", "save_ranks=True", "save_topk=2"),
+    *("precision=certified", f"taxonomy_path={DATA / 'taxonomy.tsv'}", "type_relations=has"),
+    "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency,groups",
+    "relation_groups=groups.json",
+)
+
+
+@pytest.mark.parametrize("name", reference_docs.pages())
+def test_a_page_is_what_the_code_says(name: str) -> None:
+    page = reference_docs.FOLDER / name
+
+    assert page.is_file(), f"docs/reference/{name} is missing: run python -m scripts.reference_docs"
+    assert reference_docs.pages()[name] == page.read_text(encoding="utf-8"), (
+        f"docs/reference/{name} is not what the code says: run python -m scripts.reference_docs, and commit its pages"
+    )
+
+
+def test_there_is_no_other_page() -> None:
+    assert {*reference_docs.pages()} == {path.name for path in reference_docs.FOLDER.iterdir()}
+
+
+def test_the_pages_name_every_key_every_command_and_every_file() -> None:
+    pages = reference_docs.pages()
+
+    assert [] == [key.name for key in explained_keys() if f"| `{key.name}` |" not in pages["config.md"]]
+    for command in ("submit", "import-graph", "report", "metrics"):
+        assert f"Usage: kgeval-dist {command} [OPTIONS]" in pages["command_line.md"]
+    assert [] == [file.name for file in OUTPUT_DIRECTORY if f"### `{file.name}`\n" not in pages["output_files.md"]]
+
+
+# What is declared of files, and what runs write
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Output directories of runs that together write every file and every key."""
+    case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
+    shutil.copytree(case.root / "edges", case.root / "known")
+    (case.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(TAGS))
+    (case.root / "groups.json").write_text(json.dumps({"some": ["knows", "has"]}))
+    runs: dict[str, tuple[str, ...]] = {
+        "plain": ("compute_loss=True",),
+        "everything": EVERYTHING,
+        "sample": ("candidates=partition", "sample_edges=20"),
+        "estimates": ("num_batch_negs=0", "candidates=sampled", "metrics=rank,estimates", "filter_paths=known"),
+    }
+    for name, overrides in runs.items():
+        done = run_command(case, "--workers", "1", "--quiet", "--output", name, *flags(overrides))
+        assert 0 == done.status, done.err
+    return {name: case.root / name for name in runs}
+
+
+def tree_of(parts: tuple[Part, ...]) -> dict[str, Any]:
+    """The declared keys as nested dictionaries; one without entries is not looked into."""
+    tree: dict[str, Any] = {}
+    for part in parts:
+        branch = tree
+        for name in part.name.split("."):
+            branch = branch.setdefault(name, {})
+    return tree
+
+
+def found_keys(value: Any, tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths of keys, as they are declared, and values, as deep as the declaration goes."""
+    if not tree or value is None:
+        return
+    if SEVERAL in tree:
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from found_keys(inner, tree[SEVERAL], f"{path}{SEVERAL}.")
+        return
+    for key, inner in value.items():
+        yield f"{path}{key}", inner
+        yield from found_keys(inner, tree.get(key, {}), f"{path}{key}.")
+
+
+def assert_declared(parts: tuple[Part, ...], documents: list[Any]) -> None:
+    """Every key that is found is declared with its type, and every key that is declared is found somewhere."""
+    declared = {part.name: part for part in parts}
+    assert len(parts) == len(declared)
+    found: set[str] = set()
+    for document in documents:
+        keys = list(found_keys(document, tree_of(parts)))
+        assert [] == [name for name, _ in keys if name not in declared], (
+            "declare these in pbgeval/report/contents.py or other_contents.py"
+        )
+        for name, value in keys:
+            assert is_of_type(value, declared[name].type), f"{name}: {declared[name].type}, found {value!r}"
+        found |= {name for name, _ in keys}
+        always = {part.name for part in parts if not part.when and "." not in part.name}
+        assert always <= {name for name, _ in keys}
+    assert set() == set(declared) - found, "nothing writes these"
+
+
+def is_of_type(value: object, words: str) -> bool:
+    for word in words.split(" or "):
+        if word == "number" and type(value) in (int, float):
+            return True
+        if word != "number" and type(value) is TYPES[word]:
+            return True
+    return False
+
+
+def test_metrics_json_has_the_declared_keys(outputs: dict[str, Path]) -> None:
+    documents = [metrics_of(folder) for folder in outputs.values()]
+
+    assert_declared(contents.METRICS_KEYS, documents)
+
+
+@pytest.mark.parametrize("name", [LINES, UNIT_LOG])
+def test_lines_of_json_have_the_declared_keys(outputs: dict[str, Path], name: str) -> None:
+    (file,) = [file for file in OUTPUT_DIRECTORY if file.name == name]
+    lines = [json.loads(line) for folder in outputs.values() for line in (folder / name).read_text().splitlines()]
+
+    assert lines
+    assert set().union(*lines) <= {part.name for part in file.parts}
+    for part in file.parts:
+        values = [line[part.name] for line in lines if part.name in line]
+        assert part.when or len(values) == len(lines), part.name
+        assert all(is_of_type(value, part.type) for value in values), part.name
+
+
+def matches(column: str, name: str) -> bool:
+    """Whether a column is a declared one: `<side>.<rank type>.<metric>` stands for all of three words."""
+    if "<" not in name:
+        return column == name
+    wanted, parts = name.split("."), column.split(".")
+    return len(wanted) == len(parts) and all(of[0] == "<" or of == part for of, part in zip(wanted, parts, strict=True))
+
+
+@pytest.mark.parametrize("file", [file for file in OUTPUT_DIRECTORY if file.form == "CSV"], ids=lambda file: file.name)
+def test_tables_have_the_declared_columns(outputs: dict[str, Path], file: contents.OutputFile) -> None:
+    columns = []
+    for folder in outputs.values():
+        if (folder / file.name).exists():
+            with (folder / file.name).open(newline="", encoding="utf-8") as opened:
+                columns += next(csv.reader(opened))
+
+    names = [part.name for part in file.parts]
+    assert [] == [column for column in columns if not any(matches(column, name) for name in names)]
+    assert [] == [name for name in names if not any(matches(column, name) for column in columns)]
+
+
+def test_files_of_queries_have_the_declared_columns(outputs: dict[str, Path]) -> None:
+    declared = {file.name: [part.name for part in file.parts] for file in OUTPUT_DIRECTORY}
+
+    for kind in ("ranks", "topk"):
+        with h5py.File(outputs["everything"] / kind / "0" / f"{kind}_0_1.h5") as file:
+            for side in ("head", "tail"):
+                assert {*declared[f"{kind}/<path index>/{kind}_<l>_<r>.h5"]} == {*file[side]}
+    first = (outputs["everything"] / "topk" / "0" / "topk_0_1.tsv").read_text().splitlines()[0]
+    assert declared["topk/<path index>/topk_<l>_<r>.tsv"] == first.split("\t")
+
+
+def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> None:
+    declared = {file.name.split("/")[0] for file in OUTPUT_DIRECTORY}
+
+    found = {path.name for folder in outputs.values() for path in folder.iterdir()}
+    assert found <= declared
+    unfinished_or_asked_for = {PAGE, JOURNAL, SCRATCH, "owner.json, owner.heartbeat", "sinks", "imported"}
+    assert declared - found == unfinished_or_asked_for
+    assert METRICS in found
+
+
+# What other commands write
+
+
+def test_a_comparison_has_the_declared_keys(outputs: dict[str, Path]) -> None:
+    folder = outputs["everything"]
+    done = run_main("compare", str(folder), str(folder), "--output", "differences.json", cwd=folder.parent)
+
+    assert 0 == done.status, done.err
+    document = json.loads((folder.parent / "differences.json").read_text())
+    assert document["relations"]
+    assert_declared(other_contents.COMPARISON_KEYS, [document])
+
+
+def test_figures_of_lists_have_the_declared_keys(tmp_path: Path) -> None:
+    written(tmp_path / "test.tsv", TEST)
+    written(tmp_path / "ranking.txt", RANKING)
+    done = run_main(
+        *("topk", "--test", "test.tsv", "--ranking", "ranking.txt", "--output", "figures.json"), cwd=tmp_path
+    )
+
+    assert 0 == done.status, done.err
+    assert_declared(other_contents.LISTS_KEYS, [json.loads((tmp_path / "figures.json").read_text())])
+
+
+def test_ndcg_of_lists_has_the_declared_keys(tmp_path: Path) -> None:
+    names = ("taxonomy", "truth", "ranking")
+    files = [argument for name in names for argument in (f"--{name}", str(DATA / f"{name}.tsv"))]
+    done = run_main("types", *files, "--output", "types.json", cwd=tmp_path)
+
+    assert 0 == done.status, done.err
+    assert_declared(other_contents.TYPES_KEYS, [json.loads((tmp_path / "types.json").read_text())])
+
+
+def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("a\tlikes\tb\nb\tlikes\tc\n")
+    (tmp_path / "test.tsv").write_text("a\tlikes\tz\na\tlikes\tc\n")
+    arguments = ["--edges", "train=train.tsv", "--edges", "test=test.tsv", "--dictionary-of", "train"]
+    done = run_main("import-graph", "--output", "graph", *arguments, "--quiet", cwd=tmp_path)
+
+    assert 0 == done.status, done.err
+    assert_declared(other_contents.IMPORT_KEYS, [json.loads((tmp_path / "graph" / "import.json").read_text())])
+    (unknown,) = [file for file in other_contents.OTHER_FILES if file.name.endswith("unknown.tsv")]
+    first = (tmp_path / "graph" / "test" / "unknown.tsv").read_text().splitlines()[0]
+    assert [part.name for part in unknown.parts] == first.split("\t")
+
+
+def test_records_of_training_have_the_declared_keys() -> None:
+    figures = Figures(3, {"mrr": 0.5})
+    visit = VisitRecord(PassKey(0), Bucket(0, 1), 0, figures, figures, figures, VisitDetails(reason="NaN", training={}))
+    summary = PassRecord(PassKey(0), 0, figures, PassDetails(lost=0.1, level=0.05))
+
+    assert_declared(other_contents.VISIT_KEYS, [visit.to_json()])
+    assert_declared(other_contents.PASS_KEYS, [summary.to_json()])
+    assert "pbgeval.seconds" in {f"pbgeval.{of.name}" for of in attrs.fields(VisitDetails)}
