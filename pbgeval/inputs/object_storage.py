@@ -97,13 +97,19 @@ class _Copies:
 
         checkpoint_path = local(config.checkpoint_path, self._checkpoint)
         entity_path = local(config.entity_path, self._entities)
-        of_keys = {
-            key: [local(url, self._edges) for url in getattr(config, key)]
-            for key in ("edge_paths", "filter_paths", "train_paths")
-        }
+        edge_paths = [local(url, self._edges) for url in config.edge_paths]
+        filter_paths = [local(url, self._edges) for url in config.filter_paths]
+        train_paths = [local(url, self._edges) for url in config.train_paths]
         if faults:
             raise StorageError(*faults)
-        return evolve(config, checkpoint_path=checkpoint_path, entity_path=entity_path, **of_keys)
+        return evolve(
+            config,
+            checkpoint_path=checkpoint_path,
+            entity_path=entity_path,
+            edge_paths=edge_paths,
+            filter_paths=filter_paths,
+            train_paths=train_paths,
+        )
 
     def with_urls(self, fault: str) -> str:
         """Name in a fault what the user knows: a URL in place of the folder that stands for it."""

@@ -94,6 +94,10 @@ class ObjectCopy:
         with self.scratch.held(self.of, self.path):
             yield
 
+    def fetch(self) -> None:
+        """Make the copy ahead of its use, if there is room at once; it stays until others need the room."""
+        os.close(self.scratch.hold(self.of, self.path, patience=0))
+
     def fingerprint(self) -> str:
         """Return the fingerprint of the object, which is that of a file of the same content."""
         return fingerprint_of(self.of.size, read_ranges(self.of, blocks_of(self.of.size)))

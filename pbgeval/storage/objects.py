@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import IO, Any
 
 from attrs import frozen
@@ -84,7 +85,7 @@ def check_unchanged(known: RemoteObject) -> None:
 
 
 def read_ranges(of: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Return ranges of an object's bytes (start, stop), without empty ones; read at the same time where that is possible.
+    """Return ranges of an object's bytes (start, stop), without empty ones; where possible all are read at once.
 
     Raises:
         StorageError: it cannot be read, or is shorter than it was.
@@ -139,8 +140,10 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _object(url: str, info: Mapping[str, Any]) -> RemoteObject:
-    version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-    return RemoteObject(url, int(info["size"]), version.strip('"'))
+    version = next((info[key] for key in _VERSIONS if info.get(key)), "")
+    if isinstance(version, datetime):
+        version = version.timestamp()  # as listings of some file systems have it, which look at one object otherwise
+    return RemoteObject(url, int(info["size"]), str(version).strip('"'))
 
 
 def _fault(error: Exception) -> str:

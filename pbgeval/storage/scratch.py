@@ -15,7 +15,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,14 +52,19 @@ class Scratch:
         finally:
             os.close(descriptor)
 
-    def hold(self, of: RemoteObject, path: Path) -> int:
+    def hold(self, of: RemoteObject, path: Path, patience: float = PATIENCE_SECONDS) -> int:
         """Have a copy of an object at a path of the folder; return a descriptor: until it is closed, the copy stays.
+
+        Args:
+            of: the object.
+            path: where its copy is or will be.
+            patience: seconds to wait while copies in use leave no room.
 
         Raises:
             StorageError: the object has changed or cannot be read; or the copies in use leave no room for it.
             OutputError: the folder cannot be written.
         """
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + patience
         while True:
             with self._locked():
                 descriptor = _taken(path)
@@ -76,7 +81,7 @@ class Scratch:
                 return descriptor
             if writer is not None:
                 _wait_for(writer)
-            elif of.size > self.limit_bytes or time.monotonic() > deadline:
+            elif of.size > self.limit_bytes or time.monotonic() >= deadline:
                 raise self._too_small(of, missing)
             else:
                 time.sleep(0.05)
@@ -94,13 +99,14 @@ class Scratch:
                 put_reserved_file(descriptor, part, path)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
         except BaseException:
-            part.unlink(missing_ok=True)
+            with self._locked():
+                part.unlink(missing_ok=True)
             os.close(descriptor)
             raise
 
     def _make_room(self, num_bytes: int) -> int:
         """Remove copies that nobody holds, least recently used ones first; return the bytes that are missing still."""
-        found = [(path.stat(), path) for path in self.folder.glob("*/**/*") if _is_copy(path)]
+        found = [(path.stat(), path) for path in self._copies()]
         missing = sum(status.st_size for status, _ in found) + num_bytes - self.limit_bytes
         for status, path in sorted(found, key=lambda of: (of[0].st_mtime_ns, of[1])):
             if missing <= 0:
@@ -108,6 +114,16 @@ class Scratch:
             if _is_free(path):
                 missing -= status.st_size
         return max(missing, 0)
+
+    def bytes_beside(self, paths: Collection[Path]) -> int:
+        """Return the bytes of the copies that are there and not at these paths."""
+        with self._locked():
+            return sum(path.stat().st_size for path in self._copies() if path not in paths and path.suffix != PART)
+
+    def _copies(self) -> list[Path]:
+        """Return copies, and those that are being made, without what describes them."""
+        found = (path for path in self.folder.glob("*/**/*") if path.is_file())
+        return [path for path in found if not path.name.startswith(".") or path.name.endswith(PART)]
 
     def _too_small(self, of: RemoteObject, missing: int) -> StorageError:
         return StorageError(
@@ -182,11 +198,6 @@ def _opened(path: Path) -> int | None:
         return os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
-
-
-def _is_copy(path: Path) -> bool:
-    """Tell copies, and those that are being made, from what describes them."""
-    return path.is_file() and (not path.name.startswith(".") or path.name.endswith(PART))
 
 
 def _taken(path: Path) -> int | None:
