@@ -54,7 +54,8 @@ class ObjectStore:
                 self.put(f"{prefix}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
     def _ask(self, method: str, path: str, content: bytes | None = None) -> None:
-        request = urllib.request.Request(f"{self.endpoint}/{path}", data=content, method=method)
+        headers = {"Content-Type": "application/octet-stream"}  # else the server takes content for a form
+        request = urllib.request.Request(f"{self.endpoint}/{path}", data=content, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             answer.read()
 
