@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from fsspec import registry
 
 from pbgeval import driver
 from pbgeval.storage import scratch
@@ -128,6 +127,7 @@ def test_objects_have_the_numbers_of_the_same_files(remote: RemoteCase, candidat
     assert [f"{remote.url}/edges"] == metrics_of(remote.case.root / "remote")["run"]["edge_paths"]
 
 
+@pytest.mark.slow
 def test_files_and_objects_may_be_mixed(remote: RemoteCase) -> None:
     local = [f"entity_path={remote.case.root}/entity", f"checkpoint_path={remote.case.root}/checkpoint"]
 
@@ -306,6 +306,7 @@ def test_an_object_that_changes_between_header_and_copy_is_refused(
     assert fault.endswith("; it changed during the run: start it again")
 
 
+@pytest.mark.slow
 def test_without_credentials_nothing_is_read(remote: RemoteCase) -> None:
     without = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 
@@ -316,6 +317,7 @@ def test_without_credentials_nothing_is_read(remote: RemoteCase) -> None:
     assert "expected credentials" in fault
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_does_not_answer_is_named(remote: RemoteCase) -> None:
     nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
 
@@ -327,16 +329,19 @@ def test_an_endpoint_that_does_not_answer_is_named(remote: RemoteCase) -> None:
 
 
 @pytest.mark.parametrize("package", ["fsspec", "s3fs"])
-def test_without_the_extra_one_line_says_what_to_install(
-    remote: RemoteCase, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(registry._registry, "s3", raising=False)  # where fsspec keeps what it has imported
+def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from pbgeval.cli import main; main()"
+    config = ["--config", str(remote.case.config)]
 
-    fault = remote.refused(*remote.only_the_checkpoint())
+    done = subprocess.run(
+        [sys.executable, "-c", program, *config, *remote.arguments(*remote.only_the_checkpoint())],
+        cwd=remote.case.root,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
 
+    fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
     assert fault.startswith(f"{remote.url}/checkpoint: expected the packages that read it, found: ")
     assert fault.endswith('; pip install "pbgeval[s3]"')
 
