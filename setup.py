@@ -52,6 +52,8 @@ setup(
         "pykeen": ["pandas"],
         "import": ["duckdb"],
         "report": ["jinja2"],
+        "s3": ["fsspec", "s3fs"],
+        "moto": ["moto[s3]", "flask", "flask-cors"],
         "browser": ["axe-playwright-python", "playwright"],
         "dev": [
             "pytest",

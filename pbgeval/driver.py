@@ -30,6 +30,7 @@ from pbgeval.errors import EvalError, LaunchError
 from pbgeval.files import temporary_folder
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
 from pbgeval.inputs.in_memory import Array, Edges, GivenModel, open_in_memory
+from pbgeval.inputs.object_storage import local_copies
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, things_to_know
@@ -81,9 +82,12 @@ def evaluate(
         return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
     if config.source is None:
         config = check_config(config)
-    if not has_files_of_edges(config):
-        return _evaluate(open_inputs(config), options, observer, started)
-    if is_worker_of_a_group():
+    with local_copies(config, options.output) as local:
+        return _evaluate_files(local, options, observer, started)
+
+
+def _evaluate_files(config: EvalConfig, options: RunOptions, observer: Observer, started: float) -> Report:
+    if has_files_of_edges(config) and is_worker_of_a_group():
         with inputs_of_group(config, options.output, observer) as (inputs, team):
             return _evaluate(inputs, options, observer, started, team)
     with buckets_of_files(config, options.output, observer) as split:
@@ -127,7 +131,7 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    with buckets_of_files(config, output, Silence()) as split:
+    with local_copies(config, output) as local, buckets_of_files(local, output, Silence()) as split:
         default = _default_output(config, provenance_of(open_inputs(split)))
     return output or default
 

@@ -139,6 +139,46 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = No
         rest = rest[num_written:]
 
 
+def reserve_file(path: Path, num_bytes: int) -> int:
+    """Make a file of a size, to be filled; return its descriptor. Its folder is made where there is none.
+
+    Raises:
+        OutputError: it cannot be made, or there is one.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.truncate(descriptor, num_bytes)
+    except OSError as error:
+        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+    return descriptor
+
+
+def write_reserved(descriptor: int, path: Path, data: bytes, offset: int) -> None:
+    """Fill a part of a file that `reserve_file` made.
+
+    Raises:
+        OutputError: it cannot be written (a full disk).
+    """
+    try:
+        write_all(descriptor, data, offset)
+    except OSError as error:
+        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+
+
+def put_reserved_file(descriptor: int, path: Path, target: Path) -> None:
+    """Give a file that is full its name, once all of it is on the disk.
+
+    Raises:
+        OutputError: it cannot be written or renamed.
+    """
+    try:
+        system.sync(descriptor)
+        system.rename(path, target)
+    except OSError as error:
+        raise OutputError(f"{target}: expected to write this file, got: {error.strerror or error}") from error
+
+
 def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> Path:
     """Write a file of another name beside `path`, durably; what fails leaves no file."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
+from pbgeval.config.memory import parse_memory
 from pbgeval.config.relation_groups import read_relation_groups
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
 from pbgeval.errors import ConfigError
@@ -20,6 +21,10 @@ def _memory(config: EvalConfig) -> Iterator[Fault]:
         _ = config.max_memory_bytes
     except ConfigError as error:
         yield Fault(("max_memory",), str(error))
+    try:
+        _ = config.scratch_limit is None or parse_memory(config.scratch_limit)
+    except ConfigError as error:
+        yield Fault(("scratch_limit",), str(error))
 
 
 def _sample(config: EvalConfig) -> Iterator[Fault]:

@@ -13,6 +13,7 @@ from attrs import frozen
 from pbgeval.config.faults import Fault, KeyPath, show
 from pbgeval.config.overrides import Override
 from pbgeval.config.schema import EvalConfig
+from pbgeval.storage.objects import is_url
 
 # A base directory, and what it is called in a fault.
 WORKING_DIRECTORY, CONFIG_FOLDER = "the working directory", "the config's folder"
@@ -22,6 +23,7 @@ _IS: Mapping[str, Callable[[str], bool]] = {
     "file": os.path.isfile,
     "file or directory": os.path.exists,
 }
+_MAY_BE_URLS = ("entity_path", "edge_paths", "checkpoint_path", "filter_paths", "train_paths")
 _ARRAYS = ".npy"  # the end of the name of edges in one file, which a model of another system has
 _NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
 
@@ -62,6 +64,10 @@ def resolve_paths(
     faults: list[Fault] = []
 
     def absolute(path: KeyPath, value: str, what: str = "directory") -> str:
+        if is_url(value):
+            if path[0] not in _MAY_BE_URLS:
+                faults.append(Fault(path, f"expected a local {what}, got the URL {show(value)}; copy it here"))
+            return value
         tried = list(_places(value, bases.of(path, overrides)))
         for place, _ in tried:
             if _IS[what](place):
@@ -82,7 +88,7 @@ def resolve_paths(
 
     of_model = config.model is not None or "checkpoint_path" in given
     candidates, groups, taxonomy = config.candidate_path, config.relation_groups, config.taxonomy_path
-    dictionary = config.dictionary_path
+    dictionary, scratch = config.dictionary_path, config.scratch_path
     resolved = attrs.evolve(
         config,
         entity_path=unless_of_model("entity_path", config.entity_path),
@@ -95,6 +101,7 @@ def resolve_paths(
         relation_groups=None if groups is None else absolute(("relation_groups",), groups, "file"),
         dictionary_path=None if dictionary is None else absolute(("dictionary_path",), dictionary),
         taxonomy_path=None if taxonomy is None else absolute(("taxonomy_path",), taxonomy, "file"),
+        scratch_path=None if scratch is None else absolute(("scratch_path",), scratch),
     )
     return resolved, tuple(faults)
 

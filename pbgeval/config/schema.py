@@ -73,7 +73,8 @@ class EvalConfig:
         ),
     )
     entity_path: str = field(
-        factory=str, metadata=required(GRAPH, "Directory of the entity counts (entity_count_TYPE_PARTITION.txt).")
+        factory=str,
+        metadata=required(GRAPH, "Directory of the entity counts (entity_count_TYPE_PARTITION.txt), or a URL."),
     )
     edge_paths: list[str] = field(
         factory=list,
@@ -81,7 +82,7 @@ class EvalConfig:
             GRAPH,
             "Directories of the edges to evaluate (edges_LHS_RHS.h5), each reported by itself too; or files of edges "
             "by name: .tsv, .txt, .csv or .parquet, text also .gz or .zst; with `model` also .npy files of integers "
-            "(edges, 3): lhs, rel, rhs.",
+            "(edges, 3): lhs, rel, rhs. Also URLs.",
         ),
     )
     dynamic_relations: bool = key(
@@ -102,7 +103,10 @@ class EvalConfig:
 
     # model
     checkpoint_path: str = field(
-        factory=str, metadata=required(MODEL, "Directory of the trained embeddings and operator parameters.")
+        factory=str,
+        metadata=required(
+            MODEL, "Directory or URL (s3://bucket/prefix) of the trained embeddings and operator parameters."
+        ),
     )
     dimension: int | None = key(None, MODEL, "Dimension of the embeddings of every type that does not set its own.")
     max_norm: float | None = key(None, MODEL, "Embeddings with a larger norm are scaled down to it.")
@@ -225,6 +229,12 @@ class EvalConfig:
     )
     max_memory: str | None = key(
         None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
+    )
+    scratch_path: str | None = key(
+        None, EVALUATION, "Directory for copies of what URLs name, while they are needed. Unset: TMPDIR, or /tmp."
+    )
+    scratch_limit: str | None = key(
+        None, EVALUATION, "Most bytes of such copies per run and host, such as 100GB. Unset: half of what is free."
     )
     taxonomy_path: str | None = key(
         None,

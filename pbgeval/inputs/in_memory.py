@@ -15,6 +15,7 @@ from pbgeval.errors import ConfigError, ScorerError
 from pbgeval.inputs.opening import Inputs, Model, open_inputs
 from pbgeval.scoring.block_scorer import Scorer
 from pbgeval.storage.edge_arrays import Array, ArrayEdges, Edges
+from pbgeval.storage.objects import is_url
 
 GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
 
@@ -43,6 +44,10 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         raise ConfigError(
             "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
         )
+    edge_paths = [*checked.edge_paths, *checked.filter_paths, *checked.train_paths]
+    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths):
+        if is_url(path):
+            raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
     arrays = {name: array for of_key in (by_key or {}).values() for name, array in of_key.items()}
     return open_inputs(checked, opened, arrays)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pbgeval.config import numeric_settings
 from pbgeval.inputs.digests import data_digests
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import counts_keys
+from pbgeval.storage.object_folder import read_object_folder
 
 
 def provenance_of(inputs: Inputs) -> dict[str, Any]:
@@ -35,7 +37,9 @@ def things_to_know(inputs: Inputs) -> Iterator[str]:
     num_buckets = len(inputs.all_buckets())
     for path, files in zip(config.edge_paths, inputs.buckets, strict=True):
         if len(files) < num_buckets:
-            yield f"{path}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
+            folder = read_object_folder(Path(path))
+            shown = path if folder is None else folder.url
+            yield f"{shown}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
     if not counts_keys(inputs) and config.sample_edges is None and config.target_error is None:
         reason = "a type is featurized" if inputs.featurized else "query keys of so many sampled edges are not counted"
         yield f"macro_metrics are left out (null): {reason}"

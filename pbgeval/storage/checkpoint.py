@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -140,12 +141,19 @@ def open_embeddings(
     """
     path = embedding_path(checkpoint_path, entity_type, partition, version)
     if not path.exists():
-        raise StorageError(_missing_fault(path, entity_type, partition, version))
+        raise StorageError(missing_fault(path, _names_in(path.parent), entity_type, partition, version))
     with open_hdf5(path) as file:
-        check_format_version(file, path)
-        dataset = require_dataset(file, path, _EMBEDDINGS)
-        with hdf5_faults(path, f"dataset {_EMBEDDINGS}"):
-            shape, dtype, is_mapped = dataset.shape, dataset.dtype, _is_mappable(dataset)
+        return embeddings_of_header(file, path, entity_type, partition, dimension=dimension, num_rows=num_rows)
+
+
+def embeddings_of_header(
+    file: h5py.File, path: Path, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
+) -> EmbeddingFile:
+    """Check the header of an open file; `path` is where its values will be read. Otherwise as `open_embeddings`."""
+    check_format_version(file, path)
+    dataset = require_dataset(file, path, _EMBEDDINGS)
+    with hdf5_faults(path, f"dataset {_EMBEDDINGS}"):
+        shape, dtype, is_mapped = dataset.shape, dataset.dtype, _is_mappable(dataset)
     where = f"{path}: dataset {_EMBEDDINGS}: expected"
     if shape is None or len(shape) != 2:
         raise StorageError(
@@ -189,12 +197,15 @@ def _is_mappable(dataset: h5py.Dataset) -> bool:
     return offset is not None and offset % _ALIGNMENT_BYTES == 0
 
 
-def _missing_fault(path: Path, entity_type: str, partition: int, version: int) -> str:
-    """Say what is missing and what is there instead: other versions, else other embeddings."""
+def _names_in(folder: Path) -> list[str]:
     try:
-        names = sorted(os.listdir(path.parent))
+        return sorted(os.listdir(folder))
     except OSError:
-        names = []
+        return []
+
+
+def missing_fault(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> str:
+    """Say what is missing and what is there instead, of the names in its folder: other versions, else embeddings."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)
     if versions:

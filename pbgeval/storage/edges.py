@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import attrs
 import h5py
@@ -30,6 +31,8 @@ from pbgeval.storage.files_hdf5 import (
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.plain_columns import PlainColumns
 from pbgeval.storage.text_files import listed, one_line
+
+T = TypeVar("T")
 
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
 _NUMBERS = "iuf"
@@ -143,7 +146,13 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
         StorageError: the folder is missing, holds no bucket file, or holds one beyond the partitions;
             or a header is wrong (one fault per file).
     """
-    names = _list_folder(edge_path)
+    return open_buckets(edge_path, _list_folder(edge_path), num_lhs, num_rhs, open_bucket)
+
+
+def open_buckets(
+    edge_path: Path, names: Sequence[str], num_lhs: int, num_rhs: int, opening: Callable[[Path, Bucket], T]
+) -> dict[Bucket, T]:
+    """Open every bucket file among the names in a folder, by a function; otherwise as `find_buckets`."""
     found = sorted(Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET_FILE.fullmatch, names) if m)
     beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
@@ -157,11 +166,11 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
         raise StorageError(
             f"{edge_path}: expected bucket files {expected}, found {listed(names)}; is this the folder of the edges?"
         )
-    buckets: dict[Bucket, BucketFile] = {}
+    buckets: dict[Bucket, T] = {}
     faults: list[str] = []
     for bucket in found:
         try:
-            buckets[bucket] = open_bucket(bucket_path(edge_path, bucket), bucket)
+            buckets[bucket] = opening(bucket_path(edge_path, bucket), bucket)
         except StorageError as error:
             faults.extend(error.faults)
     if faults:
@@ -187,23 +196,32 @@ def open_bucket(path: Path, bucket: Bucket) -> BucketFile:
         StorageError: it is missing, cannot be read, or is not in PBG's format.
     """
     with open_hdf5(path) as file:
-        check_format_version(file, path)
-        num_edges = int(_column(file, path, "rel", _INTEGERS).shape[0])
-        columns = [_column(file, path, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
-        has_weight = find_dataset(file, path, "weight") is not None
-        if has_weight:
-            _column(file, path, "weight", _NUMBERS, num_edges)
-        featurized = [_is_featurized(file, path, prefix, num_edges) for prefix in ("lhsd", "rhsd")]
-        return BucketFile(
-            path=path,
-            bucket=bucket,
-            num_edges=num_edges,
-            has_weight=has_weight,
-            lhs_featurized=featurized[0],
-            rhs_featurized=featurized[1],
-            rows_per_chunk=max(_rows_per_chunk(column, path) for column in columns),
-            plain=None if has_weight or any(featurized) else _plain_columns(file, path, columns),
-        )
+        return bucket_of_header(file, path, bucket)
+
+
+def bucket_of_header(file: h5py.File, path: Path, bucket: Bucket) -> BucketFile:
+    """Check the header of an open file; `path` is where its edges will be read.
+
+    Raises:
+        StorageError: it is not in PBG's format.
+    """
+    check_format_version(file, path)
+    num_edges = int(_column(file, path, "rel", _INTEGERS).shape[0])
+    columns = [_column(file, path, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
+    has_weight = find_dataset(file, path, "weight") is not None
+    if has_weight:
+        _column(file, path, "weight", _NUMBERS, num_edges)
+    featurized = [_is_featurized(file, path, prefix, num_edges) for prefix in ("lhsd", "rhsd")]
+    return BucketFile(
+        path=path,
+        bucket=bucket,
+        num_edges=num_edges,
+        has_weight=has_weight,
+        lhs_featurized=featurized[0],
+        rhs_featurized=featurized[1],
+        rows_per_chunk=max(_rows_per_chunk(column, path) for column in columns),
+        plain=None if has_weight or any(featurized) else _plain_columns(file, path, columns),
+    )
 
 
 def _plain_columns(file: h5py.File, path: Path, columns: list[h5py.Dataset]) -> PlainColumns | None:

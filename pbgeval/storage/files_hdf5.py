@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import h5py
 import numpy as np
@@ -31,6 +32,24 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         file = h5py.File(os.fspath(path), "r", locking=False)
     except OSError as error:
         raise StorageError(f"{path}: {_open_fault(path, error)}") from error
+    with file:
+        yield file
+
+
+@contextmanager
+def open_hdf5_stream(stream: IO[bytes], path: Path) -> Iterator[h5py.File]:
+    """Open what a stream holds, as `open_hdf5` does; `path` is what faults call it.
+
+    Raises:
+        StorageError: it cannot be read, is truncated or is not HDF5.
+    """
+    try:
+        file = h5py.File(stream, "r")
+    except OSError as error:
+        raise StorageError(
+            f"{path}: expected an HDF5 file that can be opened, found: {one_line(error)}; check the path, copy it or"
+            " write it again"
+        ) from error
     with file:
         yield file
 

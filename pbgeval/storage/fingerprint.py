@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.text_files import one_line
 
 _NUM_BLOCKS = 64
 _BLOCK_BYTES = 4096
+
+
+def blocks_of(size: int) -> list[tuple[int, int]]:
+    """Return which bytes (start, stop) of a file of some size the fingerprint covers."""
+    if size <= _NUM_BLOCKS * _BLOCK_BYTES:
+        return [(0, size)]
+    starts = [index * (size - _BLOCK_BYTES) // (_NUM_BLOCKS - 1) for index in range(_NUM_BLOCKS)]
+    return [(start, start + _BLOCK_BYTES) for start in starts]
+
+
+def fingerprint_of(size: int, blocks: Iterable[bytes]) -> str:
+    """Return the fingerprint of a file of which size and the bytes of `blocks_of` are known."""
+    digest = hashlib.sha256(size.to_bytes(8, "little"))
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()[:32]
 
 
 def fingerprint(path: Path) -> str:
@@ -22,20 +40,16 @@ def fingerprint(path: Path) -> str:
     Raises:
         StorageError: the file is missing or cannot be read.
     """
-    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            digest.update(size.to_bytes(8, "little"))
-            if size <= _NUM_BLOCKS * _BLOCK_BYTES:
-                file.seek(0)
-                digest.update(file.read())
-            else:
-                for index in range(_NUM_BLOCKS):
-                    file.seek(index * (size - _BLOCK_BYTES) // (_NUM_BLOCKS - 1))
-                    digest.update(file.read(_BLOCK_BYTES))
+            return fingerprint_of(size, [_read(file, *block) for block in blocks_of(size)])
     except OSError as error:
         raise StorageError(
             f"{path}: expected a file that can be read, found: {one_line(error)}; check the path"
         ) from error
-    return digest.hexdigest()[:32]
+
+
+def _read(file: BinaryIO, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return file.read(stop - start)

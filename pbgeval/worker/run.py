@@ -19,6 +19,7 @@ from pbgeval.files import ScratchFolder, make_folder, remove_scratch, write_atom
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.inputs.scratch_room import partition_copies
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.estimates import Drawn
@@ -26,6 +27,7 @@ from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.self_check import KernelReport, check_kernels
+from pbgeval.storage.object_folder import read_object_folder
 from pbgeval.version import __version__
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
@@ -67,6 +69,7 @@ def do_work(work: Work, team: Team) -> Outcome:
 
 def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
+    partition_copies(inputs, team.local_size)  # too little room for copies is found before anything is computed
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
@@ -143,9 +146,13 @@ def _decided(facts_of_workers: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _edges_from_output(work: Work) -> list[str]:
-    """Return where the evaluated edges lie, from the output directory: nothing for edges in memory."""
-    paths = work.inputs.config.edge_paths
-    return [os.path.relpath(path, work.output) for path in paths if Path(path).is_absolute()]
+    """Return where the evaluated edges lie, from the output directory, or their URL: nothing for edges in memory."""
+    paths = [Path(path) for path in work.inputs.config.edge_paths if Path(path).is_absolute()]
+    folders = [read_object_folder(path) for path in paths]
+    return [
+        os.path.relpath(path, work.output) if folder is None else folder.url
+        for path, folder in zip(paths, folders, strict=True)
+    ]
 
 
 def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dict[str, Any]]) -> Report:

@@ -31,7 +31,7 @@ LIBRARIES = {
     "importing": NUMERICS | {"duckdb"},
     "jit": {"numba", "attrs"},
     "counting": NUMERICS | {"triton"},
-    "storage": NUMERICS | {"h5py"},
+    "storage": NUMERICS | {"h5py", "fsspec"},
     "sinks": NUMERICS | {"wandb", "mlflow"},
     "distributed": NUMERICS | {"submitit"},
 }

@@ -1,0 +1,376 @@
+"""Paths of a config that are URLs: the figures of local files, bounded copies that go, faults in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from pbgeval import driver
+from pbgeval.storage import scratch
+from tests.edges_by_name import write_edges_by_name
+from tests.group import run_group
+from tests.object_store import ObjectStore, object_store
+from tests.patience import PATIENCE
+from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, numbers_of, run_command, start_command
+
+POLICIES = ["sampled", "partition", "all"]
+EMBEDDINGS = "checkpoint/embeddings_user_1.v3.h5"
+
+
+@frozen
+class RemoteCase:
+    """A case, and the same files below a prefix of a bucket."""
+
+    case: TinyCase
+    store: ObjectStore
+    url: str  # of the prefix
+
+    @property
+    def key(self) -> str:
+        return self.url.removeprefix("s3://")
+
+    @property
+    def scratch(self) -> Path:
+        return self.case.root.parent / "scratch"
+
+    def paths(self, root: str) -> list[str]:
+        """The settings that name all that is read, below a root."""
+        known = [f"filter_paths={root}/known", f"train_paths={root}/edges"]
+        return [f"entity_path={root}/entity", f"checkpoint_path={root}/checkpoint", f"edge_paths={root}/edges", *known]
+
+    def arguments(self, *overrides: str, output: str = "remote", workers: int = 1) -> list[str]:
+        """The command's arguments of a run that reads objects."""
+        given = [*self.paths(self.url), f"scratch_path={self.scratch}", *overrides]
+        return ["--workers", str(workers), "--quiet", "--output", output, *flags(given)]
+
+    def only_the_checkpoint(self) -> list[str]:
+        """Settings by which nothing else is an object."""
+        local = [f"entity_path={self.case.root}/entity", f"edge_paths={self.case.root}/edges"]
+        return [*local, *self.known_here()]
+
+    def known_here(self) -> list[str]:
+        """Settings by which known edges are files."""
+        return [f"filter_paths={self.case.root}/known", f"train_paths={self.case.root}/known"]
+
+    def run(self, *overrides: str, output: str = "remote", workers: int = 1) -> Done:
+        return run_command(self.case, *self.arguments(*overrides, output=output, workers=workers))
+
+    def succeeds(self, *overrides: str, output: str = "remote", workers: int = 1) -> dict[str, str]:
+        """Run; return the numbers. Nothing is left of the copies."""
+        done = self.run(*overrides, output=output, workers=workers)
+        assert (0, "") == (done.status, done.err)
+        assert [] == list(self.scratch.iterdir())
+        return numbers_of(self.case.root / output)
+
+    def refused(self, *overrides: str) -> str:
+        """Run; return the only line. Nothing is left."""
+        return self.only_line(self.run(*overrides))
+
+    def only_line(self, done: Done) -> str:
+        assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+        assert [] == list(self.scratch.iterdir())
+        assert not (self.case.root / "remote").exists()
+        assert str(self.scratch) not in done.err.partition("expected room")[0]  # it names URLs, not copies
+        return done.err.rstrip("\n")
+
+    def local_numbers(self, *overrides: str) -> dict[str, str]:
+        """The numbers of the local files."""
+        given = flags([*self.paths("."), *overrides])
+        done = run_command(self.case, "--workers", "1", "--quiet", "--output", "local", *given)
+        assert (0, "") == (done.status, done.err)
+        return numbers_of(self.case.root / "local")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def remote(server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteCase:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=9, workers=None)
+    shutil.copytree(case.root / "edges", case.root / "known")
+    for path in sorted((case.root / "known").iterdir())[::2]:
+        path.unlink()
+    bucket = "of-" + re.sub("[^a-z0-9]+", "-", f"{tmp_path.parent.name}-{tmp_path.name}".lower())[-40:].strip("-")
+    server.make_bucket(bucket)
+    made = RemoteCase(case, server, f"s3://{bucket}/deep/case")
+    server.upload(case.root, made.key)
+    made.scratch.mkdir()
+    return made
+
+
+# Results
+
+
+@pytest.mark.parametrize("candidates", POLICIES)
+def test_objects_have_the_numbers_of_the_same_files(remote: RemoteCase, candidates: str) -> None:
+    settings = [f"candidates={candidates}", "save_ranks=True"]
+
+    assert remote.local_numbers(*settings) == remote.succeeds(*settings)
+
+    assert [f"{remote.url}/edges"] == metrics_of(remote.case.root / "remote")["run"]["edge_paths"]
+
+
+@pytest.mark.slow
+def test_files_and_objects_may_be_mixed(remote: RemoteCase) -> None:
+    local = [f"entity_path={remote.case.root}/entity", f"checkpoint_path={remote.case.root}/checkpoint"]
+
+    assert remote.local_numbers() == remote.succeeds(*local)
+    assert remote.local_numbers() == remote.succeeds(f"edge_paths={remote.case.root}/edges", output="edges_here")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", POLICIES)
+def test_several_workers_share_the_copies(remote: RemoteCase, candidates: str) -> None:
+    alone = remote.local_numbers(f"candidates={candidates}")
+
+    assert alone == remote.succeeds(f"candidates={candidates}", workers=2)
+    assert 2 == metrics_of(remote.case.root / "remote")["run"]["num_workers"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("edges", ["edges", "edges.tsv"])
+def test_a_group_reads_objects(remote: RemoteCase, edges: str) -> None:
+    write_edges_by_name(remote.case)
+    remote.store.upload(remote.case.root, remote.key)
+    alone = remote.local_numbers(f"edge_paths={edges}")
+    overrides = [*remote.paths(remote.url), f"edge_paths={remote.url}/{edges}", f"scratch_path={remote.scratch}"]
+
+    run_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
+
+    assert alone == numbers_of(remote.case.root / "remote")
+    assert [] == list(remote.scratch.iterdir())
+
+
+def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
+    write_edges_by_name(remote.case)
+    remote.store.upload(remote.case.root, remote.key)
+
+    expected = remote.local_numbers("edge_paths=edges.tsv")
+
+    assert expected == remote.succeeds(f"edge_paths={remote.url}/edges.tsv")
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("candidates", ["partition", "all"])
+def test_copies_stay_below_the_limit_that_a_fault_asks_for(
+    remote: RemoteCase, candidates: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals: list[int] = []
+    reserve_file = scratch.reserve_file
+
+    def counted(path: Path, num_bytes: int) -> int:
+        descriptor = reserve_file(path, num_bytes)
+        files = [
+            *remote.scratch.glob("*/*/**/*.h5"),
+            *remote.scratch.glob("*/*/**/*.txt"),
+            *remote.scratch.rglob("*.part"),
+        ]
+        totals.append(sum(path.stat().st_size for path in set(files)))
+        return descriptor
+
+    monkeypatch.setattr(scratch, "reserve_file", counted)
+    settings = [f"candidates={candidates}"]
+    small = sum(path.stat().st_size for path in remote.case.root.glob("checkpoint/model*"))
+
+    fault = remote.refused(*settings, f"scratch_limit={small + 5000}")
+    found = re.match(
+        r"scratch_limit: expected at least (\d+) bytes \(\d+ for the whole run, \d+ for a bucket and its partitions of "
+        r"each of 1 workers of a host\), got \d+; raise it or use fewer --workers$",
+        fault,
+    )
+    assert found is not None, fault
+    totals.clear()
+
+    assert remote.local_numbers(*settings) == remote.succeeds(*settings, f"scratch_limit={found[1]}")
+    num_objects = len(list((remote.case.root / "edges").iterdir())) + len(list(remote.case.root.glob("checkpoint/e*")))
+    assert max(totals) <= int(found[1])
+    assert len(totals) > num_objects  # some were copied again
+
+
+def test_a_limit_that_one_object_exceeds_is_refused(remote: RemoteCase) -> None:
+    fault = remote.refused("scratch_limit=100")
+
+    size, of_version = (
+        (remote.case.root / "checkpoint" / name).stat().st_size for name in ("model.v3.h5", "checkpoint_version.txt")
+    )
+    assert fault.startswith(f"{remote.url}/checkpoint/model.v3.h5: expected room for its copy of {size} bytes below ")
+    assert fault.endswith(f"set scratch_limit to at least {size + of_version} (now 100) or use fewer workers")
+
+
+# Runs that are killed
+
+_KILLED = """
+import os, signal, sys
+from pbgeval.cli import main
+from pbgeval.inputs.partitions import PartitionHolder
+
+enter, calls = PartitionHolder.enter, []
+def counted(self, *arguments):
+    calls.append(arguments)
+    tables = enter(self, *arguments)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tables
+PartitionHolder.enter = counted
+sys.argv[0] = "kgeval-dist"
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_leaves_copies_that_the_next_one_uses_and_removes(remote: RemoteCase) -> None:
+    config = ["--config", str(remote.case.config)]
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, *config, *remote.arguments()], cwd=remote.case.root, timeout=PATIENCE
+    )
+    assert -signal.SIGKILL == killed.returncode
+    assert 2 <= len(list(remote.scratch.rglob("embeddings_user_*.h5")))
+
+    done = run_command(remote.case, *remote.arguments())
+
+    assert (0, [], []) == (
+        done.status,
+        [line for line in done.faults if "warning" not in line],
+        [*remote.scratch.iterdir()],
+    )
+    assert remote.local_numbers() == numbers_of(remote.case.root / "remote")
+
+
+# Faults
+
+
+def test_all_prefixes_that_are_not_there_are_named(remote: RemoteCase) -> None:
+    done = remote.run(f"edge_paths={remote.url}/nothing", "checkpoint_path=s3://no-such-bucket/checkpoint")
+
+    lines = done.err.splitlines()
+    assert (1, "", 2) == (done.status, done.out, len(lines))
+    for line, url in zip(lines, ["s3://no-such-bucket/checkpoint", f"{remote.url}/nothing"], strict=True):
+        assert line.startswith(f"{url}: expected an object or prefix of that name, found: ")
+        assert line.endswith("; check bucket and key")
+    assert [] == list(remote.scratch.iterdir())
+
+
+def test_a_partition_that_is_missing_is_named_by_its_url(remote: RemoteCase) -> None:
+    remote.store.remove(f"{remote.key}/{EMBEDDINGS}")
+
+    fault = remote.refused()
+
+    assert fault.startswith(f"{remote.url}/{EMBEDDINGS}: expected this file (checkpoint version 3), found ")
+
+
+def test_what_is_wrong_within_an_object_is_said_of_its_url(remote: RemoteCase) -> None:
+    remote.case.spoil_edges(1, 0, "lhs", 4, 1 << 40)
+    remote.store.upload(remote.case.root, remote.key)
+
+    fault = remote.refused(*remote.known_here())
+
+    assert fault.startswith(f"{remote.url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..")
+
+
+def test_an_object_that_changes_between_header_and_copy_is_refused(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (remote.case.root / EMBEDDINGS).read_bytes()
+    evaluate = driver._evaluate
+
+    def after_a_change(*arguments: Any) -> Any:
+        remote.store.put(f"{remote.key}/{EMBEDDINGS}", content[:-1] + bytes([content[-1] ^ 1]))
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(driver, "_evaluate", after_a_change)
+
+    fault = remote.refused()
+
+    assert fault.startswith(
+        f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "
+    )
+    assert fault.endswith("; it changed during the run: start it again")
+
+
+@pytest.mark.slow
+def test_without_credentials_nothing_is_read(remote: RemoteCase) -> None:
+    without = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+
+    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=without)
+
+    fault = remote.only_line(done)
+
+    assert "expected credentials" in fault
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_does_not_answer_is_named(remote: RemoteCase) -> None:
+    nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+
+    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=nobody)
+
+    fault = remote.only_line(done)
+    assert fault.startswith(f"{remote.url}/checkpoint: expected an endpoint that answers, found: ")
+    assert fault.endswith("; check the network and AWS_ENDPOINT_URL")
+
+
+@pytest.mark.parametrize("package", ["fsspec", "s3fs"])
+def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from pbgeval.cli import main; main()"
+    config = ["--config", str(remote.case.config)]
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, *config, *remote.arguments(*remote.only_the_checkpoint())],
+        cwd=remote.case.root,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
+    assert fault.startswith(f"{remote.url}/checkpoint: expected the packages that read it, found: ")
+    assert fault.endswith('; pip install "pbgeval[s3]"')
+
+
+def test_other_keys_name_local_paths(remote: RemoteCase) -> None:
+    fault = remote.refused(f"candidate_path={remote.url}/candidates")
+
+    assert f"-p candidate_path={remote.url}/candidates: expected a local directory, got the URL " in fault
+
+
+def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    program = (
+        "import sys; sys.modules['s3fs'] = sys.modules['fsspec.core'] = None\n"
+        "from pbgeval import evaluate, load_config, RunOptions\n"
+        f"evaluate(load_config({str(case.config)!r}), RunOptions(output={str(tmp_path / 'output')!r}, workers=1))\n"
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=case.root,
+        env=os.environ | {"TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert json.loads((tmp_path / "output" / "metrics.json").read_text())["complete"]
+    assert [] == [path.name for path in temporary.iterdir() if path.name.startswith("pbgeval-")]
