@@ -17,7 +17,7 @@ from attrs import frozen
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.storage.text_files import one_line
 
-INSTALL = 'pip install "pbgeval[s3]"'
+INSTALL = "pip install 'pbgeval[s3]'"
 _HEADER_BLOCK_BYTES = 1 << 17  # of a header, whose pieces lie close together
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")

@@ -15,11 +15,9 @@ from tests.tiny_checkpoint import TinyCase
 
 pytestmark = pytest.mark.slow
 
-TOOLS = {"dev", "browser"}  # what tests need; the package asks for none of them
-ELSEWHERE = {
-    "wandb",
-    "mlflow",
-}  # present only with scripts/peers sinks: tests/contracts/test_sinks_in_their_libraries.py
+TOOLS = {"dev", "browser", "moto"}  # what tests need; the package asks for none of them
+# Tried with the extra by tests/contracts/test_sinks_in_their_libraries.py and tests/surface/test_object_storage.py
+ELSEWHERE = {"wandb", "mlflow", "s3"}
 
 TO_DF = """
 import sys
@@ -109,6 +107,13 @@ USES = {
         ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
         "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'",
         lambda folder, _: any((folder / "graph").rglob("edges_0_0.h5")),
+    ),
+    "objects": Use(
+        "s3",
+        ("-m", "pbgeval", "--config", "case/eval.py", "-p", "checkpoint_path=s3://bucket/checkpoint"),
+        "s3://bucket/checkpoint: expected the packages that read it, found: No module named 'fsspec'; "
+        "pip install 'pbgeval[s3]'",
+        lambda folder, _: False,  # tried elsewhere
     ),
     "job": Use(
         "slurm",

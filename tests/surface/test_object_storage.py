@@ -343,7 +343,7 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, pac
 
     fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
     assert fault.startswith(f"{remote.url}/checkpoint: expected the packages that read it, found: ")
-    assert fault.endswith('; pip install "pbgeval[s3]"')
+    assert fault.endswith("; pip install 'pbgeval[s3]'")
 
 
 def test_other_keys_name_local_paths(remote: RemoteCase) -> None:
