@@ -12,7 +12,7 @@ import json
 import os
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import h5py
@@ -155,16 +155,11 @@ class RemoteRows:
 
     def load(self) -> Tensor:
         """Return all rows; where they are mapped from the copy, it stays as long as they do."""
-        descriptor = self.copy.scratch.hold(self.copy.of, self.copy.path)
-        try:
+        with ExitStack() as held:
+            held.callback(os.close, self.copy.scratch.hold(self.copy.of, self.copy.path))
             rows = self.file.load()
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if self.file.is_mapped:
-            weakref.finalize(rows, os.close, descriptor)
-        else:
-            os.close(descriptor)
+            if self.file.is_mapped:
+                weakref.finalize(rows, held.pop_all().close)
         return rows
 
     def read_rows(self, start: int, stop: int) -> Tensor:

@@ -7,6 +7,7 @@ bucket, key, credentials or network.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -14,10 +15,15 @@ from typing import IO, Any
 
 from attrs import frozen
 
-from pbgeval.errors import EvalError, StorageError
+from pbgeval.errors import StorageError
 from pbgeval.storage.text_files import one_line
 
 INSTALL = "pip install 'pbgeval[s3]'"
+_LIBRARY_ERRORS = (
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("aiohttp.client_exceptions", "ClientError"),
+)
 _HEADER_BLOCK_BYTES = 1 << 17  # of a header, whose pieces lie close together
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
@@ -47,12 +53,12 @@ def list_objects(url: str) -> dict[str, RemoteObject]:
     with object_faults(url):
         system, path = _file_system(url)
         found = system.ls(path, detail=True, refresh=True)
-        place = path.rstrip("/")
-        objects = {
-            str(info["name"]).rpartition("/")[2]: info
-            for info in found
-            if info["type"] == "file" and str(info["name"]).rstrip("/") != place
-        }
+    place = path.rstrip("/")
+    objects = {
+        str(info["name"]).rpartition("/")[2]: info
+        for info in found
+        if info["type"] == "file" and str(info["name"]).rstrip("/") != place
+    }
     if not objects:
         raise StorageError(f"{url}: expected objects below this prefix, found none; check bucket and prefix")
     return {name: _object(f"{url}/{name}", info) for name, info in sorted(objects.items())}
@@ -122,14 +128,19 @@ def open_object(of: RemoteObject) -> Iterator[IO[bytes]]:
 def object_faults(url: str) -> Iterator[None]:
     """Turn what a file system's library raises about an object into a `StorageError`.
 
-    Wrap single calls in it. The libraries have no common class of errors, so it is all of them.
+    Wrap single calls in it. Errors that are neither Python's of files, values and imports nor S3's are bugs.
     """
     try:
         yield
-    except EvalError:
-        raise
-    except Exception as error:
+    except _errors_of_reading() as error:
         raise StorageError(f"{url}: {_fault(error)}") from error
+
+
+def _errors_of_reading() -> tuple[type[Exception], ...]:
+    """Return Python's own, and those of the libraries that have been imported."""
+    loaded = ((sys.modules.get(module), name) for module, name in _LIBRARY_ERRORS)
+    of_libraries = [getattr(module, name) for module, name in loaded if module is not None]
+    return (OSError, ValueError, ImportError, *of_libraries)
 
 
 def _file_system(url: str) -> tuple[Any, str]:

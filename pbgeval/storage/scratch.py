@@ -16,7 +16,7 @@ import os
 import stat
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from attrs import frozen
@@ -88,7 +88,8 @@ class Scratch:
 
     def _download(self, of: RemoteObject, descriptor: int, part: Path, path: Path) -> None:
         """Fill a file that is locked; it takes its name when it is whole, and is held from then on."""
-        try:
+        with ExitStack() as undoing:
+            undoing.callback(self._drop, descriptor, part)
             for start in range(0, of.size, _RANGE_BYTES * _RANGES_AT_A_TIME):
                 stop = min(start + _RANGE_BYTES * _RANGES_AT_A_TIME, of.size)
                 ranges = [(first, min(first + _RANGE_BYTES, stop)) for first in range(start, stop, _RANGE_BYTES)]
@@ -98,11 +99,13 @@ class Scratch:
             with self._locked():
                 put_reserved_file(descriptor, part, path)
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
-        except BaseException:
-            with self._locked():
-                part.unlink(missing_ok=True)
-            os.close(descriptor)
-            raise
+            undoing.pop_all()
+
+    def _drop(self, descriptor: int, part: Path) -> None:
+        """Remove what is not whole."""
+        with self._locked():
+            part.unlink(missing_ok=True)
+        os.close(descriptor)
 
     def _make_room(self, num_bytes: int) -> int:
         """Remove copies that nobody holds, least recently used ones first; return the bytes that are missing still."""

@@ -23,7 +23,7 @@ from pbgeval.storage.object_folder import (
     open_remote_embeddings,
     read_object_folder,
 )
-from pbgeval.storage.objects import RemoteObject, find_object, list_objects
+from pbgeval.storage.objects import RemoteObject, find_object, list_objects, object_faults
 from pbgeval.storage.scratch import Scratch, scratch_folder
 from tests import pbg_files
 
@@ -307,3 +307,18 @@ def test_the_fingerprint_of_an_object_is_that_of_a_file_of_its_content(
 def test_a_folder_that_is_itself_stands_for_none(tmp_path: Path) -> None:
     assert read_object_folder(tmp_path) is None
     assert read_object_folder(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("bug", [KeyError("size"), AttributeError("ls"), AssertionError()])
+def test_a_mistake_of_ours_is_no_fault_of_the_user_s(bug: Exception) -> None:
+    with pytest.raises(type(bug)), object_faults("s3://bucket/key"):
+        raise bug
+
+
+@pytest.mark.parametrize("module", ["botocore.exceptions", "aiohttp.client_exceptions"])
+def test_what_s3_s_libraries_raise_is_one_line(module: str) -> None:
+    library = pytest.importorskip(module)
+    error = library.NoCredentialsError() if module.startswith("botocore") else library.ClientPayloadError("cut")
+
+    with pytest.raises(StorageError, match=r"^s3://bucket/key: expected "), object_faults("s3://bucket/key"):
+        raise error
