@@ -9,6 +9,7 @@ from pbgeval.report.output import SINK_FOLDER
 from pbgeval.report.report import Report
 from pbgeval.report.result_line import result_line
 from pbgeval.sinks.opening import make_sink
+from pbgeval.sinks.sink import closed_on_failure
 
 
 def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], None]) -> None:
@@ -25,8 +26,9 @@ def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], No
     for name in dict.fromkeys(names):
         sink = make_sink(name, report.path / SINK_FOLDER / name)
         try:
-            sink.open(run)
-            sink.log(step, values)
-            sink.close()
+            with closed_on_failure(sink):
+                sink.open(run)
+                sink.log(step, values)
+                sink.close()
         except OutputError as error:
             warn(f"{error}; the result itself is complete, only the sink {name} is not")

@@ -70,6 +70,8 @@ class MLflow:
                 self._client.log_batch(self._run_id, metrics=metrics[start : start + MOST_VALUES])
 
     def close(self) -> None:
+        if not self._run_id:
+            return
         with self._faults():
             self._client.set_terminated(self._run_id)
 

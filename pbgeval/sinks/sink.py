@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -32,8 +32,22 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait until everything is on the disk; nothing follows."""
+        """Wait until everything is on the disk; nothing follows.
+
+        Also where opening or logging failed: what the library runs beside us (threads, processes) ends here.
+        """
         ...
+
+
+@contextmanager
+def closed_on_failure(sink: Sink) -> Iterator[None]:
+    """Close a sink that cannot be written, so that nothing of it runs on; the first fault is the one that is told."""
+    try:
+        yield
+    except OutputError:
+        with suppress(OutputError):
+            sink.close()
+        raise
 
 
 @contextmanager

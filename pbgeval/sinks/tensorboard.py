@@ -22,7 +22,8 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         with library_faults("an event file of TensorBoard", self.folder):
-            self._writer = SummaryWriter(str(self.folder))
+            # Its thread writes later, wherever the process is then.
+            self._writer = SummaryWriter(str(self.folder.absolute()))
             if run.settings:
                 rows = "".join(f"| {name} | {value} |\n" for name, value in run.settings.items())
                 self._writer.add_text("run", f"| {run.name} | |\n|---|---|\n{rows}", 0)
@@ -34,5 +35,7 @@ class TensorBoard:
             self._writer.flush()
 
     def close(self) -> None:
+        if self._writer is None:
+            return
         with library_faults("an event file of TensorBoard", self.folder):
             self._writer.close()

@@ -49,6 +49,8 @@ class WeightsAndBiases:
             self._run.log(dict(values), step=step)
 
     def close(self) -> None:
+        if self._run is None:
+            return
         with self._faults():
             self._run.finish()
 

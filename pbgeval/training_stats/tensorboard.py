@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import define, field
 
 from pbgeval.sinks.opening import make_sink
-from pbgeval.sinks.sink import RunFacts, Sink
+from pbgeval.sinks.sink import RunFacts, Sink, closed_on_failure
 from pbgeval.training_stats.records import PassRecord, VisitRecord
 from pbgeval.training_stats.scalars import scalars_of
 
@@ -42,7 +42,8 @@ class ScalarSink:
             OutputError: they cannot be written (permissions, a full disk).
         """
         if not self._is_open:
-            self._sink.open(RunFacts(self.run))
+            with closed_on_failure(self._sink):
+                self._sink.open(RunFacts(self.run))
             self._is_open = True
             atexit.register(self.close)  # trainers do not say when they end
         self._sink.log(record.index, scalars_of(record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,8 +17,11 @@ from pbgeval.report.result_line import result_line
 from pbgeval.report.to_sinks import send_to_sinks
 from pbgeval.sinks import opening
 from pbgeval.sinks.json_lines import line_of
+from pbgeval.sinks.mlflow import MLflow
 from pbgeval.sinks.opening import make_sink
-from pbgeval.sinks.sink import RunFacts, library_faults
+from pbgeval.sinks.sink import RunFacts, Sink, closed_on_failure, library_faults
+from pbgeval.sinks.tensorboard import TensorBoard
+from pbgeval.sinks.wandb import WeightsAndBiases
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
 
 
@@ -87,7 +91,12 @@ def test_another_run_in_the_directory_replaces_what_sinks_hold(case: TinyCase) -
     assert (0, False) == (third.status, (case.root / "again" / "sinks").exists())
 
 
+def threads_of_sinks() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if type(thread).__module__.startswith("tensorboard")]
+
+
 def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) -> None:
+    before = threads_of_sinks()
     with mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=RuntimeError("a\nbroken disk")):
         done = run_command(
             case, "--workers", "1", "--output", "failing", *flags(["candidates=partition", "sinks=tensorboard"])
@@ -99,6 +108,53 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) ->
     warnings = [line for line in done.faults if "sink" in line]
     assert 1 == len(warnings)
     assert "expected to write an event file of TensorBoard, got: RuntimeError: a broken disk; the result" in done.err
+    assert before == threads_of_sinks()
+
+
+def write_a_run(sink: Sink) -> None:
+    with closed_on_failure(sink):
+        sink.open(RunFacts("mine", {"seed": 4}))
+        sink.log(1, {"mrr": 0.5})
+
+
+@pytest.mark.parametrize("broken", ["add_text", "add_scalar"])
+def test_a_sink_of_a_training_that_fails_leaves_no_thread(broken: str, tmp_path: Path) -> None:
+    before = threads_of_sinks()
+    sink = make_sink("tensorboard", tmp_path / "events")
+
+    with (
+        mock.patch(f"torch.utils.tensorboard.SummaryWriter.{broken}", side_effect=OSError(28, "a full disk")),
+        pytest.raises(OutputError, match="a full disk"),
+    ):
+        write_a_run(sink)
+
+    assert before == threads_of_sinks()
+
+
+def test_the_fault_that_came_first_is_told_and_any_sink_may_be_closed_unopened(tmp_path: Path) -> None:
+    class Broken(TensorBoard):
+        def close(self) -> None:
+            raise OutputError("the second")
+
+    with pytest.raises(OutputError, match="the first"), closed_on_failure(Broken(tmp_path)):
+        raise OutputError("the first")
+    for kind in (TensorBoard, WeightsAndBiases, MLflow):
+        kind(tmp_path).close()
+
+
+def test_events_stay_in_their_folder_when_the_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = make_sink("tensorboard", Path("events"))
+    sink.open(RunFacts("mine"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    sink.log(1, {"mrr": 0.5})
+    sink.close()
+
+    assert {"mrr": [(1, 0.5)]} == scalars(tmp_path / "events")
 
 
 def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) -> None:
