@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import threading
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from attrs import define, field
@@ -32,6 +33,8 @@ class CompiledLoop:
 
     loop: Callable[..., Any]
     may_reorder: bool = False
+    # What the loop calls beside Python's and numpy's functions, by the name that it has there; asked when it compiles.
+    calls: Callable[[], dict[str, Any]] = dict
     _compiled: Any = field(default=None, init=False)
 
     @property
@@ -42,15 +45,80 @@ class CompiledLoop:
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns
         with _COMPILING:
             if self._compiled is None:
-                self._compiled = _compile(self.loop, may_reorder=self.may_reorder)
+                self._compiled = _compile(_with_names(self.loop, self.calls()), may_reorder=self.may_reorder)
         return self._compiled(*arguments)
+
+
+def inner_loop(loop: Callable[..., Any], names: dict[str, Any] | None = None, *, may_reorder: bool = False) -> Any:  # noqa: ANN401 - numba has no types
+    """Return a function that compiled loops of the same file may call; it becomes part of them.
+
+    It lies in their file because numba compiles a loop anew when its own file has changed, and only then.
+    """
+    import numba
+
+    return numba.njit(**_options(may_reorder=may_reorder))(_with_names(loop, names or {}))
+
+
+def compiled_call(num_arguments: int) -> Any:  # noqa: ANN401 - numba has no types
+    """Return `call(routine, *arguments)` for a compiled loop: all are addresses, int64, and nothing is returned."""
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
+
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        pointer = ir.IntType(8).as_pointer()
+        of_type = ir.FunctionType(ir.VoidType(), [pointer] * num_arguments)
+        routine = builder.inttoptr(values[0], of_type.as_pointer())
+        addresses = [builder.extract_value(values[1], at) for at in range(num_arguments)]
+        builder.call(routine, [builder.inttoptr(address, pointer) for address in addresses])
+        return context.get_dummy_value()
+
+    def call(typing, routine, *arguments):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN002, ANN202
+        tuple_of: Any = types.UniTuple  # numba has no types
+        return types.void(types.int64, tuple_of(types.int64, num_arguments)), generate
+
+    return intrinsic(call)
+
+
+def compiled_prefetch() -> Any:  # noqa: ANN401 - numba has no types
+    """Return `prefetch(address)` for a compiled loop: the cache line there is fetched meanwhile."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        of_type = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        find: Any = cgutils.get_or_insert_function  # numba has no types
+        function = find(builder.module, of_type, "llvm.prefetch.p0i8")
+        to_read, keep_near, is_data = number(0), number(2), number(1)
+        builder.call(function, [builder.inttoptr(values[0], pointer), to_read, keep_near, is_data])
+        return context.get_dummy_value()
+
+    def prefetch(typing, address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        return types.void(types.int64), generate
+
+    return intrinsic(prefetch)
+
+
+def _with_names(loop: Callable[..., Any], names: dict[str, Any]) -> Callable[..., Any]:
+    """Return the loop, which finds some more names beside those of its module."""
+    if not names:
+        return loop
+    found = FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__)
+    return functools.update_wrapper(found, loop)
+
+
+def _options(*, may_reorder: bool) -> dict[str, Any]:
+    # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are.
+    return {"nogil": True, "boundscheck": False, "fastmath": {"reassoc"} if may_reorder else False}
 
 
 def _compile(loop: Callable[..., Any], *, may_reorder: bool) -> Any:  # noqa: ANN401 - numba has no types
     import numba
 
-    # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are.
-    options: dict[str, Any] = {"nogil": True, "boundscheck": False, "fastmath": {"reassoc"} if may_reorder else False}
+    options = _options(may_reorder=may_reorder)
     try:
         return numba.njit(cache=True, **options)(loop)
     except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process

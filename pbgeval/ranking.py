@@ -174,6 +174,8 @@ class QueryCounts:
     @classmethod
     def concatenate(cls, parts: list[QueryCounts]) -> QueryCounts:
         """Join the counts of disjoint sets of queries."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             RankCounts.concatenate([part.raw for part in parts]), RankCounts.concatenate([part.known for part in parts])
         )

@@ -179,14 +179,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module", params=["general", "compiled"])
 def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Counts on the general path alone, then on the compiled one for blocks of any size."""
-    from pbgeval.counting import compiled
+    from pbgeval.counting import chunks, compiled, gathered_chunks
 
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "general":
-            patch.setattr(compiled, "is_installed", lambda: False)
-        else:
-            assert compiled.is_installed(), "numba comes with the package"
-            patch.setattr(compiled, "CELLS_WORTH_COMPILING", 0)
+        for module in (compiled, chunks, gathered_chunks):
+            if request.param == "general":
+                patch.setattr(module, "is_installed", lambda: False)
+            else:
+                assert module.is_installed(), "numba comes with the package"
+                patch.setattr(module, "CELLS_WORTH_COMPILING", 0)
         yield request.param
 
 

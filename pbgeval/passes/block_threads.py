@@ -7,6 +7,7 @@ of them from elsewhere: that took longer than comparing. So a thread does all of
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
@@ -28,6 +29,12 @@ class BlockThreads:
     def of_device(cls, device: torch.device, most: int) -> BlockThreads:
         """Return as many threads as torch uses on a CPU, but no more than `most`; a GPU gets its work from one."""
         return cls(1 if device.type != "cpu" else max(1, min(torch.get_num_threads(), most)))
+
+    def split(self, num_items: int) -> list[tuple[int, int]]:
+        """Return a range of items for each thread that gets any."""
+        parts = max(min(self.num_threads, num_items), 1)
+        borders = [num_items * part // parts for part in range(parts + 1)]
+        return list(itertools.pairwise(borders))
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Call a function for each item and return what it returns, in order.

@@ -83,6 +83,19 @@ def padded_rows(x_ND: Tensor) -> Tensor:
     return _pad_rows(x_ND.unsqueeze(0), padded_size(x_ND.shape[0], 1, x_ND.dtype, x_ND.device))[0]
 
 
+def size_in_chunks(size: int, like: Tensor) -> int:
+    """Return the rows (or columns) that a `product` of many chunks pads each to."""
+    return padded_size(size, _products_for_all_threads(), like.dtype, like.device)
+
+
+def padded_chunks(query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows padded as a `product` of many chunks pads them, for whoever multiplies each by itself."""
+    query_BRD, candidate_BSD = (
+        _pad_rows(x_BND, size_in_chunks(x_BND.shape[1], x_BND)) for x_BND in (query_BQD, candidate_BCD)
+    )
+    return query_BRD, candidate_BSD
+
+
 def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     """Return the inner products (B, Q, C) of B batches of queries and candidates.
 

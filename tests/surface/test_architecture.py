@@ -29,7 +29,7 @@ LIBRARIES = {
     "interfaces": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"cattrs", "attrs"},
     "importing": NUMERICS | {"duckdb"},
-    "jit": {"numba", "attrs"},
+    "jit": {"numba", "llvmlite", "attrs"},
     "counting": NUMERICS | {"triton"},
     "storage": NUMERICS | {"h5py", "fsspec"},
     "sinks": NUMERICS | {"wandb", "mlflow"},

@@ -1,0 +1,213 @@
+"""Loops over chunks that are compiled: multiply, compare, forget; or gather the rows as well.
+
+A chunk of some hundred queries and candidates fits into a core's cache, and calls of Python for each would take
+longer than its product. `chunks` and `gathered_chunks` call them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pbgeval.jit import CompiledLoop, compiled_call, compiled_prefetch, inner_loop
+from pbgeval.scoring.blas import (
+    COLUMN_STRIDE,
+    COLUMNS,
+    INNER,
+    NUM_ARGUMENTS,
+    ONE,
+    PLAIN,
+    ROW_STRIDE,
+    ROWS,
+    SCORE_STRIDE,
+    TRANSPOSED,
+    ZERO,
+)
+
+IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `gathered_chunks` knows
+CACHE_LINE = 64
+
+# Names that the loops alone have, once they are compiled: see `_of_product` and `_of_gathering`.
+call: Any
+prefetch: Any
+product_of_chunk: Any
+count_scores: Any
+transform_rows: Any
+gather: Any
+count_side: Any
+
+
+def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Multiply in cuts of one length, as `product` does; queries, candidates and scores are addresses."""
+    routine, arguments, factors, longest_inner = multiplication
+    at = arguments.ctypes.data
+    for start in range(0, dimension, longest_inner):
+        arguments[INNER] = min(longest_inner, dimension - start)
+        before = ONE if start else ZERO
+        call(  # noqa: F821
+            routine,
+            at + 8 * TRANSPOSED, at + 8 * PLAIN, at + 8 * COLUMNS, at + 8 * ROWS, at + 8 * INNER,
+            factors.ctypes.data + 4 * ONE, candidates + 4 * start, at + 8 * COLUMN_STRIDE,
+            queries + 4 * start, at + 8 * ROW_STRIDE,
+            factors.ctypes.data + 4 * before, scores, at + 8 * SCORE_STRIDE,
+        )  # fmt: skip
+
+
+def _count_scores(scores_RS, chunk, sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Compare the scores of a chunk; return their sum. `at_3` is how far the cells of each kind have been read."""
+    num_queries, num_candidates, holds_true = sizes
+    excluded_query_P, excluded_P, known_query_P, known_P, picked_query_P, picked_P = cells_6P
+    one, zero = np.float32(1), np.float32(0)
+    excluded, known, picked, total = at_3[0], at_3[1], at_3[2], np.float64(0)
+    own = 1 if holds_true else 0
+    for row in range(num_queries):
+        query = chunk * num_queries + row
+        scores_C = scores_RS[row, :num_candidates]
+        if holds_true:
+            true_Q[query] = scores_C[row]
+        true = true_Q[query]
+        better, at_least, sum_of_scores = zero, zero, zero
+        for column in range(num_candidates):
+            score = scores_C[column]
+            better += one if score > true else zero
+            at_least += one if score >= true else zero
+            sum_of_scores += score
+        total += sum_of_scores
+        num_better, num_tied = np.int64(better), np.int64(at_least - better) - own
+        num_competing = num_candidates - own
+        while excluded < excluded_query_P.size and excluded_query_P[excluded] == query:
+            score = scores_C[excluded_P[excluded]]
+            num_better -= 1 if score > true else 0
+            num_tied -= 1 if score == true else 0
+            num_competing -= 1
+            excluded += 1
+        counts_6Q[0, query], counts_6Q[1, query], counts_6Q[2, query] = num_better, num_tied, num_competing
+        num_better, num_tied, first = np.int64(0), np.int64(0), known
+        while known < known_query_P.size and known_query_P[known] == query:
+            score = scores_C[known_P[known]]
+            num_better += 1 if score > true else 0
+            num_tied += 1 if score == true else 0
+            known += 1
+        counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = num_better, num_tied, known - first
+        while picked < picked_query_P.size and picked_query_P[picked] == query:
+            picked_score_P[picked] = scores_C[picked_P[picked]]
+            picked += 1
+    at_3[0], at_3[1], at_3[2] = excluded, known, picked
+    return total
+
+
+def _count_prepared(multiplication, query_BRD, candidate_BSD, chunks, side):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return a sum of all scores of some chunks, which is a finite number only where all scores are."""
+    sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q = side
+    scores_RS = np.empty((query_BRD.shape[1], candidate_BSD.shape[1]), np.float32)
+    total = np.float64(0)
+    for chunk in range(chunks[0], chunks[1]):
+        queries, candidates = query_BRD[chunk].ctypes.data, candidate_BSD[chunk].ctypes.data
+        product_of_chunk(multiplication, queries, candidates, query_BRD.shape[2], scores_RS.ctypes.data)  # noqa: F821
+        total += count_scores(scores_RS, chunk, sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q)  # noqa: F821
+    return total
+
+
+def _transform_rows(operator, x_KD, num_rows, rel_K, parameters, transformed_KD):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Do what `operators` does, in the same order; without relations of rows, all are of the first."""
+    first_RX, second_RX = parameters
+    dimension = x_KD.shape[1]
+    half = dimension // 2
+    for row in range(num_rows):
+        rel = rel_K[row] if rel_K.size else 0
+        x_D, transformed_D, first_X = x_KD[row], transformed_KD[row], first_RX[rel]
+        if operator == DIAGONAL:
+            for at in range(dimension):
+                transformed_D[at] = first_X[at] * x_D[at]
+        elif operator == TRANSLATION:
+            for at in range(dimension):
+                transformed_D[at] = x_D[at] + first_X[at]
+        else:
+            x_real_H, x_imag_H, imag_H = x_D[:half], x_D[half:], second_RX[rel]
+            for at in range(half):
+                transformed_D[at] = x_real_H[at] * first_X[at] - x_imag_H[at] * imag_H[at]
+            for at in range(half):
+                transformed_D[half + at] = x_real_H[at] * imag_H[at] + x_imag_H[at] * first_X[at]
+
+
+def _gather(table_ND, global_D, ids_K, following_K, rows_KD):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Copy rows of a table, and have the cache fetch those of the next chunk."""
+    dimension = table_ND.shape[1]
+    for at in range(ids_K.size):
+        row_D, copied_D = table_ND[ids_K[at]], rows_KD[at]
+        if at < following_K.size:
+            address = table_ND.ctypes.data + 4 * dimension * following_K[at]
+            for line in range(0, 4 * dimension, CACHE_LINE):
+                prefetch(address + line)  # noqa: F821
+        if global_D.size:
+            for column in range(dimension):
+                copied_D[column] = row_D[column] + global_D[column]
+        else:
+            for column in range(dimension):
+                copied_D[column] = row_D[column]
+
+
+def _count_side(multiplication, operator, known_KD, candidate_KD, rel_Q, parameters, query_RD, scores_RS, chunk, side):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Make a chunk's queries of the rows of their known ends, multiply and compare; return the sum of the scores."""
+    sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q = side
+    queries = known_KD.ctypes.data
+    if operator != IDENTITY:
+        transform_rows(operator, known_KD, sizes[0], rel_Q, parameters, query_RD)  # noqa: F821
+        queries = query_RD.ctypes.data
+    scores = scores_RS.ctypes.data
+    product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores)  # noqa: F821
+    return count_scores(scores_RS, chunk, sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q)  # noqa: F821
+
+
+def _count_gathered(multiplications, tables, global_embeddings, ids, relation, parameters, chunks, sides):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
+    operator, is_dynamic, rel_BQ = relation
+    of_lhs, of_rhs = multiplications[0][1], multiplications[1][1]
+    lhs_BK, rhs_BK = ids
+    dimension = tables[0].shape[1]
+    # Rows beyond the lists pad products.
+    lhs_KD = np.zeros((max(of_lhs[COLUMNS], of_rhs[ROWS], lhs_BK.shape[1]), dimension), np.float32)
+    rhs_KD = np.zeros((max(of_rhs[COLUMNS], of_lhs[ROWS], rhs_BK.shape[1]), dimension), np.float32)
+    query_RD = np.zeros((of_lhs[ROWS], dimension), np.float32)
+    lhs_scores_RS = np.empty((of_lhs[ROWS], of_lhs[SCORE_STRIDE]), np.float32)
+    rhs_scores_RS = np.empty((of_rhs[ROWS], of_rhs[SCORE_STRIDE]), np.float32)
+    of_queries = operator if is_dynamic else IDENTITY
+    gathered_KD = rhs_KD if operator == of_queries else np.zeros_like(rhs_KD)
+    total = np.float64(0)
+    for chunk in range(chunks[0], chunks[1]):
+        following = chunk + 1 if chunk + 1 < chunks[1] else chunk
+        gather(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)  # noqa: F821
+        gather(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)  # noqa: F821
+        if operator != of_queries:  # a relation's one operator acts on the right side, candidates or not
+            transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)  # noqa: F821
+        if sides[0][0][1]:
+            total += count_side(  # noqa: F821
+                multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_RD, lhs_scores_RS,
+                chunk, sides[0],
+            )  # fmt: skip
+        if sides[1][0][1]:
+            total += count_side(  # noqa: F821
+                multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_RD, rhs_scores_RS,
+                chunk, sides[1],
+            )  # fmt: skip
+    return total
+
+
+def _of_product() -> dict[str, Any]:
+    return {
+        "product_of_chunk": inner_loop(_product_of_chunk, {"call": compiled_call(NUM_ARGUMENTS)}),
+        "count_scores": inner_loop(_count_scores, may_reorder=True),  # sums of ones, and of what may be rounded
+    }
+
+
+def _of_gathering() -> dict[str, Any]:
+    names = _of_product()
+    names["transform_rows"] = inner_loop(_transform_rows)
+    names["gather"] = inner_loop(_gather, {"prefetch": compiled_prefetch()})
+    names["count_side"] = inner_loop(_count_side, dict(names))
+    return names
+
+
+count_prepared = CompiledLoop(_count_prepared, calls=_of_product)
+count_gathered = CompiledLoop(_count_gathered, calls=_of_gathering)

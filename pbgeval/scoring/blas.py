@@ -1,0 +1,65 @@
+"""torch's own matrix product as compiled loops call it: for one small block at a time, while its rows are in cache.
+
+torch's builds for CPUs carry MKL and export `sgemm_`, which gives the bits of `torch.bmm` without a call of Python for
+each block. Another library, or none, means that loops that need it do not serve; whoever uses it compares the bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from attrs import frozen
+
+NUM_ARGUMENTS = 13  # of the routine, each an address
+# Some by their place in an array of int64: a library with integers of 32 bits reads the lower half of each.
+TRANSPOSED, PLAIN, COLUMNS, ROWS, INNER, COLUMN_STRIDE, ROW_STRIDE, SCORE_STRIDE = range(8)
+ONE, ZERO = 0, 1  # places of the factors
+
+
+@frozen(eq=False)
+class Sgemm:
+    """The routine and how many threads it takes."""
+
+    address: int
+    _set_threads: Callable[[int], int]
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """Have the calling thread multiply alone, so that the bits are those of whole products."""
+        before = self._set_threads(1)
+        try:
+            yield
+        finally:
+            self._set_threads(before)
+
+
+@functools.cache
+def find_sgemm() -> Sgemm | None:
+    """Return the routine; None where torch has none that can be called."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        address = ctypes.cast(library.sgemm_, ctypes.c_void_p).value
+        set_threads = library.MKL_Set_Num_Threads_Local
+    except (OSError, AttributeError):
+        return None
+    set_threads.argtypes, set_threads.restype = [ctypes.c_int], ctypes.c_int
+    return None if address is None else Sgemm(address, set_threads)
+
+
+def arguments(num_rows: int, num_columns: int, dimension: int) -> np.ndarray:
+    """Return what a product of queries (rows, D) and candidates (columns, D) is called with, scores (rows, columns).
+
+    The routine counts columns first, so that the scores of candidates and queries in its order are ours in rows.
+    """
+    return np.array([ord("T"), ord("N"), num_columns, num_rows, dimension, dimension, dimension, num_columns], np.int64)
+
+
+def factors() -> np.ndarray:
+    """Return what the product, and what was there before, are multiplied by."""
+    return np.array([1.0, 0.0], np.float32)
