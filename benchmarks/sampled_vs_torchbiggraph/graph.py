@@ -48,6 +48,7 @@ class Protocol:
     num_uniform_negs: int
     batch_size: int  # of PyTorch-BigGraph
     workers: int
+    all_negs: bool = False  # every entity of the partition instead
 
 
 def make_graph(folder: Path, size: GraphSize) -> None:
@@ -65,12 +66,19 @@ def make_graph(folder: Path, size: GraphSize) -> None:
 
 def write_config(folder: Path, size: GraphSize, protocol: Protocol) -> Path:
     """Write the config that both programs read."""
+    relation = {
+        "name": "all",
+        "lhs": "all",
+        "rhs": "all",
+        "operator": "complex_diagonal",
+        "all_negs": protocol.all_negs,
+    }
     settings = {
         "entity_path": str(folder / "entity"),
         "edge_paths": [str(folder / "edges")],
         "checkpoint_path": str(folder / "checkpoint"),
         "entities": {"all": {"num_partitions": size.num_partitions}},
-        "relations": [{"name": "all", "lhs": "all", "rhs": "all", "operator": "complex_diagonal"}],
+        "relations": [relation],
         "dynamic_relations": True,
         "dimension": size.dimension,
         "global_emb": False,

@@ -9,6 +9,7 @@ each figure includes stands in the README beside this file.
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from graph import GraphSize, Protocol, make_graph, write_config
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin"
 SECONDS_BETWEEN_SAMPLES = 0.1  # of memory
+PR_SET_CHILD_SUBREAPER = 36  # of Linux
 
 OURS, THEIRS = "pbgeval", "torchbiggraph"
 
@@ -42,6 +44,7 @@ class Program:
 
     name: str
     command: tuple[str, ...]  # up to the edge path
+    threads: int  # of a worker
     ranks: Callable[[Path], tuple[float, float]]  # folder of a run -> (MRR, mean rank), ties pessimistic
 
 
@@ -68,6 +71,7 @@ class Measured:
 def main() -> None:
     """Make the graph, measure, print."""
     options = _options()
+    _adopt_orphans()
     options.load = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
         folder = made_graph.data_folder(stack, options.data)
@@ -82,7 +86,9 @@ def main() -> None:
         begun = time.perf_counter()
         make_graph(folder, size)
         _say(f"graph of {size.bytes_on_disk / 1e9:.2f} GB: {time.perf_counter() - begun:.0f} s")
-        protocol = Protocol(options.batch_negs, options.uniform_negs, options.batch_size, options.workers)
+        protocol = Protocol(
+            options.batch_negs, options.uniform_negs, options.batch_size, options.workers, options.all_negs
+        )
         config = write_config(folder, size, protocol)
         programs = _programs(options, config)
         limit = machine.matmul_flops(options.workers)
@@ -99,13 +105,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dimension", type=int, default=100, help="[%(default)s]")
     parser.add_argument("--batch-negs", type=int, default=100, help="[%(default)s]")
     parser.add_argument("--uniform-negs", type=int, default=100, help="[%(default)s]")
+    parser.add_argument("--all-negs", action="store_true", help="rank against the whole partition instead")
     parser.add_argument("--batch-size", type=int, default=1000, help="of torchbiggraph; its default [%(default)s]")
     parser.add_argument("--workers", type=int, default=2, help="of each program, one thread each [%(default)s]")
+    parser.add_argument("--threads", type=int, help="of pbgeval, which has then one worker [as many workers]")
     parser.add_argument("--repeats", type=int, default=3, help="[%(default)s]")
     parser.add_argument("--data", type=Path, help="folder that keeps the graph [a temporary one, removed]")
     parser.add_argument("--skip-peer", action="store_true", help="measure pbgeval alone")
     parser.add_argument("--smoke", action="store_true", help="a tiny graph, one repeat")
     options = parser.parse_args()
+    if options.all_negs:
+        options.batch_negs, options.uniform_negs = 0, 0
     options.has_peer = (PEER / "torchbiggraph_eval").exists() and not options.skip_peer
     if options.smoke:
         options.edges, options.entities, options.partitions, options.dimension = 4000, 500, 2, 16
@@ -117,10 +127,16 @@ def _options() -> argparse.Namespace:
 
 def _programs(options: argparse.Namespace, config: Path) -> list[Program]:
     bins = Path(sys.executable).parent
-    ours = (str(bins / "kgeval-dist"), "--config", str(config), "--workers", str(options.workers))
-    programs = [Program(OURS, (*ours, "--device", "cpu", "--output", "output"), _our_ranks)]
+    ours = (
+        str(bins / "kgeval-dist"),
+        "--config",
+        str(config),
+        "--workers",
+        str(1 if options.threads else options.workers),
+    )
+    programs = [Program(OURS, (*ours, "--device", "cpu", "--output", "output"), options.threads or 1, _our_ranks)]
     if options.has_peer:
-        programs.append(Program(THEIRS, (str(PEER / "torchbiggraph_eval"), str(config)), _their_ranks))
+        programs.append(Program(THEIRS, (str(PEER / "torchbiggraph_eval"), str(config)), 1, _their_ranks))
     return programs
 
 
@@ -156,7 +172,7 @@ def _run(program: Program, edges: Path, *, sample_memory: bool) -> Iterator[tupl
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-run-") as name:
         folder = Path(name)
         command = [*program.command, "-p", f"edge_paths={edges}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchbiggraph does for itself
+        environment = {**os.environ, "OMP_NUM_THREADS": str(program.threads)}  # as torchbiggraph does for itself
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             begun = time.perf_counter()
             process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)
@@ -164,11 +180,29 @@ def _run(program: Program, edges: Path, *, sample_memory: bool) -> Iterator[tupl
             _, status, usage = os.wait4(process.pid, 0)
             wall_seconds = time.perf_counter() - begun
             process.returncode = os.waitstatus_to_exitcode(status)
+            cpu_seconds = usage.ru_utime + usage.ru_stime + _cpu_seconds_of_orphans()
         peak = sampler.stop() if sampler else None
         if process.returncode != 0:
             sys.stderr.write((folder / "stderr").read_text(encoding="utf-8", errors="replace"))
             raise SystemExit(f"{program.name} ended with status {process.returncode}: {shlex.join(command)}")
-        yield Run(wall_seconds, usage.ru_utime + usage.ru_stime, peak), folder
+        yield Run(wall_seconds, cpu_seconds, peak), folder
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends before them, so that their time counts."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _cpu_seconds_of_orphans() -> float:
+    """Wait for all that is left of a run; return its time with that of its own children."""
+    seconds = 0.0
+    while True:
+        try:
+            _, _, usage = os.wait3(0)
+        except ChildProcessError:
+            return seconds
+        seconds += usage.ru_utime + usage.ru_stime
 
 
 class _MemorySampler:
@@ -222,13 +256,13 @@ def _their_ranks(folder: Path) -> tuple[float, float]:
 
 
 def _print_report(options: argparse.Namespace, size: GraphSize, measured: dict[str, Measured], limit: float) -> None:
-    negatives = options.batch_negs + options.uniform_negs
+    negatives = size.num_entities if options.all_negs else options.batch_negs + options.uniform_negs
     flop = 2 * size.num_edges * 2 * negatives * size.dimension  # 2 sides, 2 flop per multiply-add
     print(machine.describe("benchmarks/sampled_vs_torchbiggraph/main.py", options.load, _peer_versions(options)))
     print(
         f"Graph: {size.num_edges:,} edges, {size.num_partitions} x {size.num_entities:,} entities, "
-        f"{size.num_relations} relations, D={size.dimension}; {options.batch_negs} + {options.uniform_negs} negatives; "
-        f"{options.workers} workers of one thread; medians of {options.repeats} (lowest to highest)"
+        f"{size.num_relations} relations, D={size.dimension}; {_protocol(options)}; "
+        f"medians of {options.repeats} (lowest to highest)"
     )
     print(
         f"Float32 matmul on {options.workers} threads: {limit / 1e9:.0f} GFLOP/s; "
@@ -258,6 +292,14 @@ def _print_report(options: argparse.Namespace, size: GraphSize, measured: dict[s
     _row("mean rank (ties pessimistic)", {name: runs.mean_rank for name, runs in measured.items()}, "{:.3f}")
     chance = sum(1 / rank for rank in range(1, negatives + 1)) / negatives
     print(f"\nChance: MRR {chance:.5f}, mean rank {(negatives + 1) / 2:.1f}")
+
+
+def _protocol(options: argparse.Namespace) -> str:
+    negatives = f"{options.batch_negs} + {options.uniform_negs} negatives"
+    workers = f"{options.workers} workers of one thread"
+    if options.threads:
+        workers = f"pbgeval: one worker of {options.threads} threads, the other: {workers}"
+    return f"{'every entity of the partition' if options.all_negs else negatives}; {workers}"
 
 
 def _row(

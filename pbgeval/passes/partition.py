@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,6 +13,7 @@ from pbgeval.candidates.chunks import RelationGroup, group_by_relation
 from pbgeval.counting import fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.notation import Side
+from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.certified import CertifiedQueries
 from pbgeval.passes.groups import Group
 from pbgeval.passes.partition_blocks import PartitionWork, count_block, count_block_fused, count_certified_block
@@ -25,6 +29,8 @@ from pbgeval.scoring.twins import Twins
 QUERIES_PER_BLOCK = 1024
 FUSED_CANDIDATES_PER_BLOCK = 1 << 16  # where scores stay in no memory
 SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block
+RANGES_PER_TURN = 8  # ranges of candidates that a thread takes a block of queries through
+MOST_THREADS = 64
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
 
 
@@ -73,23 +79,36 @@ def _count_rows(work: PartitionWork, rows_E: Tensor, *, is_fused: bool) -> None:
         if rows_Q.numel()
     ]
     width = FUSED_CANDIDATES_PER_BLOCK if is_fused else CANDIDATES_PER_BLOCK
-    if isinstance(group.relation.scorer, ScorerRelation):
-        width = SCORER_CANDIDATES_PER_BLOCK
-    for start in range(0, candidates.num_candidates if blocks else 0, width):
-        stop = min(start + width, candidates.num_candidates)
-        vectors_CD = candidates.vectors(group, hidden, start, stop)
-        prepared_CD = group.candidates(hidden, vectors_CD, candidates.ids(start, stop))
-        certified = group.relation.scorer.certified
-        if certified is not None:
-            of_block = PreparedRows(certified, prepared_CD, of_queries=False)
-            for queries in blocks:
-                count_certified_block(work, queries, of_block, start)
-            continue
-        twins = Twins.of_rows(prepared_CD)
-        for queries in blocks:
-            (count_block_fused if is_fused else count_block)(work, queries, prepared_CD, twins, start)
+    threads = BlockThreads.of_device(group.side(hidden).table.device, MOST_THREADS)
+    if isinstance(group.relation.scorer, ScorerRelation):  # a user's function need not bear several threads
+        width, threads = SCORER_CANDIDATES_PER_BLOCK, BlockThreads(1)
+    starts = range(0, candidates.num_candidates if blocks else 0, width)
+    ranges_at_a_time = RANGES_PER_TURN if threads.num_threads > 1 else 1
+    for first in range(0, len(starts), ranges_at_a_time):
+        counts = [_count_range(work, start, width, is_fused=is_fused) for start in starts[first:][:ranges_at_a_time]]
+        threads.map(partial(_count_all, counts), blocks)
     for queries in blocks:
         _finish(work, queries)
+
+
+def _count_range(work: PartitionWork, start: int, width: int, *, is_fused: bool) -> Callable[[PartitionQueries], None]:
+    """Prepare a range of candidates; return what counts them for a block of queries."""
+    group, hidden, candidates = work.group, work.hidden, work.candidates
+    stop = min(start + width, candidates.num_candidates)
+    vectors_CD = candidates.vectors(group, hidden, start, stop)
+    prepared_CD = group.candidates(hidden, vectors_CD, candidates.ids(start, stop))
+    certified = group.relation.scorer.certified
+    if certified is not None:
+        of_range = PreparedRows(certified, prepared_CD, of_queries=False)
+        return lambda queries: count_certified_block(work, queries, of_range, start)
+    twins = Twins.of_rows(prepared_CD)
+    count = count_block_fused if is_fused else count_block
+    return lambda queries: count(work, queries, prepared_CD, twins, start)
+
+
+def _count_all(counts: Sequence[Callable[[PartitionQueries], None]], queries: PartitionQueries) -> None:
+    for count in counts:
+        count(queries)
 
 
 def _start(work: PartitionWork, rows_Q: Tensor, own_Q: Tensor, *, is_fused: bool) -> PartitionQueries:
