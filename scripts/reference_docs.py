@@ -1,4 +1,4 @@
-"""The code's own declarations -> the pages of docs/reference: config keys, metrics, output files, command line.
+"""The code's own declarations -> the pages of docs/reference: config keys, metrics, output files, command line, Python.
 
     .venv/bin/python -m scripts.reference_docs            # writes them
     .venv/bin/python -m scripts.reference_docs FOLDER     # elsewhere
@@ -24,6 +24,7 @@ from pbgeval.config.fields import GROUPS
 from pbgeval.report.contents import OUTPUT_DIRECTORY, OutputFile, Part
 from pbgeval.report.metric_list import K, metric_table
 from pbgeval.report.other_contents import OTHER_FILES
+from scripts.python_reference import python_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"
@@ -64,6 +65,7 @@ def pages() -> dict[str, str]:
         "metrics_list.md": _metrics(),
         "output_files.md": _output_files(),
         "command_line.md": _command_line(),
+        "python.md": python_page(),
     }
     return {name: f"{_MADE}\n\n" + "\n\n".join(map(_filled, parts)).rstrip() + "\n" for name, parts in made.items()}
 
