@@ -22,7 +22,8 @@ def test_every_benchmark_is_listed_with_its_question() -> None:
     text = (REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
     assert BENCHMARKS
-    assert sorted({program.parent.name for program in BENCHMARKS}) == sorted(re.findall(r"\| \[(\w+)\]\(", text))
+    folders = [path.parent.name for path in (REPOSITORY / "benchmarks").glob("*/README.md")]
+    assert sorted(folders) == sorted(re.findall(r"\| \[(\w+)\]\(", text))
 
 
 @pytest.mark.slow
