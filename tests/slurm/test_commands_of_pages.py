@@ -1,4 +1,4 @@
-"""Blocks of pages that need Slurm, pasted on a real cluster: those whose nodes need no more than two cores."""
+"""Blocks of pages that need Slurm, pasted on a real cluster; but for the one that names a partition and an account."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ def test_srun_and_submit_of_the_readme(slurm: Slurm, tmp_path: Path) -> None:
     results = [metrics_of(path.parent) for path in sorted((tmp_path / "results").glob("*/metrics.json"))]
     assert [(True, 4)] * 2 == [(of["complete"], of["run"]["num_workers"]) for of in results]
     assert results[0]["metrics"] == results[1]["metrics"]
+
+
+def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+
+    paste(roomy_slurm, "docs/cluster.md", "The ways in", "srun", case.root)
+
+    result = metrics_of(tmp_path / "results" / "mine")
+    assert (True, 4) == (result["complete"], result["run"]["num_workers"])
 
 
 def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None:
