@@ -20,7 +20,7 @@ from pbgeval.report import contents, other_contents
 from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
 from pbgeval.report.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from pbgeval.training_stats.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
-from scripts import python_reference, reference_docs
+from scripts import reference_docs
 from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command, run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
@@ -59,7 +59,7 @@ def test_the_pages_name_every_key_every_command_and_every_file() -> None:
 
 
 def test_the_page_of_python_has_all_that_is_exported() -> None:
-    named = [name for names in python_reference.GROUPS.values() for name in names]
+    named = [name for names in reference_docs.EXPORTED.values() for name in names]
 
     assert sorted(named) == sorted({*pbgeval.__all__} - {"__version__"})
     page = reference_docs.pages()["python.md"]
