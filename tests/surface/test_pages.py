@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval.config.explain import explained_keys
 from tests.pasted_commands import INDENTED, REPOSITORY, RUN_LANGUAGES, Block, blocks_of, calls_of, code_in_text, pages
 from tests.unrun_commands import (
     extras,
@@ -18,6 +19,16 @@ from tests.unrun_commands import (
 )
 
 PAGES = pages()
+# Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.
+SET_ELSEWHERE = {
+    "all_entities",
+    "filtered",
+    "filtering",
+    "is_host",
+    "keep_own_evaluation",
+    "mode",
+    "pre_filtered_triples",
+}
 # Commands where output or a drawing is shown: they would be run by nobody.
 _COMMAND = re.compile(r"^\s*(\$ )?(kgeval-dist|torchrun|srun|sbatch|mpirun|pip|python3?|scripts/\S+) ", re.MULTILINE)
 
@@ -79,6 +90,14 @@ def test_options_keys_files_and_names_in_blocks_exist(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_within_sentences_have_options_and_keys_that_exist(page: str) -> None:
     assert [] == [fault for code in code_in_text(page) for fault in faults_in_text(code)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_within_sentences_are_keys_of_a_config(page: str) -> None:
+    keys = {key.name.rpartition(".")[2] for key in explained_keys()} | SET_ELSEWHERE
+    settings = filter(None, map(re.compile(r"([a-z_]+) ?= ?\S").match, code_in_text(page)))
+
+    assert [] == [setting.string for setting in settings if setting[1] not in keys]
 
 
 # The checks find what is wrong
