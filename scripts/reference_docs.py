@@ -230,7 +230,7 @@ def _arguments(what: Callable[..., object]) -> Iterator[str]:
         default = parameter.default
         if default is parameter.empty:
             yield f"{stars}{parameter.name}"
-        elif default is None or isinstance(default, bool | int | float | str):
+        elif default in (None, ()) or isinstance(default, bool | int | float | str):
             yield f"{parameter.name}={default!r}"
         else:
             yield f"{parameter.name}=..."
