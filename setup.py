@@ -64,6 +64,7 @@ setup(
             "mypy",
             "packaging",
             "import-linter",
+            "plastex",
         ],
     },
     entry_points={"console_scripts": ["kgeval-dist = pbgeval.cli:main"]},

@@ -1,4 +1,4 @@
-"""The code's own declarations -> the pages of docs/reference: config keys, metrics, output files, command line.
+"""The code's own declarations -> the pages of docs/reference: config keys, metrics, output files, command line, Python.
 
     .venv/bin/python -m scripts.reference_docs            # writes them
     .venv/bin/python -m scripts.reference_docs FOLDER     # elsewhere
@@ -8,16 +8,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import attrs
 import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+import pbgeval
+from pbgeval import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
 from pbgeval.config.fields import GROUPS
@@ -29,6 +34,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"
 WIDTH = 100  # of help texts
 PROSE_WIDTH = 140
+PYTHON_WIDTH = 120
 _MADE = "<!-- Made by python -m scripts.reference_docs: change the code that it is made from, not this page. -->"
 _OF_CONFIG = """\
 Made from `pbgeval/config/schema.py`; `kgeval-dist --help-config` prints the same. A config file is Python with
@@ -54,6 +60,28 @@ is an empty cell. In the paths of keys `*` stands for any key of an object or it
 _OF_COMMANDS = """\
 Made from `pbgeval/cli.py`, `commands.py` and `report_command.py`: what `--help` prints. Exit status: 0 complete; 1 a
 fault of the input, a line each on stderr; 75 incomplete: the same command goes on."""
+_COMMENT = re.compile(r"  # (.+)$", re.MULTILINE)
+_OF_PYTHON = """\
+Made from the docstrings of what `pbgeval` exports. Each name is imported when it is first used, so `import pbgeval`
+costs nothing. The README has examples ("From Python", "While a model trains"); keys of `EvalConfig`, `EntitySchema` and
+`RelationSchema` are those of [config.md](config.md)."""
+# What is asked for first stands first; a test compares with `pbgeval.__all__`.
+EXPORTED = {
+    "An evaluation": (
+        "load_config",
+        "evaluate",
+        "RunOptions",
+        "Report",
+        "EvalConfig",
+        "EntitySchema",
+        "RelationSchema",
+    ),
+    "A model of your own": ("Edges", "edge_scorer", "side_scorer", "batch_scorer", "Scorer"),
+    "Two runs": ("compare", "Comparison"),
+    "While a model trains": ("Monitor", "ModelSchema", "MonitoredRelation", "ModelTensors"),
+}
+WITH_KEYS = (EvalConfig, EntitySchema, RelationSchema)  # config.md has their keys
+
 _CODE = re.compile(r"`[^`]*`")
 
 
@@ -64,6 +92,7 @@ def pages() -> dict[str, str]:
         "metrics_list.md": _metrics(),
         "output_files.md": _output_files(),
         "command_line.md": _command_line(),
+        "python.md": _python(),
     }
     return {name: f"{_MADE}\n\n" + "\n\n".join(map(_filled, parts)).rstrip() + "\n" for name, parts in made.items()}
 
@@ -133,6 +162,78 @@ def help_of(*command: str) -> str:
     if shown.exit_code != 0:
         raise RuntimeError(f"{COMMAND} {' '.join(command)} --help ended with {shown.exit_code}: {shown.output}")
     return "\n".join(line.rstrip() for line in shown.output.strip().splitlines())
+
+
+def _python() -> list[str]:
+    """Return the parts of the page."""
+    parts = ["# Python", _OF_PYTHON]
+    for group, names in EXPORTED.items():
+        parts.append(f"## {group}")
+        for name in names:
+            parts += [f"### {name}", "```text\n" + "\n\n".join(_object(name)) + "\n```"]
+    return parts
+
+
+def _object(name: str) -> Iterator[str]:
+    """Yield an object's signature with its docstring, then its fields, and what it can do."""
+    exported = getattr(pbgeval, name)
+    has_arguments = exported not in WITH_KEYS and not getattr(exported, "_is_protocol", False)
+    yield _callable(name, exported, arguments="" if has_arguments else "...")
+    if not inspect.isclass(exported) or exported in WITH_KEYS:
+        return
+    if attrs.has(exported):
+        yield textwrap.indent("\n".join(_fields_of(exported)), "    ")
+    elif inspect.isfunction(constructor := vars(exported).get("__init__")) and has_arguments:
+        yield textwrap.indent(inspect.getdoc(constructor) or "", "    ")
+    for member, value in vars(exported).items():
+        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+        if member.startswith("_") and member != "__getitem__":
+            continue
+        if isinstance(value, property):
+            yield f"{name}.{member}\n{textwrap.indent(inspect.getdoc(value) or '', '    ')}".rstrip()
+        elif inspect.isfunction(function) and function.__doc__:
+            yield _callable(f"{name}.{member}", function)
+
+
+def _fields_of(made: type) -> Iterator[str]:
+    """Yield what a class is made of: names, types, plain defaults, and the comments that say what that is."""
+    source = inspect.cleandoc(inspect.getsource(made))
+    (tree,) = ast.parse(source).body
+    assert isinstance(tree, ast.ClassDef)
+    for node in tree.body:
+        if not isinstance(node, ast.AnnAssign) or "init=False" in ast.unparse(node):
+            continue
+        declared = f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
+        if isinstance(node.value, ast.Constant | ast.Tuple):
+            declared += f" = {ast.unparse(node.value)}"
+        lines = source.splitlines()[max(node.lineno - 2, 0) : node.end_lineno]
+        above = [lines[0].strip().removeprefix("# ")] if lines[0].strip().startswith("#") else []
+        yield "  # ".join([declared, *above, *_COMMENT.findall("\n".join(lines[1:]))])
+
+
+def _callable(name: str, what: Callable[..., object], *, arguments: str = "") -> str:
+    call = f"{name}({arguments or ', '.join(_arguments(what))})"
+    head = textwrap.fill(call, PYTHON_WIDTH, subsequent_indent=8 * " ", break_on_hyphens=False)
+    return f"{head}\n{textwrap.indent(inspect.getdoc(what) or '', '    ')}".rstrip()
+
+
+def _arguments(what: Callable[..., object]) -> Iterator[str]:
+    """Yield arguments with their defaults, without types: those stand in the docstrings."""
+    is_keyword_only = False
+    for parameter in inspect.signature(what).parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
+            is_keyword_only = True
+            yield "*"
+        stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
+        default = parameter.default
+        if default is parameter.empty:
+            yield f"{stars}{parameter.name}"
+        elif default in (None, ()) or isinstance(default, bool | int | float | str):
+            yield f"{parameter.name}={default!r}"
+        else:
+            yield f"{parameter.name}=..."
 
 
 def _filled(part: str) -> str:

@@ -135,7 +135,20 @@ class Slurm:
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Slurm]:
-    """A real Slurm cluster; tests that use it are marked `slurm`."""
+    """A real Slurm cluster of two nodes with two cores; tests that use it are marked `slurm`."""
+    with _cluster(cores_per_node=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def roomy_slurm() -> Iterator[Slurm]:
+    """Another one, whose nodes say that they have 16 cores."""
+    with _cluster(cores_per_node=16) as cluster:
+        yield cluster
+
+
+@contextmanager
+def _cluster(cores_per_node: int) -> Iterator[Slurm]:
     missing = [program for program in ("slurmctld", "slurmd", "munged") if shutil.which(program) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed: scripts/test --all installs them as root where apt-get is")
@@ -143,7 +156,7 @@ def slurm() -> Iterator[Slurm]:
     folder = Path(tempfile.mkdtemp(prefix="pbgeval-slurm-"))
     script = str(SCRIPTS / "slurm_cluster")
     started = subprocess.run(
-        [script, "up", folder, "2", "2"], capture_output=True, text=True, check=False, timeout=PATIENCE
+        [script, "up", folder, "2", str(cores_per_node)], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     try:
         if started.returncode != 0:

@@ -25,7 +25,7 @@ _IN_LATEX = {
     "|": r"\textbar{}",
     "[": "{[}",  # after the end of a row it would begin a length
     "]": "{]}",
-    "`": "`{}",
+    "`": "{`}",  # with another, or after ! or ?, it would join to one sign
     "'": "'{}",
     "±": r"$\pm$",
     "–": "--",
@@ -46,9 +46,8 @@ def escape_markdown(text: str) -> str:
 
 def escape_latex(text: str) -> str:
     """Return text that LaTeX shows as it is, on one line and within a cell."""
-    apart = re.sub(
-        "-(?=-)", f"-{_NOTHING}", one_line(text)
-    )  # two would join to a dash; one is the sign of a number, too
+    # Two would join to a dash, or a low quote; one is the sign of a number, too.
+    apart = re.sub(r"([-,])(?=\1)", rf"\1{_NOTHING}", one_line(text))
     return "".join(_IN_LATEX.get(letter, letter) for letter in apart)
 
 

@@ -22,6 +22,7 @@ from pbgeval.notation import Side
 from pbgeval.report import saved_run
 from pbgeval.storage.ranks import find_ranks, read_ranks
 from tests.paired_reference import Query, value_of
+from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, run_main
 from tests.unit.test_metrics_paired import check
 
@@ -324,6 +325,8 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert all(value in texts[name].out for name in ("text", "md", "latex"))
     assert r"| \[bold\]a\_b\|c &amp; 5% |" in texts["md"].out
     assert r"{[}bold{]}a\_b\textbar{}c \& 5\% & " in texts["latex"].out  # a bracket would be the row before's length
+    of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"].out)]
+    assert of_markdown == rows_of_latex(texts["latex"].out)
     assert "[bold]a_b|c" in texts["text"].out
     assert ["hits_at_1"] == [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]]
     assert "hits at 1" in filed.out

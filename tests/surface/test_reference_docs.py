@@ -13,6 +13,7 @@ import attrs
 import h5py
 import pytest
 
+import pbgeval
 from pbgeval.config.explain import explained_keys
 from pbgeval.notation import Bucket
 from pbgeval.report import contents, other_contents
@@ -55,6 +56,15 @@ def test_the_pages_name_every_key_every_command_and_every_file() -> None:
     for command in ("submit", "import-graph", "report", "metrics"):
         assert f"Usage: kgeval-dist {command} [OPTIONS]" in pages["command_line.md"]
     assert [] == [file.name for file in OUTPUT_DIRECTORY if f"### `{file.name}`\n" not in pages["output_files.md"]]
+
+
+def test_the_page_of_python_has_all_that_is_exported() -> None:
+    named = [name for names in reference_docs.EXPORTED.values() for name in names]
+
+    assert sorted(named) == sorted({*pbgeval.__all__} - {"__version__"})
+    page = reference_docs.pages()["python.md"]
+    assert "evaluate(config, options=None, observer=None, *, model=None, edges=None)\n" in page
+    assert "workers: int | None = None  # local processes" in page
 
 
 # What is declared of files, and what runs write

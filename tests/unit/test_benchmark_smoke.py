@@ -18,8 +18,12 @@ BENCHMARKS = sorted(
 NAMES = [f"{program.parent.name}/{program.stem}" for program in BENCHMARKS]
 
 
-def test_there_are_benchmarks() -> None:
+def test_every_benchmark_is_listed_with_its_question() -> None:
+    text = (REPOSITORY / "benchmarks" / "README.md").read_text(encoding="utf-8")
+
     assert BENCHMARKS
+    folders = [path.parent.name for path in (REPOSITORY / "benchmarks").glob("*/README.md")]
+    assert sorted(folders) == sorted(re.findall(r"\| \[(\w+)\]\(", text))
 
 
 @pytest.mark.slow

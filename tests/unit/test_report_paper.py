@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
 
 from pbgeval.report.page.paper import MOST_ROWS, latex, markdown
 from pbgeval.report.page.source import Source, read_result
-from pbgeval.report.paper_text import escape_latex, escape_markdown
+from pbgeval.report.paper_text import escape_latex, escape_markdown, row_of_latex
 from pbgeval.report.training_curves import Curves, PassRow
 from pbgeval.training_stats.records import PassKey
 from tests.report_folders import MARKUP, large_result, make_incomplete, marked_up_result
+from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 
 NASTY = [
     *MARKUP,
@@ -25,29 +24,17 @@ NASTY = [
     "\\_ \\\\ \\| \\",
     "http://example.invalid/a_b?c=d&e=f www.example.invalid a@example.invalid",
     "$x$ \\(y\\) \\[z\\]",
+    "--- -- - ,, , ``quoted'' ?` !`",
     "![a](b) [c]: d <e@f.g> <http://h>",
     "été 東京 ±–−…",
 ]
-
-
-def shown_by_markdown(text: str) -> list[list[str]]:
-    """The cells of all tables, as a reader sees them."""
-    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
-    rows: list[list[str]] = []
-    for before, token in pairwise(tokens):
-        if before.type == "tr_open":
-            rows.append([])
-        if before.type in ("th_open", "td_open"):
-            assert {"text", "text_special"} >= {child.type for child in token.children or []}
-            rows[-1].append("".join(child.content for child in token.children or []))
-    return rows
 
 
 @pytest.mark.parametrize("text", NASTY)
 def test_markdown_shows_any_name_as_it_is(text: str) -> None:
     table = f"| name |\n|---|\n| {escape_markdown(text)} |"
 
-    assert [["name"], [text.strip()]] == shown_by_markdown(table)
+    assert [["name"], [text.strip()]] == rows_of_markdown(table)
 
 
 def test_a_name_with_line_ends_and_controls_stays_on_its_line() -> None:
@@ -58,7 +45,7 @@ def test_a_name_with_line_ends_and_controls_stays_on_its_line() -> None:
 # An independent reading of the escapes: each is one letter.
 LATEX = re.compile(
     r"\\textbackslash\{\}|\\textasciitilde\{\}|\\textasciicircum\{\}|\\textless\{\}|\\textgreater\{\}|\\textbar\{\}"
-    r"|\\ldots\{\}|\\[{}$&#_%]|\$\\pm\$|\$-\$|\{\[\}|\{\]\}|-\{\}|`\{\}|'\{\}|--|[^\\{}$&#_%~^<>|\[\]`']"
+    r"|\\ldots\{\}|\\[{}$&#_%]|\$\\pm\$|\$-\$|\{\[\}|\{\]\}|-\{\}|,\{\}|\{`\}|'\{\}|--|[^\\{}$&#_%~^<>|\[\]`']"
 )
 LETTERS = {
     r"\textbackslash{}": "\\",
@@ -89,6 +76,23 @@ def test_latex_shows_any_name_as_it_is(text: str) -> None:
     assert text == shown_by_latex(escape_latex(text))
 
 
+def test_an_interpreter_of_tex_shows_any_name_as_it_is() -> None:
+    names = [*NASTY, "[2em] after the end of a row", "a\\\\b & c", "^^41 %comment"]
+    rows = [[name, str(number)] for number, name in enumerate(names)]
+    body = "\n".join(row_of_latex(row) for row in rows)
+
+    found = rows_of_latex(f"\\begin{{tabular}}{{lr}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}")
+
+    assert [[on_a_keyboard(name), number] for name, number in rows] == found
+
+
+@pytest.mark.parametrize("text", ["a & b", "5 % of", "{a}", "$x$", r"\ldots", "a -- b", "[2em] a"])
+def test_an_interpreter_of_tex_sees_what_is_not_escaped(text: str) -> None:
+    found = rows_of_latex(f"\\begin{{tabular}}{{lr}}\nfirst & 0 \\\\\n{text} & 1 \\\\\n\\end{{tabular}}")
+
+    assert [["first", "0"], [text, "1"]] != found
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Source:
     folder = marked_up_result(tmp_path_factory.mktemp("report"), "sample_edges=60")
@@ -99,7 +103,7 @@ def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> N
     assert finished.report is not None
     value = finished.report.document["metrics"]["both.realistic.mean_reciprocal_rank"]
     error = finished.report.intervals["both.realistic.mean_reciprocal_rank"]["standard_error"]
-    rows = shown_by_markdown(markdown(finished))
+    rows = rows_of_markdown(markdown(finished))
     text = latex(finished)
 
     assert ["metric", "head", "tail", "both"] == rows[0]
@@ -108,6 +112,12 @@ def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> N
     names = {row["relation"] for row in finished.report.tables["relations.csv"]}
     assert names == {row[0] for row in rows} & set(MARKUP)
     assert all(f"\n{escape_latex(name)} & " in text for name in names)
+
+
+def test_an_interpreter_of_tex_reads_the_cells_that_markdown_has(finished: Source) -> None:
+    expected = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(markdown(finished))]
+
+    assert expected == rows_of_latex(latex(finished))
 
 
 def test_latex_has_as_many_cells_in_a_row_as_columns(finished: Source) -> None:
@@ -126,7 +136,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     folder = large_result(tmp_path, num_relations=MOST_ROWS + 5, num_partitions=1)
     source = Source("many", read_result(folder))
 
-    assert MOST_ROWS == sum("nationality" in row[0] for row in shown_by_markdown(markdown(source)))
+    assert MOST_ROWS == sum("nationality" in row[0] for row in rows_of_markdown(markdown(source)))
     assert f"The first {MOST_ROWS} rows; the CSV file has all." in latex(source)
 
 
@@ -137,11 +147,11 @@ def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Pa
     text = markdown(Source("run", read_result(folder)))
 
     assert f"Not complete: {so_far}" in text
-    assert with_metrics == bool(shown_by_markdown(text))
+    assert with_metrics == bool(rows_of_markdown(text))
 
 
 def test_the_passes_of_a_training_run_are_a_table() -> None:
     row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 2, 0)
-    rows = shown_by_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
+    rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
     assert ["3", "0.2500", "0.5000", "0.2500", "0.1250", "-", "0", "persists"] == rows[-1]

@@ -1,0 +1,58 @@
+"""Blocks of pages that need Slurm, pasted on a real cluster; but for the one that names a partition and an account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from tests.clusters import Slurm, wait_until
+from tests.pasted_commands import REPOSITORY, blocks_of
+from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of
+
+pytestmark = pytest.mark.slurm
+
+
+def paste(slurm: Slurm, page: str, heading: str, first_word: str, folder: Path) -> str:
+    """Paste the only block of a page that needs Slurm and begins so; return what it prints."""
+    needing = [block for block in blocks_of(page) if (heading, "Slurm") == (block.heading, block.needs)]
+    (block,) = [block for block in needing if block.text.startswith(f"{first_word} ")]
+    path = f"{COMMAND.parent}:{slurm.environment['PATH']}"
+    on_the_cluster = evolve(slurm, environment={**slurm.environment, "PATH": path})
+    done = on_the_cluster.run("bash", "-c", f"set -eu\n{block.text}", cwd=folder)
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def test_srun_and_submit_of_the_readme(slurm: Slurm, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+
+    printed = paste(slurm, "README.md", "On a cluster", "srun", case.root)
+
+    assert "mean reciprocal rank" in printed
+    assert printed.rstrip().endswith(": complete")
+    results = [metrics_of(path.parent) for path in sorted((tmp_path / "results").glob("*/metrics.json"))]
+    assert [(True, 4)] * 2 == [(of["complete"], of["run"]["num_workers"]) for of in results]
+    assert results[0]["metrics"] == results[1]["metrics"]
+
+
+def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+
+    paste(roomy_slurm, "docs/cluster.md", "The ways in", "srun", case.root)
+
+    result = metrics_of(tmp_path / "results" / "mine")
+    assert (True, 4) == (result["complete"], result["run"]["num_workers"])
+
+
+def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path)
+    (tmp_path / "slurm.sbatch").write_bytes((REPOSITORY / "scripts" / "slurm.sbatch").read_bytes())
+
+    number = paste(slurm, "docs/cluster.md", "The ways in", "sbatch", case.root).split()[-1]
+
+    ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+    wait_until(lambda: slurm.job(number)["JobState"] in ends, "the job did not end")
+    assert "COMPLETED" == slurm.job(number)["JobState"]
+    assert metrics_of(tmp_path / "results" / "mine")["complete"]
