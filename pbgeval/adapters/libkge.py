@@ -71,7 +71,7 @@ def _options(path: Path, config: object) -> Mapping[str, Any]:
     if isinstance(config, Placeholder):
         config = config.state
     elif not isinstance(config, Mapping):
-        config = vars(config)
+        config = getattr(config, "__dict__", None)
     options = config.get("options", config) if isinstance(config, Mapping) else None
     if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
         raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
@@ -85,7 +85,7 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     reciprocal = name in RECIPROCAL
     if reciprocal:
         own = _section(own, "base_model")
-        name = str(own.get("type"))
+        name = _word(own.get("type"))
     if name not in KINDS:
         known = ", ".join([*KINDS, RECIPROCAL[0]])
         raise StorageError(f"{path}: config: model: expected one of {known}, found {name!r}")
@@ -93,9 +93,14 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
     if name in ("transe", "rotate"):
         found = own.get("l_norm", _section(options, name).get("l_norm"))
         if found not in (1, 2):
-            raise StorageError(f"{path}: config: {name}.l_norm: expected 1 or 2, found {one_line(found)}")
+            raise StorageError(f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(found)}")
         norm = int(found)
     return name, Formula(KINDS[name], norm=norm, reciprocal=reciprocal)
+
+
+def _word(value: object) -> str:
+    """Return the words for a value of a file; of a container's it may have no end."""
+    return one_line(value) if isinstance(value, str | int | float | None) else type(value).__name__
 
 
 def _section(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:

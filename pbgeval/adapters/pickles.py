@@ -2,8 +2,9 @@
 
 A pickle is a program: it may name any function and call it. Here it can build containers, numbers and texts, and
 tensors from the records of its own file. A class that it names becomes a placeholder that keeps the state it is given
-and does nothing; to call anything else is refused, before anything has run. Only the format of torch 1.6 and later is
-read: a zip archive whose tensors lie uncompressed, so that they can be mapped.
+and does nothing; to call anything else is refused, before anything has run. `pickle_programs` has followed the program
+before, and refuses one that would end the process. Only the format of torch 1.6 and later is read: a zip archive whose
+records lie uncompressed, so that tensors can be mapped and the pickle is no larger than the file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from attrs import frozen
 
+from pbgeval.adapters.pickle_programs import check_program
 from pbgeval.errors import StorageError
 from pbgeval.storage.array_rows import MappedRows
 from pbgeval.storage.text_files import one_line
@@ -50,7 +52,8 @@ class _RefusedError(Exception):
     """The pickle wants to call something that is not allowed."""
 
 
-@frozen
+# Without __setstate__: with it, a pickle could point a tensor at another file.
+@frozen(getstate_setstate=False)
 class StoredTensor:
     """A tensor that lies in a record of the file."""
 
@@ -111,7 +114,7 @@ class Placeholder(metaclass=_PlaceholderType):
         return type(self).__name__
 
 
-@frozen
+@frozen(getstate_setstate=False)
 class _Storage:
     offset: int
     dtype: str
@@ -134,6 +137,12 @@ class _Allowed:
         raise _RefusedError(name)
 
 
+def _device_name(*parts: object) -> str:
+    if not all(isinstance(part, str | int) for part in parts):
+        raise _RefusedError("torch.device")
+    return ":".join(map(str, parts))
+
+
 class _Unpickler(pickle.Unpickler):
     """Builds what is allowed."""
 
@@ -153,7 +162,7 @@ class _Unpickler(pickle.Unpickler):
             ("numpy", "dtype"): stand_in,
             ("_codecs", "encode"): _Allowed(lambda text, _: text.encode("latin1")),
             ("torch", "Size"): _Allowed(tuple),
-            ("torch", "device"): _Allowed(lambda *of: ":".join(map(str, of))),
+            ("torch", "device"): _Allowed(_device_name),
             ("torch._utils", "_rebuild_tensor"): _Allowed(self._tensor),
             ("torch._utils", "_rebuild_tensor_v2"): _Allowed(self._tensor),
             ("torch._utils", "_rebuild_parameter"): _Allowed(lambda tensor, *_: tensor),
@@ -171,7 +180,10 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:  # noqa: ANN401 - what the pickle says
         kind, dtype, key, _, num_values = pid
         if kind != "storage" or dtype not in _STORAGES.values():
-            raise _RefusedError(f"storage {one_line(pid)}")
+            # Not the value itself: one that holds itself many times over has no end as a text.
+            raise _RefusedError(f"storage {dtype if isinstance(dtype, str) else type(dtype).__name__}")
+        if not isinstance(key, str) or not _are_sizes(num_values):
+            raise ValueError("a storage without a name or a size")
         offset, size = self.records[f"data/{key}"]
         if num_values * np.dtype(dtype).itemsize > size:
             raise ValueError(f"tensor {key} is larger than its record")
@@ -182,13 +194,15 @@ class _Unpickler(pickle.Unpickler):
     ) -> StoredTensor:
         if not isinstance(storage, _Storage):
             raise TypeError("a tensor without a storage")
+        if not (isinstance(shape, tuple) and isinstance(stride, tuple) and _are_sizes(first, *shape, *stride)):
+            raise ValueError("a tensor whose place and shape are no whole numbers")
         step, num_values = 1, 1
         for size, of_axis in zip(reversed(shape), reversed(stride), strict=True):
             if size > 1 and of_axis != step:
                 raise _RefusedError("a tensor whose numbers are not next to each other")
             step *= size
             num_values *= size
-        if first < 0 or num_values < 0 or first + num_values > storage.num_values:
+        if first + num_values > storage.num_values:
             raise ValueError("a tensor beyond its storage")
         offset = storage.offset + first * np.dtype(storage.dtype).itemsize
         return StoredTensor(self.path, offset, storage.dtype, tuple(shape))
@@ -210,11 +224,12 @@ def read_saved(path: Path, advice: str) -> object:
             prefix = next((name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")), None)
             if prefix is None:
                 raise StorageError(f"{path}: expected a file of torch.save, found a zip archive without data.pkl")
-            if f"{prefix}byteorder" in names and archive.read(f"{prefix}byteorder") != b"little":
+            if f"{prefix}byteorder" in names and _stored(archive, f"{prefix}byteorder") != b"little":
                 raise StorageError(f"{path}: expected numbers of little-endian machines, found others")
             records = dict(_records(archive, file, prefix))
-            unpickler = _Unpickler(archive.read(f"{prefix}data.pkl"), path, records)
-        return unpickler.load()
+            data = _stored(archive, f"{prefix}data.pkl")
+        check_program(data)
+        return _Unpickler(data, path, records).load()
     except _RefusedError as error:
         raise StorageError(
             f"{path}: expected tensors and plain values, found a pickle that calls {one_line(error)}: nothing was run; "
@@ -242,6 +257,18 @@ def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
         ) from error
     except (OSError, *_DAMAGED) as error:
         raise StorageError(f"{path}: expected a file of torch.save, found: {one_line(error)}") from error
+
+
+def _are_sizes(*values: object) -> bool:
+    """Tell whether all are whole numbers from 0."""
+    return all(type(value) is int and value >= 0 for value in values)
+
+
+def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return a record that lies uncompressed, as torch writes all of them: so it is no larger than the file."""
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"record {name} is compressed")
+    return archive.read(name)
 
 
 def _records(archive: zipfile.ZipFile, file: io.BufferedReader, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:

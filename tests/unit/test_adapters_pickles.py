@@ -160,6 +160,100 @@ def test_state_cannot_be_set_on_what_may_be_called(tmp_path: Path) -> None:
             read_saved(write_zip(tmp_path / "x.pt", data), ADVICE)
 
 
+def tensor_of(
+    *, first: bytes = b"I0\n", shape: bytes = b"(I2\nI2\nt", stride: bytes = b"(I2\nI1\nt", count: bytes = b"I16\n"
+) -> bytes:
+    """A pickle of a tensor by hand, without its end."""
+    return b"ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nFloatStorage\nV0\nVcpu\n" + (
+        count + b"tQ" + first + shape + stride + b"tR"
+    )
+
+
+VALUES = np.arange(16, dtype=np.float32).tobytes()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"(Vpath\nV{other}\nVoffset\nI0\nVdtype\nV<f4\nVshape\n(I2\nI2\ntd",
+        b"(V{other}\nI0\nV<f4\n(I2\nI2\ntt",
+        b"(N(Vpath\nV{other}\ndt",
+    ],
+)
+def test_a_tensor_cannot_be_pointed_at_another_file(state: bytes, tmp_path: Path) -> None:
+    """BUILD on a tensor that lies in the file, in each form of a state."""
+    (tmp_path / "secret").write_bytes(VALUES)
+    data = tensor_of() + state.replace(b"{other}", str(tmp_path / "secret").encode()) + b"b."
+
+    with pytest.raises(StorageError, match="expected a pickle that can be read"):
+        read_saved(write_zip(tmp_path / "x.pt", data, **{"0": VALUES}), ADVICE)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shape": b"(I-2\nI-2\nt"},
+        {"shape": b"(F2.0\nF2.0\nt"},
+        {"shape": b"(I01\nI2\nt"},
+        {"shape": b"V12\n", "stride": b"V12\n"},
+        {"first": b"F1.0\n"},
+        {"first": b"I-1\n"},
+        {"stride": b"(I2\nNt"},
+        {"count": b"F4.5\n"},
+        {"count": b"V16\n"},
+    ],
+)
+def test_a_tensor_of_no_whole_numbers_is_refused(wrong: dict[str, bytes], tmp_path: Path) -> None:
+    right = read_saved(write_zip(tmp_path / "x.pt", tensor_of() + b".", **{"0": VALUES}), ADVICE)
+    assert isinstance(right, StoredTensor)
+
+    with pytest.raises(StorageError, match=r"no whole numbers|without a name or a size"):
+        read_saved(write_zip(tmp_path / "x.pt", tensor_of(**wrong) + b".", **{"0": VALUES}), ADVICE)
+
+
+def doubled(levels: int) -> bytes:
+    """A tuple of the same tuple twice, and so on."""
+    return b")" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(1, levels))
+
+
+def deep_of_lists(levels: int) -> bytes:
+    """A tuple as deep, made of lists that are remembered when they are empty, and filled later."""
+    size = b"ctorch\nSize\nq\x000)q\x010"
+    return size + b"]q\x02h\x01a0h\x00h\x02\x85Rq\x010" * levels + b"h\x01"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"Nr\x00\xff\xff\x7f.",  # remembered as number 2^31: Python makes room for all before it
+        b"Np2000000000\n.",
+        b"}" + b")" + b"\x85" * 400_000 + b"Ns.",  # a key so deep that its hash overflows the stack
+        b"()" + b"\x85" * 400_000 + b"\x91.",
+        b"}" + deep_of_lists(3000) + b"Ns.",
+        b"]" * 3000 + b"a" * 2999 + b".",
+        b"}" + doubled(60) + b"Ns.",  # a key of 2^60 parts
+        doubled(60) + b"Q.",
+        b"ctorch\ndevice\n" + doubled(60) + b"\x85R.",
+    ],
+)
+def test_a_program_that_would_end_the_process_is_refused_before_it_begins(program: bytes, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"remembered as number|values too deep") as error:
+        read_saved(write_zip(tmp_path / "x.pt", program), ADVICE)
+
+    assert 1 == len(error.value.faults)
+
+
+def test_what_python_pickles_is_never_too_deep(tmp_path: Path) -> None:
+    """Shared parts, long lists and nesting as an options file has it."""
+    options: Any = {"a": 1}
+    for _ in range(60):
+        options = {"section": options, "list": [options["a"]] if "a" in options else []}
+    saved = {"options": options, "trace": [{"epoch": epoch, "of": options} for epoch in range(500)]}
+    for protocol in range(2, 6):
+        torch.save(saved, tmp_path / "x.pt", pickle_protocol=protocol)
+        assert saved == read_saved(tmp_path / "x.pt", ADVICE)
+
+
 def storage(dtype: str, key: str, count: int, tail: bytes) -> bytes:
     """A pickle of one tensor by hand: storage, offset, shape, stride."""
     persistent = f"(Vstorage\nctorch\n{dtype}\nV{key}\nVcpu\nI{count}\nt".encode()
@@ -219,6 +313,30 @@ def test_a_compressed_record_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="is compressed"):
         read_saved(tmp_path / "x.pt", ADVICE)
+
+
+def test_a_compressed_pickle_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """Of a few kilobytes it may make gigabytes."""
+    with zipfile.ZipFile(tmp_path / "x.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"(" + b"N0" * 1_000_000 + b"N.")
+
+    with pytest.raises(StorageError, match=r"data\.pkl is compressed"):
+        read_saved(tmp_path / "x.pt", ADVICE)
+
+
+def test_the_old_format_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
+    """Of torch before 1.6: pickles one after another, without an archive; and an archive within an archive."""
+    mark = tmp_path / "it ran"
+    torch.save({"x": Calls(open, str(mark), "w")}, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(StorageError, match=r"1\.6 or later"):
+        read_saved(tmp_path / "x.pt", ADVICE)
+    assert not mark.exists()
+    inner = write_zip(tmp_path / "inner.zip", pickle.dumps(Calls(open, str(mark), "w"), 2)).read_bytes()
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+        archive.writestr("outer/inner.zip", inner)
+    with pytest.raises(StorageError, match=r"without data\.pkl"):
+        read_saved(tmp_path / "x.pt", ADVICE)
+    assert not mark.exists()
 
 
 def test_a_tensor_that_is_no_table_is_refused(tmp_path: Path) -> None:
