@@ -92,6 +92,7 @@ class DglkeFolder:
         exact: bool = True,
         scale: float = 1.0,
         labels: bool = False,
+        released: bool = False,
     ) -> None:
         self.folder, self.name, self.gamma, self.hidden_dim = folder, name, gamma, hidden_dim
         doubled = name in ("ComplEx", "SimplE")
@@ -108,6 +109,9 @@ class DglkeFolder:
             **{"double_ent": double_ent, "double_rel": doubled or double_rel, "lr": 0.1},
             **{"emp_file": "entities.tsv", "rmap_file": "relations.tsv"},
         }
+        if released:  # 0.1.2 of the package index has other names
+            for name_then, name_now in (("model", "model_name"), ("emb_size", "hidden_dim"), ("emap_file", "emp_file")):
+                arguments[name_then] = arguments.pop(name_now)
         (folder / "config.json").write_text(json.dumps(arguments, indent=4))
         np.save(folder / f"FB15k_{name}_entity.npy", self.entity)
         np.save(folder / f"FB15k_{name}_relation.npy", self.relation)

@@ -48,7 +48,7 @@ def open_arrays(path: Path) -> EmbeddingModel:
 def _formula(path: Path) -> Formula:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: expected a description of a model as JSON, found: {one_line(error)}") from error
     if not isinstance(found, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")

@@ -3,12 +3,15 @@
 A folder with config.json (the training arguments), <dataset>_<model>_entity.npy, <dataset>_<model>_relation.npy and,
 for TransR, <dataset>_<model>projection.npy. Scores are DGL-KE's but for the constant gamma that TransE, TransR and
 RotatE add. RotatE's phases are relation * pi / ((gamma + 2) / hidden_dim), with the gamma of the training.
+Releases up to 0.1.2 write model, emb_size and emap_file for model_name, hidden_dim and emp_file, as later ones do.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,12 +47,14 @@ def open_dglke(path: Path) -> EmbeddingModel:
         StorageError: a file is missing or does not fit; the model's name is none that is known.
     """
     arguments = _arguments(path / "config.json")
-    name = _text(path, arguments, "model_name")
+    of_name = _key(arguments, "model_name", "model")
+    name = _text(path, arguments, of_name)
     if name not in FORMULAS:
-        raise StorageError(f"{path / 'config.json'}: model_name: expected one of {', '.join(FORMULAS)}, found {name!r}")
+        raise StorageError(f"{path / 'config.json'}: {of_name}: expected one of {', '.join(FORMULAS)}, found {name!r}")
     formula = FORMULAS[name]
     if formula.kind == "rotate":
-        gamma, hidden_dim = _number(path, arguments, "gamma"), _number(path, arguments, "hidden_dim")
+        gamma = _number(path, arguments, "gamma")
+        hidden_dim = _number(path, arguments, _key(arguments, "hidden_dim", "emb_size"))
         formula = Formula("rotate", phase_unit=math.pi / ((gamma + MARGIN) / hidden_dim))
     stem = f"{_text(path, arguments, 'dataset')}_{name}"
     entities = _table(path, f"{stem}_entity.npy")
@@ -70,7 +75,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
         entities,
         relations,
         projection,
-        _labels(path, arguments, "emp_file", "entities.tsv"),
+        _labels(path, arguments, _key(arguments, "emp_file", "emap_file"), "entities.tsv"),
         _labels(path, arguments, "rmap_file", "relations.tsv"),
     )
 
@@ -78,11 +83,16 @@ def open_dglke(path: Path) -> EmbeddingModel:
 def _arguments(path: Path) -> Mapping[str, object]:
     try:
         arguments = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: expected the arguments of a training as JSON, found: {one_line(error)}") from error
     if not isinstance(arguments, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(arguments).__name__}")
     return arguments
+
+
+def _key(arguments: Mapping[str, object], name: str, of_releases: str) -> str:
+    """Return the name under which an argument stands."""
+    return name if name in arguments or of_releases not in arguments else of_releases
 
 
 def _text(path: Path, arguments: Mapping[str, object], name: str) -> str:
@@ -94,13 +104,13 @@ def _text(path: Path, arguments: Mapping[str, object], name: str) -> str:
 
 def _number(path: Path, arguments: Mapping[str, object], name: str) -> float:
     value = arguments.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise StorageError(f"{path / 'config.json'}: {name}: expected a number > 0, found {one_line(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise StorageError(f"{path / 'config.json'}: {name}: expected a finite number > 0, found {one_line(value)}")
     return float(value)
 
 
 def _table(path: Path, name: str) -> MappedRows:
-    if not (path / name).is_file():
+    if not os.path.isfile(path / name):
         found = listed(sorted(file.name for file in path.glob("*.npy")))
         raise StorageError(
             f"{path / name}: expected this file, found {found}; was the folder renamed or copied in part?"
@@ -112,4 +122,4 @@ def _labels(path: Path, arguments: Mapping[str, object], key: str, default: str)
     """Return the mapping file, if it lies in the folder."""
     named = arguments.get(key)
     names = [Path(name).name for name in (named, default) if isinstance(name, str) and name]
-    return next((path / name for name in names if (path / name).is_file()), None)
+    return next((path / name for name in names if os.path.isfile(path / name)), None)

@@ -8,6 +8,8 @@ from pathlib import Path
 from pbgeval.errors import StorageError
 from pbgeval.storage.text_files import one_line
 
+MAX_DIGITS = 18  # of an id: an int64 holds it
+
 
 def read_labels(path: Path, num_labels: int) -> list[str]:
     """Return the labels in the order of their ids, whatever the order of the lines.
@@ -54,7 +56,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, 1):
                 text = line.rstrip("\r\n")
                 index, tab, label = text.partition("\t")
-                if not (tab and index.isascii() and index.isdigit()):
+                if not (tab and index.isascii() and index.isdigit() and len(index) <= MAX_DIGITS):
                     raise StorageError(f"{path}: line {number}: expected id<TAB>label, found {one_line(text)}")
                 yield int(index), label
     except (OSError, UnicodeDecodeError) as error:

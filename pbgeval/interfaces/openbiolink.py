@@ -44,14 +44,15 @@ class DataLoader:
 
         Args:
             name: its folder, or the name of one in `root`.
-            root: the folder of datasets.
+            root: the folder of datasets; the two may change places, as they did in OpenBioLink 0.1.4.
             entity_to_id_path: `id<TAB>label` a line; None: the sorted labels of the training edges.
             relation_to_id_path: likewise.
 
         Raises:
             StorageError: a file is missing or not as it should be.
         """
-        folder = Path(name) if (Path(name) / DATA).is_dir() else Path(root) / name
+        folders = [Path(name), Path(root) / name, Path(name) / root]
+        folder = next((one for one in folders if (one / DATA).is_dir()), folders[1])
         if not (folder / DATA).is_dir():
             raise StorageError(f"{folder}: expected a dataset of OpenBioLink, a folder with {DATA}, found none")
         labels = [None if path is None else Path(path) for path in (entity_to_id_path, relation_to_id_path)]

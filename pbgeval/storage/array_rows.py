@@ -202,10 +202,12 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
         StorageError: it is missing, no such file, holds objects, or its values are not laid out row by row.
     """
     try:
-        array = np.lib.format.open_memmap(path, mode="r")
+        with np.errstate(over="ignore"):  # of a shape that no memory holds, which is refused
+            array = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise StorageError(f"{path}: expected a .npy file, found: {error.strerror or error}; check the path") from error
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:  # SyntaxError: of a damaged header
+    # SyntaxError, RecursionError, MemoryError: of a damaged header; OverflowError: of a shape of many digits
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected = "floats" if kinds == "f" else "integers"

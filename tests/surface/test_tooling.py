@@ -88,7 +88,8 @@ def test_an_unknown_peer_is_refused_in_one_line_that_names_the_known_ones() -> N
     done = subprocess.run([REPOSITORY / "scripts" / "peers", "x"], capture_output=True, text=True, check=False)
 
     assert 1 == done.returncode
-    assert "scripts/peers: unknown peer 'x': expected one of torchbiggraph, pykeen, lightning, sinks\n" == done.stderr
+    peers = "torchbiggraph, pykeen, openbiolink, lightning, sinks"
+    assert f"scripts/peers: unknown peer 'x': expected one of {peers}\n" == done.stderr
 
 
 @pytest.mark.parametrize("pattern", [MACHINE_PATH, REGISTRY_HOST], ids=["machine path", "registry host"])

@@ -165,7 +165,14 @@ def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) 
     for text, expected in (("0\ta\n1\tb c\n2\t\n", ["a", "b c", ""]), ("2\tx\n0\ta\r\n1\tb", ["a", "b", "x"])):
         path.write_text(text, newline="")
         assert expected == read_labels(path, 3) == list(labels_in_order(path, 3))
-    for text in ("0\ta\n1\tb\n", "0\ta\n1\tb\n1\tc\n", "0\ta\n2\tb\n3\tc\n", "0 a\n", "0\ta\n1\tb\n2\tc\n3\td\n"):
+    for text in (
+        "9" * 5000 + "\ta\n",
+        "0\ta\n1\tb\n",
+        "0\ta\n1\tb\n1\tc\n",
+        "0\ta\n2\tb\n3\tc\n",
+        "0 a\n",
+        "0\ta\n1\tb\n2\tc\n3\td\n",
+    ):
         path.write_text(text)
         for read in (read_labels, lambda *of: list(labels_in_order(*of))):
             with pytest.raises(StorageError, match=r"labels.tsv: (line \d: )?expected"):
@@ -244,12 +251,77 @@ def broken(folder: Path, **changes: Any) -> Path:
         ({"model_name": "ConvE"}, r"config.json: model_name: expected one of TransE, .*SimplE, found 'ConvE'"),
         ({"model_name": None}, r"config.json: model_name: expected a text, found None"),
         ({"dataset": "wn18"}, r"wn18_DistMult_entity.npy: expected this file, found FB15k_DistMult_entity.npy"),
-        ({"model_name": "RotatE", "gamma": "12"}, r"config.json: gamma: expected a number > 0, found 12"),
+        ({"model_name": "RotatE", "gamma": "12"}, r"config.json: gamma: expected a finite number > 0, found 12"),
+        (
+            {"model_name": "RotatE", "gamma": float("inf")},
+            r"config.json: gamma: expected a finite number > 0, found inf",
+        ),
+        ({"model_name": "RotatE", "gamma": 10**400}, r"config.json: gamma: expected a finite number > 0, found 1000"),
+        ({"dataset": "a" * 300}, r"_DistMult_entity.npy: expected this file, found FB15k_DistMult_entity.npy"),
+        ({"model_name": None, "model": "ConvE"}, r"config.json: model: expected one of TransE, .*, found 'ConvE'"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_named(changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=fault):
         open_model(broken(tmp_path / "model", **changes))
+
+
+@pytest.mark.parametrize("name", DGLKE)
+def test_a_folder_of_a_released_dglke_has_the_same_ranks(name: str, tmp_path: Path) -> None:
+    """Up to 0.1.2 config.json has other names for three arguments."""
+    model = DglkeFolder(tmp_path / "model", name, labels=True, released=True)
+    edges = some_edges(41, 4, 10, seed=12)
+
+    evaluated(model.folder, edges, edges, tmp_path / "out")
+
+    assert_ranks(tmp_path / "out", edges, model.score, 41, edges, 1e-4 if name in ROUNDED else 0.0)
+    assert ["entity 0", "entity 1"] == list(open_model(model.folder).entity_names() or [])[:2]
+
+
+def test_a_config_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
+    for text in ("[" * 100_000, "{", '{"gamma": ' + "9" * 10_000 + "}", "\0"):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(StorageError, match=r"config.json: expected the arguments of a training as JSON"):
+            open_model(folder)
+
+
+def npy(shape: str, descr: str = "<f4") -> bytes:
+    """A .npy file whose header says what it likes."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4096)
+
+
+def test_the_npy_file_by_hand_is_right(tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
+    (folder / "FB15k_DistMult_entity.npy").write_bytes(npy("(5, 6)"))
+
+    assert (5, 6) == tuple(open_model(folder).entities.load().shape)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy(f"({2**62}, {2**62})"),
+        npy(f"({10**30}, 6)"),
+        npy("(-3, 6)"),
+        npy("(3.0, 6)"),
+        npy("(" * 3000 + ")" * 3000),
+        npy("__import__('os').getpid()"),
+        npy("(3, 6)", "|O"),
+        npy("(3000, 6)"),
+        b"PK\x03\x04" + bytes(99),
+        b"",
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_an_array_whose_header_lies_is_refused(content: bytes, tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
+    (folder / "FB15k_DistMult_entity.npy").write_bytes(content)
+
+    with pytest.raises(StorageError, match=r"_entity.npy: expected a .npy file of numbers, found: "):
+        open_model(folder)
 
 
 def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -308,6 +380,21 @@ def test_a_diverged_model_is_refused(tmp_path: Path) -> None:
         ({"model": ({}, {}), "config": {"model": "cp"}}, "expected _entity_embedder._embeddings.weight, found nothing"),
         ({"model": ({}, {}), "config": {"model": "transe"}}, r"transe.l_norm: expected 1 or 2, found None"),
         ({"model": 3, "config": {"model": "cp"}}, "model: expected parameters by name, found int"),
+        ({"model": ({}, {}), "config": 3}, "config: expected LibKGE's options with a model"),
+        (
+            {"model": ({}, {}), "config": {"model": "transe", "transe": {"l_norm": ["x"]}}},
+            "expected 1 or 2, found list",
+        ),
+        (
+            {
+                "model": ({}, {}),
+                "config": {
+                    "model": "reciprocal_relations_model",
+                    "reciprocal_relations_model": {"base_model": {"type": ["x"]}},
+                },
+            },
+            "config: model: expected one of complex, .* found 'list'",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_checkpoint_is_named(saved: Any, fault: str, tmp_path: Path) -> None:
