@@ -23,6 +23,8 @@ def main(checkpoint_path: str, folder: str) -> None:
     own = options[name]["base_model"] if reciprocal else options[name]
     name = own["type"] if reciprocal else name
     norm = own.get("l_norm", options.get(name, {}).get("l_norm", 1))
+    if norm not in (1, 2):
+        sys.exit(f"{checkpoint_path}: expected norm 1 or 2, found {norm}")
     description = {"model": name, "reciprocal": reciprocal, "norm": int(norm)}
     (out / "model.json").write_text(json.dumps(description, indent=4) + "\n", encoding="utf-8")
     parameters = checkpoint["model"][0]

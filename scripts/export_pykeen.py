@@ -23,7 +23,7 @@ def main(model_path: str, folder: str) -> None:
     name = type(model.interaction).__name__.removesuffix("Interaction")
     if name not in KINDS or len(model.entity_representations) != 1 or len(model.relation_representations) != 1:
         sys.exit(f"{model_path}: expected one of {', '.join(KINDS)}, with one vector an entity, found {name}")
-    norm = int(model.interaction.p) if hasattr(model.interaction, "p") else 1
+    norm = getattr(model.interaction, "p", 1)
     if norm not in (1, 2):
         sys.exit(f"{model_path}: expected norm 1 or 2, found {norm}")
     entities, relations = (of[0](indices=None) for of in (model.entity_representations, model.relation_representations))
@@ -34,7 +34,7 @@ def main(model_path: str, folder: str) -> None:
         relations = torch.cat([relations[0::2], relations[1::2]])
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    description = {"model": KINDS[name], "reciprocal": reciprocal, "norm": norm}
+    description = {"model": KINDS[name], "reciprocal": reciprocal, "norm": int(norm)}
     (out / "model.json").write_text(json.dumps(description, indent=4) + "\n", encoding="utf-8")
     np.save(out / "entity.npy", real_rows(entities))
     np.save(out / "relation.npy", real_rows(relations))

@@ -51,7 +51,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
     name = _text(path, arguments, of_name)
     if name not in FORMULAS:
         raise StorageError(f"{path / 'config.json'}: {of_name}: expected one of {', '.join(FORMULAS)}, found {name!r}")
-    formula = FORMULAS[name]
+    formula, hidden_dim = FORMULAS[name], 0.0
     if formula.kind == "rotate":
         gamma = _number(path, arguments, "gamma")
         hidden_dim = _number(path, arguments, _key(arguments, "hidden_dim", "emb_size"))
@@ -60,6 +60,9 @@ def open_dglke(path: Path) -> EmbeddingModel:
     entities = _table(path, f"{stem}_entity.npy")
     relations = _table(path, f"{stem}_relation.npy")
     formula.check(str(path), entities.columns, relations.columns, relations.num_rows)
+    if formula.kind == "rotate" and relations.columns != hidden_dim:  # its phases would be other angles
+        found = f"{hidden_dim:g} with relation vectors of {relations.columns} columns"
+        raise StorageError(f"{path / 'config.json'}: hidden_dim: expected their number of columns, found {found}")
     projection = None
     if formula.kind == "transr":
         projection = _table(path, f"{stem}projection.npy")

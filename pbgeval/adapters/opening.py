@@ -14,6 +14,7 @@ EXPECTED = (
     "a folder that DGL-KE saved (config.json, *_entity.npy), a checkpoint of LibKGE (.pt) or a folder of plain arrays "
     "(model.json, entity.npy, relation.npy)"
 )
+OF_PYKEEN = "trained_model.pkl"
 
 
 def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
@@ -26,6 +27,13 @@ def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     Raises:
         StorageError: it is none that is known, or not as it should be.
     """
+    pykeen = path / OF_PYKEEN if (path / OF_PYKEEN).is_file() else path
+    if pykeen.is_file() and pykeen.suffix == ".pkl":
+        # A whole object of PyKEEN's classes, not tables: without PyKEEN there is nothing to read it into.
+        raise StorageError(
+            f"{pykeen}: expected {EXPECTED}, found a pickle, as PyKEEN saves its models: nothing was run; in PyKEEN's "
+            f"own environment `python scripts/export_pykeen.py {pykeen} FOLDER` writes plain arrays"
+        )
     if path.is_dir():
         if is_arrays(path):
             return open_arrays(path)

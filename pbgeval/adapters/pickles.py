@@ -181,7 +181,7 @@ class _Unpickler(pickle.Unpickler):
         kind, dtype, key, _, num_values = pid
         if kind != "storage" or dtype not in _STORAGES.values():
             # Not the value itself: one that holds itself many times over has no end as a text.
-            raise _RefusedError(f"storage {dtype if isinstance(dtype, str) else type(dtype).__name__}")
+            raise _RefusedError(f"storage {getattr(dtype, '__name__', type(dtype).__name__)}")
         if not isinstance(key, str) or not _are_sizes(num_values):
             raise ValueError("a storage without a name or a size")
         offset, size = self.records[f"data/{key}"]

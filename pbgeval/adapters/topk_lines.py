@@ -82,7 +82,7 @@ def _list(where: str, text: str) -> TopKList:
 
 def _number(where: str, text: str) -> float:
     try:
-        value = float(text)
+        value = math.nan if "_" in text else float(text)  # which Python takes for a separator of thousands
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -339,6 +339,13 @@ def test_the_old_format_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> Non
     assert not mark.exists()
 
 
+def test_a_type_of_numbers_that_numpy_lacks_is_named(tmp_path: Path) -> None:
+    torch.save(torch.zeros(2, 2, dtype=torch.bfloat16), tmp_path / "x.pt")
+
+    with pytest.raises(StorageError, match=r"storage torch\.BFloat16Storage: nothing was run; set trust_pickle"):
+        read_saved(tmp_path / "x.pt", ADVICE)
+
+
 def test_a_tensor_that_is_no_table_is_refused(tmp_path: Path) -> None:
     torch.save([torch.zeros(3), torch.zeros(2, 2, dtype=torch.int64)], tmp_path / "x.pt")
 

@@ -7,6 +7,7 @@ import runpy
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -411,6 +412,40 @@ def test_parameters_that_a_formula_does_not_know_are_refused(tmp_path: Path) -> 
 
     with pytest.raises(StorageError, match=r"found _relation_embedder.projection.weight as well"):
         open_model(tmp_path / "x.pt")
+
+
+def test_a_model_that_pykeen_saved_is_refused_and_the_way_round_is_named(tmp_path: Path) -> None:
+    (tmp_path / "trained_model.pkl").write_bytes(b"cos\nsystem\n(S'touch it_ran'\ntR.")
+    fault = r"trained_model.pkl: .*nothing was run; in .* `python scripts/export_pykeen.py .*trained_model.pkl FOLDER`"
+
+    for path in (tmp_path, tmp_path / "trained_model.pkl"):
+        for trusted in (False, True):
+            with pytest.raises(StorageError, match=fault):
+                open_model(path, trust_pickle=trusted)
+
+
+def test_the_export_scripts_refuse_a_norm_that_has_no_comparator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5 is not 1."""
+    interaction = type("TransEInteraction", (), {"p": 1.5})()
+    model = SimpleNamespace(interaction=interaction, entity_representations=[0], relation_representations=[0])
+    model.eval = lambda: model
+    config = SimpleNamespace(options={"model": "transe", "transe": {"l_norm": 1.5}})
+    for script, saved in (("pykeen", model), ("libkge", {"config": config})):
+        monkeypatch.setattr(torch, "load", lambda *_, saved=saved, **__: saved)
+        main = runpy.run_path(str(REPOSITORY / "scripts" / f"export_{script}.py"))["main"]
+        with pytest.raises(SystemExit, match=r"x.pt: expected norm 1 or 2, found 1.5"):
+            main(str(tmp_path / "x.pt"), str(tmp_path / "out"))
+
+
+def test_a_hidden_dim_that_is_not_that_of_the_phases_is_refused(tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "RotatE").folder
+    arguments = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(arguments | {"hidden_dim": 12}))
+
+    with pytest.raises(StorageError, match=r"hidden_dim: expected their number of columns, found 12 with .* of 6 colu"):
+        open_model(folder)
 
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_entities_of_a_file_are_the_candidates(tmp_path: Path) -> None:
         ("a r b\nHeads: x\n", ":2: expected entities and confidences by turns"),
         ("a r b\nHeads: x\t1\t\t2\t\n", ":2: expected entities and confidences by turns"),
         ("a r b\nHeads: x\thigh\t\n", ":2: expected a confidence, a finite number, found 'high'"),
+        ("a r b\nHeads: x\t1_0\t\n", ":2: expected a confidence, a finite number, found '1_0'"),
         ("a r b\nHeads: x\tnan\t\n", ":2: expected a confidence, a finite number, found 'nan'"),
         ("a r b\nHeads: \nTails: x\tinf\t\n", ":3: expected a confidence, a finite number, found 'inf'"),
         ("a r b\nHeads: x\t0.1\ty\t0.2\t\n", ":2: expected confidences in descending order, found 0.2 after 0.1"),
