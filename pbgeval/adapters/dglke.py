@@ -61,8 +61,8 @@ def open_dglke(path: Path) -> EmbeddingModel:
     relations = _table(path, f"{stem}_relation.npy")
     formula.check(str(path), entities.columns, relations.columns, relations.num_rows)
     if formula.kind == "rotate" and relations.columns != hidden_dim:  # its phases would be other angles
-        found = f"{hidden_dim:g} with relation vectors of {relations.columns} columns"
-        raise StorageError(f"{path / 'config.json'}: hidden_dim: expected their number of columns, found {found}")
+        of_table = f"{relations.columns}, the columns of relation vectors"
+        raise StorageError(f"{path / 'config.json'}: hidden_dim: expected {of_table}, found {hidden_dim:g}")
     projection = None
     if formula.kind == "transr":
         projection = _table(path, f"{stem}projection.npy")

@@ -444,7 +444,7 @@ def test_a_hidden_dim_that_is_not_that_of_the_phases_is_refused(tmp_path: Path) 
     arguments = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(arguments | {"hidden_dim": 12}))
 
-    with pytest.raises(StorageError, match=r"hidden_dim: expected their number of columns, found 12 with .* of 6 colu"):
+    with pytest.raises(StorageError, match=r"hidden_dim: expected 6, the columns of relation vectors, found 12"):
         open_model(folder)
 
 
