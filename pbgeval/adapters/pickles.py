@@ -27,10 +27,10 @@ from pbgeval.errors import StorageError
 from pbgeval.storage.array_rows import MappedRows
 from pbgeval.storage.text_files import one_line
 
-# What a damaged pickle raises; ours of such a file are StorageErrors.
+# What a damaged pickle or archive raises; ours of such a file are StorageErrors.
 _DAMAGED = (
     *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError),
-    *(RecursionError, OverflowError, MemoryError, struct.error),
+    *(RecursionError, NotImplementedError, OverflowError, MemoryError, struct.error),
 )
 _STORAGES: Mapping[str, str] = {
     "FloatStorage": "<f4",
@@ -45,6 +45,7 @@ _STORAGES: Mapping[str, str] = {
 }
 
 
+_ENCRYPTED = 1  # of an archive's flags
 _OF_NUMPY = ("scalar", "_reconstruct", "ndarray")
 
 
@@ -266,9 +267,13 @@ def _are_sizes(*values: object) -> bool:
 
 def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
     """Return a record that lies uncompressed, as torch writes all of them: so it is no larger than the file."""
-    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
-        raise ValueError(f"record {name} is compressed")
+    _check_stored(archive.getinfo(name))
     return archive.read(name)
+
+
+def _check_stored(entry: zipfile.ZipInfo) -> None:
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & _ENCRYPTED:
+        raise ValueError(f"record {entry.filename} is compressed or encrypted")
 
 
 def _records(archive: zipfile.ZipFile, file: io.BufferedReader, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -277,8 +282,7 @@ def _records(archive: zipfile.ZipFile, file: io.BufferedReader, prefix: str) -> 
         name = entry.filename.removeprefix(prefix)
         if not name.startswith("data/"):
             continue
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"record {name} is compressed")
+        _check_stored(entry)
         file.seek(entry.header_offset)
         header = file.read(30)
         name_length, extra_length = struct.unpack("<HH", header[26:30])

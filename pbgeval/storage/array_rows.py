@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import tokenize
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,12 @@ from torch import Tensor
 from pbgeval.errors import StorageError
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text_files import one_line
+
+# What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
+_DAMAGED = (
+    *(ValueError, EOFError, TypeError, OverflowError),
+    *(SyntaxError, tokenize.TokenError, RecursionError, MemoryError),
+)
 
 ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 
@@ -206,8 +213,7 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
             array = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise StorageError(f"{path}: expected a .npy file, found: {error.strerror or error}; check the path") from error
-    # SyntaxError, RecursionError, MemoryError: of a damaged header; OverflowError: of a shape of many digits
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+    except _DAMAGED as error:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected = "floats" if kinds == "f" else "integers"

@@ -324,6 +324,22 @@ def test_a_compressed_pickle_is_refused_before_it_is_read(tmp_path: Path) -> Non
         read_saved(tmp_path / "x.pt", ADVICE)
 
 
+@pytest.mark.parametrize(
+    ("offset", "value", "fault"),
+    [(6, 251, "zip file version 25.1"), (8, 1, "is compressed or encrypted"), (10, 99, "is compressed or encrypted")],
+)
+def test_an_archive_that_needs_more_than_reading_is_refused(
+    offset: int, value: int, fault: str, tmp_path: Path
+) -> None:
+    """In the directory of the archive: the version that is needed, flags, the way of compression."""
+    data = bytearray(write_zip(tmp_path / "x.pt", pickle.dumps({}, 2)).read_bytes())
+    data[data.index(b"PK\x01\x02") + offset] = value
+    (tmp_path / "x.pt").write_bytes(data)
+
+    with pytest.raises(StorageError, match=fault):
+        read_saved(tmp_path / "x.pt", ADVICE)
+
+
 def test_the_old_format_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
     """Of torch before 1.6: pickles one after another, without an archive; and an archive within an archive."""
     mark = tmp_path / "it ran"
