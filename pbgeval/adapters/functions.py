@@ -66,9 +66,14 @@ class BatchScorer:
     score_side: Callable[[Side, Tensor], Tensor]
     num_entities: int
     num_relations: int
-    batch_size: int = ROWS_PER_BATCH
+    batch_size: int = field(default=ROWS_PER_BATCH)
     device: torch.device = field(factory=lambda: torch.device("cpu"))
     _last: tuple[Side, Tensor, Tensor, Tensor] | None = field(default=None, init=False)
+
+    @batch_size.validator
+    def _check_batch_size(self, _: object, batch_size: int) -> None:
+        if batch_size < 1:
+            raise ScorerError(f"batch_size: expected a number from 1, got {batch_size}")
 
     @property
     def queries_per_block(self) -> int:
@@ -171,7 +176,7 @@ def batch_scorer(
         device: as in `edge_scorer`.
 
     Raises:
-        ScorerError: a module in training mode.
+        ScorerError: a module in training mode; no batch size.
     """
     of_side = _BothSides(score_batch, num_entities)
     return BatchScorer(of_side, num_entities, num_relations, batch_size, _device_of(score_batch, device))
@@ -196,7 +201,7 @@ def side_scorer(
         device: as in `edge_scorer`.
 
     Raises:
-        ScorerError: a module in training mode.
+        ScorerError: a module in training mode; no batch size.
     """
     return BatchScorer(score_side, num_entities, num_relations, batch_size, _device_of(score_side, device))
 

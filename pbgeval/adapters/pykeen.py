@@ -53,7 +53,7 @@ def pykeen_scorer(
         mode: as in PyKEEN, of inductive models: training, validation or testing.
 
     Raises:
-        ScorerError: it is none of PyKEEN's models; says what it lacks.
+        ScorerError: it is none of PyKEEN's models; says what it lacks. No batch size.
     """
     lacking = next((name for name in _NEEDED if not hasattr(model, name)), None)
     if lacking is not None:
@@ -67,6 +67,6 @@ def pykeen_scorer(
         scores,
         num_entities=int(model.num_entities) if num_entities is None else num_entities,
         num_relations=num_relations // 2 if getattr(model, "use_inverse_triples", False) else num_relations,
-        batch_size=batch_size or ROWS_PER_BATCH,
+        batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,
         device=torch.device(getattr(model, "device", "cpu")),
     )

@@ -213,6 +213,13 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_edge(candidates):
         evaluation(scorer_of(score), [(2, 0, 3)], candidates=candidates, **settings)
 
 
+@pytest.mark.parametrize("batch_size", [0, -3])
+def test_a_batch_of_no_queries_is_refused(batch_size):
+    for make in (batch_scorer, side_scorer):
+        with pytest.raises(ScorerError, match=rf"batch_size: expected a number from 1, got {batch_size}"):
+            make(zeros, num_entities=3, num_relations=1, batch_size=batch_size)
+
+
 def test_a_module_in_training_mode_is_refused():
     with pytest.raises(ScorerError, match=r"TransE: expected a module in evaluation mode, got training"):
         edge_scorer(TransE(), num_entities=31, num_relations=2)
