@@ -71,7 +71,7 @@ class ChunkBlock:
     num_draws: int  # candidates that are uniform draws, where entities can be drawn
     num_topped_up: int  # how many of the draws stand in for missing edges of a short chunk
     num_masked: int  # cells that PBG masks but counts in a list's length, as a short chunk's padding
-    first_word: int  # address of the first chunk's draws; the next chunk's follow at once
+    runs: tuple[tuple[int, int], ...]  # (address of draws, chunks that they are of), in the order of the chunks
 
 
 def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
@@ -108,19 +108,20 @@ def chunk_blocks(
                 yield group, block
             else:
                 first = start // lists.chunk_size
-                for part in _chosen_parts(block, chosen[group.relation] - first):
+                part = _chosen_part(block, word, chosen[group.relation] - first)
+                if part is not None:
                     yield group, part
             word += block.rows_BQ.shape[0] * block.num_draws
 
 
-def _chosen_parts(block: ChunkBlock, chunks: np.ndarray) -> Iterator[ChunkBlock]:
-    """Yield the runs of consecutive chunks of a block that are among `chunks`, which are numbered from its first."""
+def _chosen_part(block: ChunkBlock, first_word: int, chunks: np.ndarray) -> ChunkBlock | None:
+    """Return those of a block's chunks that are among `chunks`, which are numbered from its first; None: no one is."""
     here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
-    for run in np.split(here, np.flatnonzero(np.diff(here) > 1) + 1):
-        if run.size:
-            first, stop = int(run[0]), int(run[-1]) + 1
-            word = block.first_word + first * block.num_draws
-            yield evolve(block, rows_BQ=block.rows_BQ[first:stop], first_word=word)
+    if not here.size:
+        return None
+    runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
+    words = tuple((first_word + int(run[0]) * block.num_draws, len(run)) for run in runs)
+    return evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
 
 
 def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
@@ -177,5 +178,5 @@ def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -
         num_draws=lists.num_uniform_negs + num_topped_up,
         num_topped_up=num_topped_up,
         num_masked=longest_chunk - chunk_size if num_batch and lists.pbg_semantics else 0,
-        first_word=word,
+        runs=((word, rows_BQ.shape[0]),),
     )

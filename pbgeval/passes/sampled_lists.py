@@ -63,8 +63,8 @@ def make_list(
     true_BQ = ends.ids_E[block.rows_BQ]
     parts = [true_BQ] if block.num_batch else []
     if num_draws:
-        draws = stream.offsets(block.first_word, num_chunks * num_draws, ends.table.num_rows)
-        parts.append(draws.view(num_chunks, num_draws))
+        draws = [stream.offsets(word, chunks * num_draws, ends.table.num_rows) for word, chunks in block.runs]
+        parts.append(torch.cat(draws).view(num_chunks, num_draws))
     ids_BC = torch.cat(parts, dim=1)
     copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     drawn_from = _drawn_from(group, block, side) if settings.count_competitors else None

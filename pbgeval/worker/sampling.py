@@ -82,7 +82,8 @@ def plan_sampling(bench: Bench) -> Sampling | None:
 
 def _num_units(bench: Bench, file: EdgeSource, *, by_chunk: bool) -> int:
     if by_chunk:
-        return sum(len(chunks) for _, chunks in _windows(bench, file))
+        size = bench.settings.lists.chunk_size
+        return sum(_num_chunks(rows_E, size) for _, groups in _windows(bench, file) for rows_E in groups)
     rows = _kept_rows(bench, file)
     return file.num_edges if rows is None else len(rows)
 
@@ -107,31 +108,42 @@ def _kept(bench: Bench, file: EdgeSource, start: int, stop: int) -> tuple[np.nda
 
 
 def _windows(bench: Bench, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Yield (first row, rows of each chunk) of every window of a bucket, chunks in the order of the pass."""
-    lists = bench.settings.lists
-    for start in range(0, file.num_edges, lists.window_rows()):
-        rows, rel = _kept(bench, file, start, min(start + lists.window_rows(), file.num_edges))
+    """Yield (first row, rows of each group) of every window of a bucket, in the order in which the pass cuts chunks."""
+    window_rows = bench.settings.lists.window_rows()
+    is_whole = len(bench.settings.relations) == 1 and not bench.inputs.restrictions.drops_edges
+    for start in range(0, file.num_edges, window_rows):
+        stop = min(start + window_rows, file.num_edges)
+        if is_whole:  # nothing has to be read
+            yield start, [np.arange(start, stop)]
+            continue
+        rows, rel = _kept(bench, file, start, stop)
         if bench.settings.dynamic:
             rel = np.zeros_like(rel)
         groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel))) if len(rel) else []
-        yield (
-            start,
-            [rows[part.numpy()] for group in groups for part in torch.split(group.rows_E, lists.chunk_size)],
-        )
+        yield start, [rows[group.rows_E.numpy()] for group in groups]
+
+
+def _num_chunks(rows_E: np.ndarray, chunk_size: int) -> int:
+    return -(-len(rows_E) // chunk_size)
 
 
 def _rows_of_chunks(bench: Bench, file: EdgeSource, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
     """Return the rows of the chunks drawn from a bucket, with their clusters; and the chunks by window."""
+    size = bench.settings.lists.chunk_size
     rows, cluster_of_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     of_windows: dict[int, np.ndarray] = {}
-    before = 0
-    for start, chunks in _windows(bench, file) if len(units) else ():
-        first, stop = np.searchsorted(units, [before, before + len(chunks)])
-        of_windows[start] = units[first:stop] - before
-        for chunk, cluster in zip(of_windows[start].tolist(), clusters[first:stop].tolist(), strict=True):
-            rows.append(chunks[chunk])
-            cluster_of_row.append(np.full(len(chunks[chunk]), cluster))
-        before += len(chunks)
+    before = 0  # chunks of the bucket before a group
+    for start, groups in _windows(bench, file) if len(units) else ():
+        before_window = before
+        for rows_E in groups:
+            first, stop = np.searchsorted(units, [before, before + _num_chunks(rows_E, size)])
+            for unit, cluster in zip(units[first:stop].tolist(), clusters[first:stop].tolist(), strict=True):
+                of_chunk = rows_E[(unit - before) * size :][:size]
+                rows.append(of_chunk)
+                cluster_of_row.append(np.full(len(of_chunk), cluster))
+            before += _num_chunks(rows_E, size)
+        first, stop = np.searchsorted(units, [before_window, before])
+        of_windows[start] = units[first:stop] - before_window
     row_E, cluster_E = np.concatenate(rows), np.concatenate(cluster_of_row)
     order = np.argsort(row_E)
     return RowsOfBucket(row_E[order], cluster_E[order], of_windows)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -26,7 +27,7 @@ def layout(rel_E, lists, first_row=0, dynamic=False):
             block.num_draws,
             block.num_topped_up,
             block.num_masked,
-            block.first_word,
+            block.runs[0][0],
         )
         for group, block in chunk_blocks(groups, lists, first_row)
     ]
@@ -139,3 +140,16 @@ def test_chunks_are_the_references_whatever_the_size_of_blocks(case, entries_per
     # The next window's words begin where this one's end at the latest.
     end = max((first + len(rows_of) * draws for _, rows_of, _, draws, _, _, first in blocks), default=0)
     assert end <= (first_row + len(relations)) * lists.words_per_row
+
+
+def test_chunks_that_a_sample_has_drawn_are_one_block_with_the_draws_they_have_among_all():
+    lists = SampledLists(2, 3)
+    (whole,) = [block for _, block in chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10)]
+
+    ((_, some),) = chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([0, 1, 4, 7, 8, 9])})
+    none = list(chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([], np.int64)}))
+
+    assert ((50, 10),) == whole.runs
+    assert [[0, 1], [2, 3], [8, 9], [14, 15], [16, 17], [18, 19]] == some.rows_BQ.tolist()
+    assert ((50, 2), (50 + 4 * 3, 1), (50 + 7 * 3, 3)) == some.runs
+    assert [] == none
