@@ -12,7 +12,7 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.restrictions import Restrictions
 from pbgeval.known.keys import KnownBlock
-from pbgeval.notation import Bucket, EntityNumbering, Side
+from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
 from pbgeval.plan.assignment import share_of_worker
 from pbgeval.plan.units import window_units
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
@@ -132,10 +132,16 @@ class EvaluatedRows:
 
     def any_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> bool:
         """Tell whether some row from start to stop (exclusive) may be evaluated, as far as is known without reading."""
-        if self.sample is None:
-            return True
+        return self.sample is None or self._num_drawn(path_index, bucket, start, stop) > 0
+
+    def num_rows(self, unit: WorkUnit) -> int:
+        """Return how many rows of a unit are evaluated or, where restrictions drop some, how many may be."""
+        return unit.num_edges if self.sample is None else self._num_drawn(*unit)
+
+    def _num_drawn(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
+        assert self.sample is not None, "the caller has asked"
         first, last = np.searchsorted(self.sample[path_index, bucket].row_E, [start, stop])
-        return bool(first < last)
+        return int(last - first)
 
     def kept(self, block: KnownBlock) -> np.ndarray:
         """Return the positions of the edges that restrictions leave, ascending."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter as Multiset
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from attrs import define, field
 
@@ -24,6 +25,7 @@ class BucketProgress:
     units: Iterable[WorkUnit]  # all that will be done, by all workers
     counter: Counter
     prefix: str  # of the names of counters
+    edges_of: Callable[[WorkUnit], int] = attrgetter("num_edges")  # how many of a unit are evaluated
     _num_units: Multiset[tuple[object, ...]] = field(init=False)
     _num_edges: Multiset[tuple[object, ...]] = field(init=False)
 
@@ -31,7 +33,12 @@ class BucketProgress:
         self._num_units, self._num_edges = Multiset(), Multiset()
         for unit in self.units:
             self._num_units[unit[:2]] += 1
-            self._num_edges[unit[:2]] += unit.num_edges
+            self._num_edges[unit[:2]] += self.edges_of(unit)
+
+    @property
+    def num_edges(self) -> int:
+        """All that will be evaluated."""
+        return self._num_edges.total()
 
     def finished(self, unit: WorkUnit, seconds: float, mean_reciprocal_rank: float | None) -> BucketReport | None:
         """Note a finished unit; return the report of its bucket if no unit of it is left."""
@@ -40,9 +47,9 @@ class BucketProgress:
             return BucketReport(num_edges, seconds, mean_reciprocal_rank)
         name = f"{self.prefix}/bucket/{unit.path_index}/{unit.bucket.lhs}/{unit.bucket.rhs}"
         self.counter.add(f"{name}/seconds", round(MILLION * seconds))
-        self.counter.add(f"{name}/ranks", round(MILLION * (mean_reciprocal_rank or 0.0) * unit.num_edges))
+        self.counter.add(f"{name}/ranks", round(MILLION * (mean_reciprocal_rank or 0.0) * self.edges_of(unit)))
         # Counted after its sums: whoever counts the last unit reads the sums of all.
         if self.counter.add(f"{name}/units", 1) < num_units:
             return None
         total_seconds, total_ranks = (self.counter.add(f"{name}/{of}", 0) / MILLION for of in ("seconds", "ranks"))
-        return BucketReport(num_edges, total_seconds, total_ranks / num_edges)
+        return BucketReport(num_edges, total_seconds, total_ranks / max(num_edges, 1))

@@ -86,7 +86,7 @@ def do_units(
         room=room.partitions,
         load_cost=EDGES_PER_ROW_LOADED * _mean_rows(bench),
     )
-    progress = BucketProgress(units, team, prefix)
+    progress = BucketProgress(units, team, prefix, bench.evaluated.num_rows)
     so_far = SoFar(bench) if bench.evaluated.sample is None else None
     results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol), so_far)
     bench.journal.take(record.add_packed)
@@ -240,15 +240,16 @@ def _groups_of(
 def _unit_report(
     bench: Bench, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
 ) -> UnitReport:
-    config = bench.inputs.config
+    config, num_edges = bench.inputs.config, bench.evaluated.num_rows(unit)
     mean_reciprocal_rank = rank_metrics(headline, RankType(config.headline))["mean_reciprocal_rank"]
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
         bucket=unit.bucket,
-        num_edges=unit.num_edges,
+        num_edges=num_edges,
         seconds=seconds,
         mean_reciprocal_rank=mean_reciprocal_rank,
-        edges_done=bench.team.add("edges", unit.num_edges),
-        edges_total=bench.inputs.num_edges,
+        edges_done=bench.team.add(f"{progress.prefix}/edges", num_edges),
+        # Of a sample only the round in hand is known.
+        edges_total=bench.inputs.num_edges if bench.evaluated.sample is None else progress.num_edges,
         finished_bucket=progress.finished(unit, seconds, mean_reciprocal_rank),
     )

@@ -20,6 +20,8 @@ def what_is_left(work: Work) -> str:
     if work.protocol.sweeps:
         rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
         what = f"{rows:,} of {work.inputs.numbering.num_entities:,} candidate rows have met all queries"
+    elif work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
+        what = f"{len(done):,} units are done, of a sample that is drawn round by round"
     else:
         what = f"{len(done):,} of {len(work.protocol.units):,} units are done"
     return (

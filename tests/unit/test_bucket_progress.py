@@ -43,3 +43,14 @@ def test_another_round_reports_the_bucket_again():
         report = progress.finished(WINDOWS[1], 1.0, 0.5)
         assert report is not None
         assert 2.0 == report.seconds
+
+
+def test_of_a_sample_the_edges_drawn_count():
+    progress = BucketProgress(WINDOWS[:2], LocalCounter(), "round/1", lambda unit: 1 + unit.start % 2)
+
+    assert progress.finished(WINDOWS[0], 1.0, 0.5) is None
+    report = progress.finished(WINDOWS[1], 1.0, 0.5)
+
+    assert report is not None
+    assert report.num_edges == progress.num_edges == sum(1 + unit.start % 2 for unit in WINDOWS[:2])
+    assert 0.5 == pytest.approx(report.mean_reciprocal_rank)
