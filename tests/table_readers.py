@@ -6,13 +6,19 @@ there. What plasTeX adds to TeX's ligatures is left out.
 
 from __future__ import annotations
 
+import logging
 import re
 from itertools import pairwise
 
-import plasTeX
 from markdown_it import MarkdownIt
-from plasTeX.Config import defaultConfig
-from plasTeX.TeX import TeX
+
+# plasTeX makes its own class that of all loggers made later in the process: theirs would print to our stderr.
+_OF_LOGGERS = logging.getLoggerClass()
+import plasTeX  # noqa: E402
+from plasTeX.Config import defaultConfig  # noqa: E402
+from plasTeX.TeX import TeX  # noqa: E402
+
+logging.setLoggerClass(_OF_LOGGERS)
 
 # Those of TeX's fonts.
 _LIGATURES = [("---", "—"), ("--", "–"), ("``", "“"), ("''", "”"), ("!`", "¡"), ("?`", "¿"), (",,", "„")]
