@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -155,3 +156,9 @@ def test_the_passes_of_a_training_run_are_a_table() -> None:
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
     assert ["3", "0.2500", "0.5000", "0.2500", "0.1250", "-", "0", "persists"] == rows[-1]
+
+
+def test_the_reader_of_latex_leaves_the_loggers_of_others_alone() -> None:
+    """Else what torch logs would be on stderr in every test that follows in the process."""
+    assert logging.Logger is logging.getLoggerClass()
+    assert [] == logging.getLogger("made after plasTeX").handlers
