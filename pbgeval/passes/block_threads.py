@@ -15,6 +15,8 @@ from typing import TypeVar
 import torch
 from attrs import frozen
 
+MOST_THREADS = 64  # where nothing else limits them
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from pbgeval.candidates.chunks import RelationGroup, group_by_relation
 from pbgeval.counting import fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.notation import Side
-from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedQueries
 from pbgeval.passes.groups import Group
 from pbgeval.passes.partition_blocks import PartitionWork, count_block, count_block_fused, count_certified_block
@@ -30,7 +30,6 @@ QUERIES_PER_BLOCK = 1024
 FUSED_CANDIDATES_PER_BLOCK = 1 << 16  # where scores stay in no memory
 SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block
 RANGES_PER_TURN = 8  # ranges of candidates that a thread takes a block of queries through
-MOST_THREADS = 64
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
 
 
@@ -83,7 +82,7 @@ def _count_rows(work: PartitionWork, rows_E: Tensor, *, is_fused: bool) -> None:
     if isinstance(group.relation.scorer, ScorerRelation):  # a user's function need not bear several threads
         width, threads = SCORER_CANDIDATES_PER_BLOCK, BlockThreads(1)
     starts = range(0, candidates.num_candidates if blocks else 0, width)
-    ranges_at_a_time = RANGES_PER_TURN if threads.num_threads > 1 else 1
+    ranges_at_a_time = 1 if is_fused else RANGES_PER_TURN  # for any number of threads: errors come in this order
     for first in range(0, len(starts), ranges_at_a_time):
         counts = [_count_range(work, start, width, is_fused=is_fused) for start in starts[first:][:ranges_at_a_time]]
         threads.map(partial(_count_all, counts), blocks)

@@ -12,11 +12,11 @@ from pbgeval.counting.chunks import ChunkCells
 from pbgeval.counting.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, serves
 from pbgeval.counting.general import MOST_CANDIDATES
 from pbgeval.notation import Side
-from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.groups import Group
 from pbgeval.passes.sampled_cells import PartCells, cells_of_part
 from pbgeval.passes.sampled_lists import CandidateList
-from pbgeval.passes.sampled_scores import MOST_THREADS, Found
+from pbgeval.passes.sampled_scores import Found
 from pbgeval.passes.settings import PassSettings
 
 

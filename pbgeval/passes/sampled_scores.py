@@ -16,7 +16,7 @@ from pbgeval.counting.chunks import ChunkCells, PreparedChunks
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_cells
 from pbgeval.notation import Side
-from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedChunks
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan
@@ -26,8 +26,6 @@ from pbgeval.passes.settings import PassSettings
 from pbgeval.passes.tally import LossFold
 from pbgeval.ranking import QueryCounts
 from pbgeval.scoring.certified import CertifiedComparator
-
-MOST_THREADS = 64
 
 
 @frozen(eq=False)
