@@ -7,6 +7,7 @@ bucket, key, credentials or network.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ _LIBRARY_ERRORS = (
 _HEADER_BLOCK_BYTES = 1 << 17  # of a header, whose pieces lie close together
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
+_environment_of: dict[type, dict[str, str]] = {}  # in which the kept file systems of a kind were made
 _NO_ENDPOINT = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
 
 
@@ -144,9 +146,19 @@ def _errors_of_reading() -> tuple[type[Exception], ...]:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL for the environment as it is now, and the path in it.
+
+    fsspec keeps file systems by their arguments, S3's endpoint and credentials come from the environment: whoever
+    mends a variable and tries again in the same process would be answered by the old settings.
+    """
     from fsspec.core import url_to_fs  # here: only URLs need it
 
     system, path = url_to_fs(url)
+    kind, environment = type(system), dict(os.environ)
+    if _environment_of.setdefault(kind, environment) != environment:
+        _environment_of[kind] = environment
+        kind.clear_instance_cache()
+        system, path = url_to_fs(url)
     return system, str(path)
 
 

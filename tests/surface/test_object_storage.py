@@ -17,7 +17,9 @@ import pytest
 from attrs import frozen
 
 from pbgeval import driver
+from pbgeval.errors import StorageError
 from pbgeval.storage import scratch
+from pbgeval.storage.objects import list_objects
 from tests.edges_by_name import write_edges_by_name
 from tests.group import run_group
 from tests.object_store import ObjectStore, object_store
@@ -284,6 +286,20 @@ def test_what_is_wrong_within_an_object_is_said_of_its_url(remote: RemoteCase) -
     fault = remote.refused(*remote.known_here())
 
     assert fault.startswith(f"{remote.url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..")
+
+
+def test_an_environment_that_was_mended_is_used_by_the_same_process(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{remote.url}/checkpoint"
+    expected = list_objects(url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StorageError, match=r"expected an endpoint that answers, found: .*127\.0\.0\.1:9/"):
+        list_objects(url)
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", remote.store.endpoint)
+
+    assert expected == list_objects(url)
 
 
 def test_an_object_that_changes_between_header_and_copy_is_refused(
