@@ -179,10 +179,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module", params=["general", "compiled"])
 def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Counts on the general path alone, then on the compiled one for blocks of any size."""
-    from pbgeval.counting import chunks, compiled, gathered_chunks
+    from pbgeval.counting import blocks, chunks, compiled, gathered_chunks
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (compiled, chunks, gathered_chunks):
+        for module in (compiled, blocks, chunks, gathered_chunks):
             if request.param == "general":
                 patch.setattr(module, "is_installed", lambda: False)
             else:

@@ -14,12 +14,13 @@ BEGUN = time.perf_counter()
 import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402
 from pbgeval import RunOptions, evaluate, load_config  # noqa: E402
-from pbgeval.counting import compiled  # noqa: E402
+from pbgeval.counting import blocks, compiled  # noqa: E402
 
 
 def main() -> None:
     """Time one evaluation; everything is imported, and the compiled loops loaded, before the clock starts."""
     compiled.load()
+    blocks.load()
     startup_seconds = time.perf_counter() - BEGUN
     config = load_config(Path(sys.argv[1]), sys.argv[3:])
     seconds_of_sweep: list[float] = []

@@ -1,7 +1,7 @@
 """Loops over chunks that are compiled: multiply, compare, forget; or gather the rows as well.
 
 A chunk of some hundred queries and candidates fits into a core's cache, and calls of Python for each would take
-longer than its product. `chunks` and `gathered_chunks` call them.
+longer than its product. `chunks`, `gathered_chunks` and `blocks` call them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from pbgeval.scoring.blas import (
 
 IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `gathered_chunks` knows
 CACHE_LINE = 64
+# Of a large block, what is multiplied and compared at a time, so that its scores stay in a core's cache. Multiples of
+# what `product` pads to by any rule; they change no number.
+ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 192, 576
 
 # Names that the loops alone have, once they are compiled: see `_of_product` and `_of_gathering`.
 call: Any
@@ -36,6 +39,8 @@ count_scores: Any
 transform_rows: Any
 gather: Any
 count_side: Any
+compare_row: Any
+compare_known: Any
 
 
 def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -194,11 +199,91 @@ def _count_gathered(multiplications, tables, global_embeddings, ids, relation, p
     return total
 
 
+def _compare_row(scores_C, true):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return how many scores are better than the true one, and how many tie with it."""
+    better, at_least = np.float32(0), np.float32(0)
+    for column in range(scores_C.size):
+        score = scores_C[column]
+        better += np.float32(1) if score > true else np.float32(0)
+        at_least += np.float32(1) if score >= true else np.float32(0)
+    return np.int64(better), np.int64(at_least - better)
+
+
+def _compare_known(score_K, column_K, true, own):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return of the known answers but the true entity: how many are better, how many tie, and how many they are."""
+    better, tied, competing = 0, 0, 0
+    for entry in range(score_K.size):
+        is_other = column_K[entry] != own
+        better += is_other and score_K[entry] > true
+        tied += is_other and score_K[entry] == true
+        competing += is_other
+    return better, tied, competing
+
+
+def _count_block(multiplication, query_RD, candidate_CD, tail_SD, first_R, queries, known, wanted, counts_6Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Count all candidates for all queries; `blocks.count` says what the arrays are."""
+    true_Q, own_Q = queries
+    known_start_R, known_column_P, known_score_P = known
+    wanted_start_Q, wanted_column_P, wanted_score_P = wanted
+    arguments, dimension, num_candidates = multiplication[1], query_RD.shape[1], candidate_CD.shape[0]
+    known_at_R, wanted_at_Q = known_start_R.copy(), wanted_start_Q.copy()
+    scores = np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32)
+    for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
+        arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
+        last_row = min(first_row + ROWS_AT_A_TIME, first_R.size - 1)
+        for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
+            stop = min(start + COLUMNS_AT_A_TIME, num_candidates)
+            is_tail = stop - start < COLUMNS_AT_A_TIME
+            candidates = tail_SD.ctypes.data if is_tail else candidate_CD[start:].ctypes.data
+            stride = tail_SD.shape[0] if is_tail else COLUMNS_AT_A_TIME
+            arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
+            product_of_chunk(  # noqa: F821
+                multiplication, query_RD[first_row:].ctypes.data, candidates, dimension, scores.ctypes.data
+            )
+            for row in range(first_row, last_row):
+                scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + stop - start]
+                at = known_at_R[row]
+                while at < known_start_R[row + 1] and known_column_P[at] < stop:
+                    known_score_P[at] = scores_C[known_column_P[at] - start]
+                    at += 1
+                known_at_R[row] = at
+                for query in range(first_R[row], first_R[row + 1]):
+                    true = true_Q[query]
+                    better, tied = compare_row(scores_C, true)  # noqa: F821
+                    own = own_Q[query] - start
+                    if 0 <= own < stop - start:
+                        better -= 1 if scores_C[own] > true else 0
+                        tied -= 1 if scores_C[own] == true else 0
+                        counts_6Q[2, query] -= 1
+                    counts_6Q[0, query] += better
+                    counts_6Q[1, query] += tied
+                    counts_6Q[2, query] += stop - start
+                    at = wanted_at_Q[query]
+                    while at < wanted_start_Q[query + 1] and wanted_column_P[at] < stop:
+                        wanted_score_P[at] = scores_C[wanted_column_P[at] - start]
+                        at += 1
+                    wanted_at_Q[query] = at
+        for row in range(first_row, last_row):
+            of_row = slice(known_start_R[row], known_start_R[row + 1])
+            for query in range(first_R[row], first_R[row + 1]):
+                better, tied, competing = compare_known(  # noqa: F821
+                    known_score_P[of_row], known_column_P[of_row], true_Q[query], own_Q[query]
+                )
+                counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = better, tied, competing
+
+
 def _of_product() -> dict[str, Any]:
     return {
         "product_of_chunk": inner_loop(_product_of_chunk, {"call": compiled_call(NUM_ARGUMENTS)}),
         "count_scores": inner_loop(_count_scores, may_reorder=True),  # sums of ones, and of what may be rounded
     }
+
+
+def _of_blocks() -> dict[str, Any]:
+    names = {"product_of_chunk": inner_loop(_product_of_chunk, {"call": compiled_call(NUM_ARGUMENTS)})}
+    names["compare_row"] = inner_loop(_compare_row, may_reorder=True)  # sums of ones
+    names["compare_known"] = inner_loop(_compare_known)
+    return names
 
 
 def _of_gathering() -> dict[str, Any]:
@@ -211,3 +296,4 @@ def _of_gathering() -> dict[str, Any]:
 
 count_prepared = CompiledLoop(_count_prepared, calls=_of_product)
 count_gathered = CompiledLoop(_count_gathered, calls=_of_gathering)
+count_block = CompiledLoop(_count_block, calls=_of_blocks)

@@ -22,7 +22,7 @@ class BlockCells:
     known: Cells | None  # (key, candidate) of known answers, each once; None: nothing is filtered
     twins: Cells  # (query, candidate) of the candidates with a true entity's very vector
     twin_is_known: Tensor  # bool
-    sampled: Cells | None  # (key, candidate) whose scores are wanted
+    sampled: Cells | None  # (query, candidate) whose scores are wanted
 
 
 @frozen(eq=False)
@@ -48,13 +48,14 @@ def count_fused(
         check_nan: False where overflow is impossible.
     """
     device = query_KD.device
-    own, twins = (_to(of_queries, device) for of_queries in (cells.own, cells.twins))
-    known, sampled = (_to(of_keys or (row_Q[:0], row_Q[:0]), device) for of_keys in (cells.known, cells.sampled))
-    lists = [(row_Q[own[0]], own[1]), known, (row_Q[twins[0]], twins[1]), sampled]
+    none = row_Q[:0], row_Q[:0]
+    own, twins, sampled = (_to(of_queries or none, device) for of_queries in (cells.own, cells.twins, cells.sampled))
+    known = _to(cells.known or none, device)
+    lists = [known, *((row_Q[query], column) for query, column in (own, twins, sampled))]
     key_P, column_P = (torch.cat(parts) for parts in zip(*lists, strict=True))
     found = fused.count(query_KD, candidate_CD, true.score_Q, row_Q, (key_P, column_P), check_nan=check_nan)
     sizes = [key.numel() for key, _ in lists]
-    own_score, known_score, twin_score, sampled_score = torch.split(found.cell_score_P, sizes)
+    known_score, own_score, twin_score, sampled_score = torch.split(found.cell_score_P, sizes)
 
     true_own = true.score_Q[own[0]]
     competing_Q = torch.full_like(row_Q, candidate_CD.shape[0])

@@ -10,13 +10,21 @@ import torch
 from torch import Tensor
 
 from pbgeval.candidates.chunks import RelationGroup, group_by_relation
-from pbgeval.counting import fused
+from pbgeval.counting import blocks, fused
+from pbgeval.counting.chunk_loops import ROWS_AT_A_TIME
 from pbgeval.counting.general import BlockCounter
 from pbgeval.notation import Side
 from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedQueries
+from pbgeval.passes.compiled_block import CANDIDATES_PER_BLOCK as COMPILED_CANDIDATES_PER_BLOCK
 from pbgeval.passes.groups import Group
-from pbgeval.passes.partition_blocks import PartitionWork, count_block, count_block_fused, count_certified_block
+from pbgeval.passes.partition_blocks import (
+    PartitionWork,
+    Way,
+    count_block,
+    count_block_forgetting,
+    count_certified_block,
+)
 from pbgeval.passes.partition_cells import PartitionCandidates, PartitionQueries, known_answers
 from pbgeval.passes.settings import PassSettings
 from pbgeval.passes.tally import LossFold, SideTally
@@ -51,46 +59,60 @@ def count_against_partition(
             num_candidates = group.side(hidden).table.num_rows if allowed is None else len(allowed)
             candidates = PartitionCandidates(allowed, num_candidates)
             work = PartitionWork(group, hidden, candidates, settings, auc_words[hidden], tallies[hidden], counter)
-            _count_rows(work, part.rows_E, is_fused=_is_fused(group, hidden, settings))
+            _count_rows(work, part.rows_E, _way(work, part.rows_E))
 
 
-def _is_fused(group: Group, hidden: Side, settings: PassSettings) -> bool:
-    """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets.
+def _way(work: PartitionWork, rows_E: Tensor) -> Way:
+    """Choose a way that leaves the scores that somebody asks for.
 
-    Never for certified ranks: their vectors are in float64 until they are prepared, and it has float32 alone.
+    Certified ranks are not left to the fast ways: their vectors are in float64 until they are prepared.
     """
-    serves = fused.serves(group.relation.scorer.comparator, group.side(hidden).table.device, group.relation.dtype)
-    return serves and settings.loss is None and not settings.auc.exact
+    scorer, settings = work.group.relation.scorer, work.settings
+    if settings.loss is not None or settings.auc.exact or scorer.certified is not None:
+        return Way.SCORES
+    device, dtype = work.group.side(work.hidden).table.device, work.group.relation.dtype
+    if fused.serves(scorer.comparator, device, dtype):
+        return Way.FUSED
+    num_cells = rows_E.numel() * work.candidates.num_candidates
+    return Way.COMPILED if blocks.serves(scorer.comparator, device, dtype, num_cells) else Way.SCORES
 
 
-def _count_rows(work: PartitionWork, rows_E: Tensor, *, is_fused: bool) -> None:
+def _count_rows(work: PartitionWork, rows_E: Tensor, way: Way) -> None:
     group, hidden, candidates = work.group, work.hidden, work.candidates
     own_E = candidates.positions(group.side(hidden).ids_E[rows_E].numpy())
     inside_E = torch.from_numpy(own_E >= 0)
     work.tally.add_outside(int((~inside_E).sum()))
-    blocks = [
-        _start(work, rows_Q, own_Q, is_fused=is_fused)
+    width = {
+        Way.SCORES: CANDIDATES_PER_BLOCK,
+        Way.COMPILED: COMPILED_CANDIDATES_PER_BLOCK,
+        Way.FUSED: FUSED_CANDIDATES_PER_BLOCK,
+    }[way]
+    threads = BlockThreads.of_device(group.side(hidden).table.device, MOST_THREADS)
+    if isinstance(group.relation.scorer, ScorerRelation):  # a user's function need not bear several threads
+        width, threads = SCORER_CANDIDATES_PER_BLOCK, BlockThreads(1)
+    queries_per_block = QUERIES_PER_BLOCK
+    if way is Way.COMPILED:  # each block is one thread's, and none shall be idle
+        of_thread = -(-rows_E.numel() // threads.num_threads)
+        queries_per_block = min(-(-of_thread // ROWS_AT_A_TIME) * ROWS_AT_A_TIME, QUERIES_PER_BLOCK)
+    query_blocks = [
+        _start(work, rows_Q, own_Q, way)
         for rows_Q, own_Q in zip(
-            torch.split(rows_E[inside_E], QUERIES_PER_BLOCK),
-            torch.split(torch.from_numpy(own_E)[inside_E], QUERIES_PER_BLOCK),
+            torch.split(rows_E[inside_E], queries_per_block),
+            torch.split(torch.from_numpy(own_E)[inside_E], queries_per_block),
             strict=True,
         )
         if rows_Q.numel()
     ]
-    width = FUSED_CANDIDATES_PER_BLOCK if is_fused else CANDIDATES_PER_BLOCK
-    threads = BlockThreads.of_device(group.side(hidden).table.device, MOST_THREADS)
-    if isinstance(group.relation.scorer, ScorerRelation):  # a user's function need not bear several threads
-        width, threads = SCORER_CANDIDATES_PER_BLOCK, BlockThreads(1)
-    starts = range(0, candidates.num_candidates if blocks else 0, width)
-    ranges_at_a_time = 1 if is_fused else RANGES_PER_TURN  # for any number of threads: errors come in this order
+    starts = range(0, candidates.num_candidates if query_blocks else 0, width)
+    ranges_at_a_time = RANGES_PER_TURN if way is Way.SCORES else 1  # for any number of threads: errors' order
     for first in range(0, len(starts), ranges_at_a_time):
-        counts = [_count_range(work, start, width, is_fused=is_fused) for start in starts[first:][:ranges_at_a_time]]
-        threads.map(partial(_count_all, counts), blocks)
-    for queries in blocks:
+        counts = [_count_range(work, start, width, way) for start in starts[first:][:ranges_at_a_time]]
+        threads.map(partial(_count_all, counts), query_blocks)
+    for queries in query_blocks:
         _finish(work, queries)
 
 
-def _count_range(work: PartitionWork, start: int, width: int, *, is_fused: bool) -> Callable[[PartitionQueries], None]:
+def _count_range(work: PartitionWork, start: int, width: int, way: Way) -> Callable[[PartitionQueries], None]:
     """Prepare a range of candidates; return what counts them for a block of queries."""
     group, hidden, candidates = work.group, work.hidden, work.candidates
     stop = min(start + width, candidates.num_candidates)
@@ -101,8 +123,9 @@ def _count_range(work: PartitionWork, start: int, width: int, *, is_fused: bool)
         of_range = PreparedRows(certified, prepared_CD, of_queries=False)
         return lambda queries: count_certified_block(work, queries, of_range, start)
     twins = Twins.of_rows(prepared_CD)
-    count = count_block_fused if is_fused else count_block
-    return lambda queries: count(work, queries, prepared_CD, twins, start)
+    if way is Way.SCORES:
+        return lambda queries: count_block(work, queries, prepared_CD, twins, start)
+    return lambda queries: count_block_forgetting(work, queries, prepared_CD, twins, start, way)
 
 
 def _count_all(counts: Sequence[Callable[[PartitionQueries], None]], queries: PartitionQueries) -> None:
@@ -110,7 +133,7 @@ def _count_all(counts: Sequence[Callable[[PartitionQueries], None]], queries: Pa
         count(queries)
 
 
-def _start(work: PartitionWork, rows_Q: Tensor, own_Q: Tensor, *, is_fused: bool) -> PartitionQueries:
+def _start(work: PartitionWork, rows_Q: Tensor, own_Q: Tensor, way: Way) -> PartitionQueries:
     group, hidden, settings = work.group, work.hidden, work.settings
     known = group.side(hidden.other)
     true_ids_Q = group.side(hidden).ids_E[rows_Q]
@@ -123,7 +146,9 @@ def _start(work: PartitionWork, rows_Q: Tensor, own_Q: Tensor, *, is_fused: bool
         true = CertifiedTrue.of_pairs(exact, prepared_QD, true_rows_QD)
         certified = CertifiedQueries(exact, PreparedRows(exact, prepared_QD, of_queries=True), None, true)
     else:
-        true = TrueScores.of_pairs(comparator, prepared_QD, true_rows_QD, fused.paired_scores if is_fused else None)
+        true = TrueScores.of_pairs(
+            comparator, prepared_QD, true_rows_QD, fused.paired_scores if way is Way.FUSED else None
+        )
         if bool(torch.isnan(true.score_Q).any()):
             bad = int(torch.isnan(true.score_Q).nonzero()[0])
             raise group.nan_score(hidden, int(rows_Q[bad]), int(true_ids_Q[bad]))

@@ -1,8 +1,9 @@
-"""A block of queries and a run of a partition's candidates -> counts: by a product, exactly, or in one kernel."""
+"""A block of queries and a run of a partition's candidates -> counts: by scores, exactly, or without keeping scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from pbgeval.counting.known import are_among, count_cells, own_cells, ties_of_tw
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
 from pbgeval.passes.certified import count_certified
+from pbgeval.passes.compiled_block import count_compiled
 from pbgeval.passes.fused_block import BlockCells, Cells, count_fused
 from pbgeval.passes.groups import Group
 from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
@@ -29,6 +31,14 @@ from pbgeval.passes.tally import SideTally
 from pbgeval.ranking import QueryCounts
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores, values_of_cells
 from pbgeval.scoring.twins import Twins
+
+
+class Way(Enum):
+    """How candidates are counted."""
+
+    SCORES = "by blocks of scores"
+    COMPILED = "by a loop on a CPU that forgets scores"
+    FUSED = "by a kernel on a GPU that forgets them"
 
 
 @frozen(eq=False)
@@ -97,28 +107,31 @@ def count_certified_block(work: PartitionWork, queries: PartitionQueries, candid
     _hand_over(work, queries, fast.scores_KC, values, start, excluded, known)
 
 
-def count_block_fused(
-    work: PartitionWork, queries: PartitionQueries, candidates_CD: Tensor, twins: Twins, start: int
+def count_block_forgetting(
+    work: PartitionWork, queries: PartitionQueries, candidates_CD: Tensor, twins: Twins, start: int, way: Way
 ) -> None:
-    """Do what `count_block` does without a block of scores in memory."""
+    """Do what `count_block` does without a block of scores in memory: in a kernel on a GPU, or in a compiled loop."""
     num_columns, dimension = candidates_CD.shape
+    may_overflow = not overflow_is_impossible(largest(queries.prepared_QD), largest(candidates_CD), dimension)
+    if may_overflow and way is Way.COMPILED:
+        count_block(work, queries, candidates_CD, twins, start)
+        return
     own, known = work.cells(queries, start, num_columns)
     twin_cells = twins_in_block(queries, twins, start, num_columns)
     sampled = sampled_in_block(queries, start, num_columns)
-    found = count_fused(
-        queries.prepared_QD,
-        candidates_CD,
-        queries.float_true,
-        torch.arange(queries.rows_Q.numel(), device=candidates_CD.device),
-        BlockCells(
-            own=own,
-            known=known,
-            twins=twin_cells,
-            twin_is_known=are_among(*twin_cells, known, num_columns),
-            sampled=sampled,
-        ),
-        check_nan=not overflow_is_impossible(largest(queries.prepared_QD), largest(candidates_CD), dimension),
+    cells = BlockCells(
+        own=own,
+        known=known,
+        twins=twin_cells,
+        twin_is_known=are_among(*twin_cells, known, num_columns),
+        sampled=sampled,
     )
+    row_Q = torch.arange(queries.rows_Q.numel(), device=candidates_CD.device)
+    true = queries.float_true
+    if way is Way.COMPILED:
+        found = count_compiled(queries.prepared_QD, candidates_CD, true, row_Q, cells)
+    else:
+        found = count_fused(queries.prepared_QD, candidates_CD, true, row_Q, cells, check_nan=may_overflow)
     if found.nan is not None:
         raise work.nan_score(queries, found.nan[0], start + found.nan[1])
     queries.counts = queries.counts + found.counts

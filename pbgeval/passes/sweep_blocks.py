@@ -1,4 +1,4 @@
-"""A block of queries and runs of a range's candidates -> counts: by products, exactly, or in one kernel."""
+"""A block of queries and runs of a range's candidates -> counts: by scores, exactly, or without keeping scores."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pbgeval.counting.known import count_known, own_cells, ties_of_twins
 from pbgeval.errors import DataError
 from pbgeval.passes.cells import CellSample, ScoreCollector
 from pbgeval.passes.certified import CertifiedQueries, count_certified
+from pbgeval.passes.compiled_block import count_compiled
 from pbgeval.passes.fused_block import BlockCells, Cells, count_fused
 from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
 from pbgeval.passes.query_edges import QueryBlock, QueryEdges
@@ -39,6 +40,11 @@ class RangeSinks:
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands something over
 
     @property
+    def wants_all_scores(self) -> bool:
+        """Whether somebody asks for every score of a block."""
+        return bool(self.by_key) or (self.sample is None and self.collector is not None)
+
+    @property
     def by_key(self) -> list[TopCandidates | TypeGains]:
         """Those that compare the candidates of a key, and want its scores once."""
         return [sink for sink in (self.top, self.gains) if sink is not None]
@@ -50,13 +56,17 @@ class Columns:
 
     numbers_C: np.ndarray
     prepared_CD: Tensor
-    width: int  # of a block of scores; all of them where one kernel counts
+    width: int  # of a block
     certified: tuple[PreparedRows, ...] = ()  # the same in runs of `width` rows, if ranks are certified
     largest: tuple[float, ...] = field(init=False)  # magnitude in each run of `width` rows
 
     @largest.default
     def _largest(self) -> tuple[float, ...]:
         return tuple(largest(part) for part in torch.split(self.prepared_CD, self.width))
+
+    def rows(self, part: int) -> Tensor:
+        """Return the prepared rows of a run."""
+        return self.prepared_CD[part * self.width : (part + 1) * self.width]
 
 
 @frozen(eq=False)
@@ -120,30 +130,46 @@ def count_turn(work: RangeWork, turn: Turn, twins: Twins) -> QueryCounts:
     return _sum(counts)
 
 
-def count_fused_turn(work: RangeWork, turn: Turn, twins: Twins) -> QueryCounts:
-    """Do what `count_turn` does for all of a range's candidates at once, without a block of scores in memory."""
+def count_forgetting_turn(work: RangeWork, turn: Turn, twins: Twins) -> QueryCounts:
+    """Do what `count_turn` does without a block of scores in memory: in a kernel on a GPU, or in a compiled loop."""
     block, columns = turn.block, work.columns
     rows = _BlockRows.read(work, block)
-    twin_query, twin_column = twins.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
-    found = count_fused(
-        rows.prepared_KD[: rows.num_keys],
-        columns.prepared_CD,
-        rows.true,
-        rows.row_Q,
-        BlockCells(
-            own=own_cells(rows.own_Q, columns.numbers_C.size),
-            known=work.known_in(0, block),
-            twins=(torch.from_numpy(twin_query), torch.from_numpy(twin_column)),
-            twin_is_known=torch.from_numpy(work.are_known(block, twin_query, twin_column)),
-            sampled=None if work.cells is None else work.cells.in_block(0, block, work.device),
-        ),
-        check_nan=not overflow_is_impossible(rows.largest, max(columns.largest), rows.prepared_KD.shape[1]),
+    largest_there = max(columns.largest[part] for part in turn.parts)
+    may_overflow = not overflow_is_impossible(rows.largest, largest_there, rows.prepared_KD.shape[1])
+    if may_overflow and not work.state.fused:
+        return count_turn(work, turn, twins)
+    twin_cells = twins.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    query_KD = rows.prepared_KD[: rows.num_keys]
+    counts: list[QueryCounts] = []
+    for part in turn.parts:
+        cells = _cells(work, block, rows, part, twin_cells)
+        if work.state.fused:
+            found = count_fused(query_KD, columns.rows(part), rows.true, rows.row_Q, cells, check_nan=may_overflow)
+        else:
+            found = count_compiled(query_KD, columns.rows(part), rows.true, rows.row_Q, cells)
+        if found.nan is not None:
+            raise _nan_score(work, block, found.nan[0], part * columns.width + found.nan[1])
+        if work.cells is not None:
+            work.cells.keep(part, block, found.sampled_score_P)
+        counts.append(found.counts)
+    return _sum(counts)
+
+
+def _cells(
+    work: RangeWork, block: QueryBlock, rows: _BlockRows, part: int, twin_cells: tuple[np.ndarray, np.ndarray]
+) -> BlockCells:
+    """Return the cells of a block and a run of columns that are not competitors like any other."""
+    start = part * work.columns.width
+    num_columns = work.columns.rows(part).shape[0]
+    here = (twin_cells[1] >= start) & (twin_cells[1] < start + num_columns)
+    query, column = twin_cells[0][here], twin_cells[1][here]
+    return BlockCells(
+        own=own_cells(rows.own_Q - start, num_columns),
+        known=work.known_in(part, block),
+        twins=(torch.from_numpy(query), torch.from_numpy(column - start)),
+        twin_is_known=torch.from_numpy(work.are_known(block, query, column)),
+        sampled=None if work.cells is None else work.cells.of_queries_in_block(part, block),
     )
-    if found.nan is not None:
-        raise _nan_score(work, block, *found.nan)
-    if work.cells is not None:
-        work.cells.keep(0, block, found.sampled_score_P)
-    return found.counts
 
 
 def count_certified_turn(work: RangeWork, turn: Turn) -> QueryCounts:
@@ -155,7 +181,7 @@ def count_certified_turn(work: RangeWork, turn: Turn) -> QueryCounts:
     true = work.state.certified_true(comparator, block.first, prepared_KL[row_Q])
     prepared = PreparedRows(comparator, prepared_KL, of_queries=True)
     queries = CertifiedQueries(comparator, prepared, row_Q, true)
-    values = bool(work.sinks.by_key) or (work.cells is None and work.sinks.collector is not None)
+    values = work.sinks.wants_all_scores
     counts: list[QueryCounts] = []
     for part in turn.parts:
         candidates = columns.certified[part]
@@ -239,7 +265,7 @@ def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tenso
 def _scores(work: RangeWork, block: QueryBlock, rows: _BlockRows, part: int) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
     start = part * work.columns.width
-    candidates_CD = work.columns.prepared_CD[start : start + work.columns.width]
+    candidates_CD = work.columns.rows(part)
     scores_BKC = work.state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))
     scores_KC = scores_BKC[0, : rows.num_keys]
     if not overflow_is_impossible(rows.largest, work.columns.largest[part], rows.prepared_KD.shape[1]):

@@ -127,6 +127,11 @@ class CellsByBlock:
         row, column = self.key_P[here] - block.first_key, self.column_P[here]
         return torch.from_numpy(row).to(device), torch.from_numpy(column).to(device)
 
+    def of_queries_in_block(self, part: int, block: QueryBlock) -> tuple[Tensor, Tensor]:
+        """Return (query of the block, column) of these cells, queries ascending and columns within a query."""
+        here = self._of_block(part, block)
+        return torch.from_numpy(self.query_P[here] - block.first), torch.from_numpy(self.column_P[here])
+
     def keep(self, part: int, block: QueryBlock, score_P: Tensor) -> None:
         """Keep the scores of the cells that `in_block` names."""
         self.score_P[self._of_block(part, block)] = score_P.cpu().numpy()

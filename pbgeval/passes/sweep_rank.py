@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from pbgeval.candidates.constraints import CandidateSets, is_among
+from pbgeval.counting import blocks as compiled_blocks
+from pbgeval.counting.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.counting.general import BlockCounter
 from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.passes.compiled_block import CANDIDATES_PER_BLOCK as COMPILED_CANDIDATES_PER_BLOCK
 from pbgeval.passes.query_edges import QueryBlock, QueryEdges
 from pbgeval.passes.sweep_blocks import (
     Columns,
@@ -22,7 +25,7 @@ from pbgeval.passes.sweep_blocks import (
     RangeWork,
     Turn,
     count_certified_turn,
-    count_fused_turn,
+    count_forgetting_turn,
     count_turn,
 )
 from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers, KnownByBlock
@@ -77,9 +80,32 @@ def rank(
             rows = np.flatnonzero(is_among(all_numbers_C, allowed))
             columns = (all_numbers_C[rows], prepared_CD[torch.from_numpy(rows).to(prepared_CD.device)])
         if columns[0].size:
-            width = columns[0].size if state.fused else CANDIDATES_PER_BLOCK
+            of_relation = list(blocks)
+            keeps_scores = _keeps_scores(state, of_relation, columns[1], sinks)
+            width = CANDIDATES_PER_BLOCK
+            if not keeps_scores:
+                width = columns[0].size if state.fused else _compiled_width(columns[0].size, len(of_relation), threads)
             of_blocks = Columns(*columns, width, _in_runs(state.certified, columns[1], width))
-            _rank_blocks(state, edges, list(blocks), of_blocks, known, counter, threads, sinks)
+            _rank_blocks(state, edges, of_relation, of_blocks, known, counter, threads, sinks, keeps_scores)
+
+
+def _keeps_scores(state: SweepState, blocks: list[QueryBlock], prepared_CD: Tensor, sinks: RangeSinks) -> bool:
+    """Tell whether blocks of scores are made; else nobody asks for the scores that are forgotten at once."""
+    if state.fused:
+        return False
+    if state.certified is not None or sinks.wants_all_scores:
+        return True
+    num_cells = (blocks[-1].stop - blocks[0].first) * prepared_CD.shape[0]
+    return not compiled_blocks.serves(state.comparator, prepared_CD.device, prepared_CD.dtype, num_cells)
+
+
+def _compiled_width(num_candidates: int, num_blocks: int, threads: BlockThreads) -> int:
+    """Return how many candidates the compiled loop counts at a time; fewer where few blocks leave threads idle."""
+    if threads.num_threads == 1:
+        return COMPILED_CANDIDATES_PER_BLOCK
+    runs = -(-TURNS_PER_THREAD * threads.num_threads // num_blocks)
+    columns = -(-num_candidates // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME
+    return min(columns, COMPILED_CANDIDATES_PER_BLOCK)
 
 
 def _in_runs(comparator: CertifiedComparator | None, prepared_CL: Tensor, width: int) -> tuple[PreparedRows, ...]:
@@ -99,6 +125,7 @@ def _rank_blocks(
     counter: BlockCounter,
     threads: BlockThreads,
     sinks: RangeSinks,
+    keeps_scores: bool,
 ) -> None:
     known_of = cells = None
     if known is not None:
@@ -113,7 +140,7 @@ def _rank_blocks(
     def count(turn: Turn) -> QueryCounts:
         if twins is None:
             return count_certified_turn(work, turn)
-        return (count_fused_turn if state.fused else count_turn)(work, turn, twins)
+        return (count_turn if keeps_scores else count_forgetting_turn)(work, turn, twins)
 
     for turn, counts in zip(turns, threads.map(count, turns), strict=True):
         state.add(turn.block.first, turn.block.stop, counts)

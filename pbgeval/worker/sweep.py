@@ -18,7 +18,7 @@ import torch
 from attrs import evolve
 
 from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.counting import compiled, fused
+from pbgeval.counting import blocks, compiled, fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
@@ -109,7 +109,8 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
     if limit is not None and bench.device.type == "cpu" and is_installed():
-        compiled.load(bench.relations[0].prepared_dtype)  # so that what it takes is among what this process holds
+        compiled.load(bench.relations[0].prepared_dtype)  # so that what they take is among what this process holds
+        blocks.load()
     plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
     if bench.inputs.scorer is None:
         return plan

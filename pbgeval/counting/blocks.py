@@ -1,0 +1,110 @@
+"""Prepared queries and candidates on a CPU -> counts, by one compiled loop: scores are multiplied, compared, forgotten.
+
+A block of scores that is a tensor goes through memory, whose pages are new each time: that took as long as the product.
+Here a part of it at a time stays in a core's cache. The fast path of `general` and `known` where nobody asks for all
+scores; it multiplies by the same routine, and a self-check and a property test hold it to the same bits and integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+from torch.nn import functional
+
+from pbgeval.counting.chunk_loops import COLUMNS_AT_A_TIME, count_block
+from pbgeval.counting.chunks import multiplication_of, product_is_callable
+from pbgeval.counting.compiled import CELLS_WORTH_COMPILING
+from pbgeval.jit import is_installed
+from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.product import padded_rows, size_in_chunks
+
+Cells = tuple[Tensor, Tensor]  # (row or query, candidate), int64
+
+
+def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype, num_cells: int) -> bool:
+    """Tell whether the loop counts a comparator's scores in a type of numbers on a device, and so many are worth it."""
+    if device.type != "cpu" or dtype is not torch.float32 or not comparator.is_inner_product:
+        return False
+    worth_it = count_block.is_loaded or num_cells >= CELLS_WORTH_COMPILING
+    return worth_it and is_installed() and product_is_callable()
+
+
+def load() -> None:
+    """Import numba and load (at first compile) the loop, if it can serve."""
+    if is_installed() and product_is_callable():
+        none = torch.empty(0, dtype=torch.int64)
+        nobody = torch.empty((0, 16))
+        count(nobody, nobody, torch.empty(0), (none, none), (none, none), (none, none))
+
+
+@frozen(eq=False)
+class BlockFound:
+    """What a block of candidates says about each query."""
+
+    counts: QueryCounts
+    wanted_score_P: Tensor
+
+
+def count(
+    query_KD: Tensor,
+    candidate_CD: Tensor,
+    true_Q: Tensor,
+    row_and_own_Q: tuple[Tensor, Tensor],
+    known: Cells,
+    wanted: Cells,
+) -> BlockFound:
+    """Compare every candidate with the true entity of each query. No score may be NaN: the caller has seen to it.
+
+    Args:
+        query_KD: prepared queries, one of each key.
+        candidate_CD: prepared candidates.
+        true_Q: score of each query's true entity.
+        row_and_own_Q: the row of each query's key, ascending; the candidate that is the true entity itself and does
+            not compete, out of range where it is none of these.
+        known: (row, candidate) of known answers, each once; the true entity may be among them and is left out.
+        wanted: (query, candidate) whose scores are asked for.
+    """
+    query_RD, candidate_CD = padded_rows(query_KD).contiguous(), candidate_CD.contiguous()
+    routine, multiplication = multiplication_of(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1])
+    row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
+    num_candidates, num_queries = candidate_CD.shape[0], row_Q.size
+    known_start_R, known_column_P, _ = _in_order(known, query_KD.shape[0], num_candidates)
+    wanted_start_Q, wanted_column_P, order_P = _in_order(wanted, num_queries, num_candidates)
+    counts_6Q = np.zeros((6, num_queries), np.int64)
+    wanted_score_P = np.empty(wanted_column_P.size, np.float32)
+    with routine.one_thread():
+        count_block(
+            multiplication,
+            query_RD.numpy(),
+            candidate_CD.numpy(),
+            _padded_tail(candidate_CD).numpy(),
+            np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
+            (true_Q.contiguous().numpy(), own_Q),
+            (known_start_R, known_column_P, np.empty(known_column_P.size, np.float32)),
+            (wanted_start_Q, wanted_column_P, wanted_score_P),
+            counts_6Q,
+        )
+    if order_P is not None:
+        wanted_score_P[order_P] = wanted_score_P.copy()
+    found = torch.from_numpy(counts_6Q)
+    return BlockFound(QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:])), torch.from_numpy(wanted_score_P))
+
+
+def _padded_tail(candidate_CD: Tensor) -> Tensor:
+    """Return the candidates that fill no part of the usual width, and what `product` adds to so few."""
+    tail_ND = candidate_CD[candidate_CD.shape[0] // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :]
+    return functional.pad(tail_ND, (0, 0, 0, size_in_chunks(tail_ND.shape[0], tail_ND) - tail_ND.shape[0]))
+
+
+def _in_order(cells: Cells, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return where each row's cells start, and all columns by row, ascending; and the order, unless it was this one."""
+    row_P, column_P = (index.contiguous().numpy() for index in cells)
+    order = None
+    code_P = row_P * num_columns + column_P
+    if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
+        order = np.argsort(code_P)
+        row_P, column_P = row_P[order], column_P[order]
+    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P, order

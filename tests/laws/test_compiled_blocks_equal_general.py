@@ -1,0 +1,115 @@
+"""The compiled loop over blocks within whole evaluations: every figure of the general path, whatever is asked of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.counting import blocks
+from pbgeval.passes import auc_sampling, partition_blocks, query_edges, sweep_blocks, sweep_rank
+from pbgeval.passes.block_threads import BlockThreads
+from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
+
+FILTERED = ("filter_paths=edges",)  # known answers do not compete
+SETTINGS = {
+    "raw": (),
+    "filtered": FILTERED,
+    "distances": ("comparator=squared_l2", *FILTERED),
+    "cosines": ("comparator=cos",),
+    "restricted": ("restrict_entities=" + ",".join(f"user:{at % 2}:{at}" for at in range(3, 30, 2)), *FILTERED),
+    "by relation": ("train_paths=edges", "type_constraint=observed"),
+    "two operators": ("max_memory=2GB", *FILTERED),
+}
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
+    monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
+    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", 7)
+    case = TinyCase.write(tmp_path / "case", partition_sizes=(33, 30), edges_per_bucket=12)
+    case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
+    return case
+
+
+def both_ways(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, *overrides: str
+) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Return what both ways find, and how often the loop was called."""
+    calls = []
+
+    def noted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return blocks_count(*arguments)
+
+    blocks_count = blocks.count
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
+        patch.setattr(blocks, "count", noted)
+        found = evaluated(case, *overrides, output="compiled")
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "is_installed", lambda: False)
+        for module in (partition_blocks, sweep_blocks):
+            patch.setattr(module, "count_compiled", None)  # a call of it is a fault
+        expected = evaluated(case, *overrides, output="general")
+    del found["run"], expected["run"]
+    return expected, found, len(calls)
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_loop_gives_the_figures_of_the_general_path(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, settings: str
+) -> None:
+    monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(num_threads)))
+
+    expected, found, num_calls = both_ways(case, monkeypatch, f"candidates={candidates}", *SETTINGS[settings])
+
+    assert num_calls
+    assert expected == found
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+@pytest.mark.parametrize("largest", [1e17, 1e30])
+def test_where_scores_may_overflow_the_general_path_counts(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, largest: float
+) -> None:
+    """A score that is no number is named alike; infinite ones compare as numbers."""
+    case.spoil_embeddings("user", 1, slice(2, 9), largest)
+    lines = []
+    for is_compiled in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
+            patch.setattr(blocks, "is_installed", lambda is_compiled=is_compiled: is_compiled)
+            done = run_command(case, "--workers", "1", "--quiet", *flags((f"candidates={candidates}",)))
+            lines.append((done.status, done.err))
+
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("asked", ["save_topk=3", "metrics=auc"])
+def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 1 << 20)
+
+    expected, found, num_calls = both_ways(case, monkeypatch, "candidates=all", asked)
+
+    assert (0, expected) == (num_calls, found)
+
+
+def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", 1 << 20)
+    monkeypatch.setattr(sweep_rank, "COLUMNS_AT_A_TIME", 4)
+    widths = []
+    width = sweep_rank._compiled_width
+    monkeypatch.setattr(sweep_rank, "_compiled_width", lambda *args: widths.append(width(*args)) or widths[-1])
+    monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
+
+    expected, found, num_calls = both_ways(case, monkeypatch, "candidates=all")
+
+    assert expected == found
+    assert widths
+    assert max(widths) <= 12  # of 63 candidates
+    assert num_calls > 4 * len(widths)

@@ -1,0 +1,187 @@
+"""Blocks of queries and candidates counted by the compiled loop, against comparisons one by one of product's scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attrs import frozen
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pbgeval.counting import blocks, chunks
+from pbgeval.counting.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
+from pbgeval.passes.compiled_block import count_compiled
+from pbgeval.passes.fused_block import BlockCells
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.product import product
+from pbgeval.scoring.self_check import check_kernels
+from pbgeval.scoring.true_scores import TrueScores
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rule_of_this_machine() -> None:
+    check_kernels(CPU)
+
+
+@frozen
+class Block:
+    """Keys with their numbers of queries, and what else makes a block."""
+
+    seed: int
+    queries_of_key: tuple[int, ...]
+    num_candidates: int
+    dimension: int = 5
+    has_ties: bool = True
+    num_known: int = 40
+    num_wanted: int = 40
+
+    def draw(self) -> dict[str, Any]:
+        random = np.random.default_rng(self.seed)
+        num_keys, num_queries = len(self.queries_of_key), sum(self.queries_of_key)
+
+        def rows(number: int) -> torch.Tensor:
+            x_ND = random.standard_normal((number, self.dimension))
+            return torch.from_numpy(np.round(x_ND) / 2 if self.has_ties else x_ND).float()
+
+        query_KD, candidate_CD = rows(num_keys), rows(self.num_candidates)
+        row_Q = np.repeat(np.arange(num_keys), self.queries_of_key)
+        scores_KC = product(query_KD[None], candidate_CD[None])[0].numpy()
+        # The true entity is a candidate, or is elsewhere, and its score is a candidate's or lies between.
+        own_Q = (
+            random.integers(-1, self.num_candidates, num_queries) if self.num_candidates else np.full(num_queries, -1)
+        )
+        true_Q = random.standard_normal(num_queries).astype(np.float32)
+        is_here = own_Q >= 0
+        true_Q[is_here] = scores_KC[row_Q[is_here], own_Q[is_here]]
+        return {
+            "query_KD": query_KD,
+            "candidate_CD": candidate_CD,
+            "scores_KC": scores_KC,
+            "row_Q": row_Q,
+            "own_Q": own_Q,
+            "true_Q": true_Q,
+            "known": self._cells(random, num_keys, self.num_known, unique=True),
+            "wanted": self._cells(random, num_queries, self.num_wanted, unique=False),
+        }
+
+    def _cells(self, random: np.random.Generator, num_rows: int, number: int, *, unique: bool) -> np.ndarray:
+        """Draw (row, candidate) in no order."""
+        if not num_rows * self.num_candidates:
+            return np.empty((2, 0), np.int64)
+        code = random.integers(0, num_rows * self.num_candidates, number)
+        return np.stack(np.divmod(random.permutation(np.unique(code)) if unique else code, self.num_candidates))
+
+
+def one_by_one(drawn: dict[str, Any]) -> list[list[int]]:
+    """Count each query's candidates by Python's comparisons: better, tied, competing; then of the known ones."""
+    known_of_row: dict[int, set[int]] = {}
+    for row, candidate in drawn["known"].T.tolist():
+        known_of_row.setdefault(row, set()).add(candidate)
+    found = []
+    for row, own, true in zip(drawn["row_Q"].tolist(), drawn["own_Q"].tolist(), drawn["true_Q"].tolist(), strict=True):
+        counts = [0] * 6
+        for candidate, score in enumerate(drawn["scores_KC"][row].tolist()):
+            if candidate == own:
+                continue
+            for first in (0, 3) if candidate in known_of_row.get(row, ()) else (0,):
+                counts[first] += score > true
+                counts[first + 1] += score == true
+                counts[first + 2] += 1
+        found.append(counts)
+    return np.array(found, np.int64).reshape(-1, 6).T.tolist()
+
+
+shapes = st.builds(
+    Block,
+    seed=st.integers(0, 1 << 30),
+    queries_of_key=st.lists(st.integers(0, 3), max_size=30).map(tuple)
+    | st.sampled_from([(1,) * ROWS_AT_A_TIME, (1,) * (ROWS_AT_A_TIME + 1), (2,) * 400]),
+    num_candidates=st.sampled_from([0, 1, 2, 15, 16, 40, COLUMNS_AT_A_TIME, COLUMNS_AT_A_TIME + 1, 1300]),
+    dimension=st.sampled_from([1, 5, 100, 300]),
+    has_ties=st.booleans(),
+    num_known=st.sampled_from([0, 40, 3000]),
+    num_wanted=st.sampled_from([0, 40]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes)
+@example(Block(0, (), 0))
+@example(Block(1, (1,), 1, num_known=1))
+@example(Block(2, (3, 0, 2), 0))
+@example(Block(3, (1,) * 193, 577, 300, num_known=3000))
+def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> None:
+    drawn = block.draw()
+    known, wanted = (tuple(map(torch.from_numpy, drawn[name])) for name in ("known", "wanted"))
+    row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
+
+    found = blocks.count(
+        drawn["query_KD"], drawn["candidate_CD"], torch.from_numpy(drawn["true_Q"]), row_and_own_Q, known, wanted
+    )
+
+    counts = [getattr(of, name) for of in (found.counts.raw, found.counts.known) for name in COUNTS]
+    assert one_by_one(drawn) == [of_query.tolist() for of_query in counts]
+    query, candidate = drawn["wanted"]
+    expected = drawn["scores_KC"][drawn["row_Q"][query], candidate]
+    # the same bits, but for the sign of zero
+    assert (expected + np.float32(0)).tobytes() == (found.wanted_score_P.numpy() + np.float32(0)).tobytes()
+
+
+COUNTS = ("better_Q", "tied_Q", "competing_Q")
+
+
+def test_infinite_true_scores_compare_as_numbers() -> None:
+    block = Block(5, (1, 1), 30).draw()
+    true_Q = torch.tensor([torch.inf, -torch.inf])
+    none = torch.empty(0, dtype=torch.int64)
+
+    found = blocks.count(
+        block["query_KD"],
+        block["candidate_CD"],
+        true_Q,
+        (torch.arange(2), none.new_full((2,), -1)),
+        (none, none),
+        (none, none),
+    )
+
+    assert ([0, 30], [0, 0]) == (found.counts.raw.better_Q.tolist(), found.counts.raw.tied_Q.tolist())
+
+
+def test_twins_of_a_true_entity_tie_with_it() -> None:
+    """The true score that candidates are compared with is another sum than the kernel's."""
+    candidate_CD = torch.ones(40, 4)
+    query_KD = torch.full((1, 4), 0.5)
+    kernel_Q = product(query_KD[None], candidate_CD[None])[0, :, 0]
+    true = TrueScores(torch.nextafter(kernel_Q, torch.tensor(-9.0)), kernel_Q, torch.zeros(1, dtype=torch.int64))
+    twins = torch.zeros(39, dtype=torch.int64), torch.arange(1, 40)
+    cells = BlockCells(
+        own=(torch.tensor([0]), torch.tensor([0])),
+        known=(torch.zeros(2, dtype=torch.int64), torch.tensor([7, 3])),
+        twins=twins,
+        twin_is_known=torch.isin(twins[1], torch.tensor([3, 7])),
+        sampled=(torch.tensor([0]), torch.tensor([9])),
+    )
+
+    found = count_compiled(query_KD, candidate_CD, true, torch.zeros(1, dtype=torch.int64), cells)
+
+    raw, known = found.counts.raw, found.counts.known
+    assert ([0], [39], [39]) == tuple(of.tolist() for of in (raw.better_Q, raw.tied_Q, raw.competing_Q))
+    assert ([0], [2], [2]) == tuple(of.tolist() for of in (known.better_Q, known.tied_Q, known.competing_Q))
+    assert kernel_Q.tolist() == found.sampled_score_P.tolist()
+
+
+def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
+    served = {name: blocks.serves(Comparator(name), CPU, torch.float32, 1) for name in ("dot", "cos", "l2", "l1")}
+
+    assert {"dot": True, "cos": True, "l2": True, "l1": False} == served
+    assert not blocks.serves(Comparator("l2", bias=True), CPU, torch.float32, 1)
+    assert not blocks.serves(Comparator("dot"), CPU, torch.float64, 1)
+    assert not blocks.serves(Comparator("dot"), torch.device("meta"), torch.float32, 1)
+    monkeypatch.setattr(chunks.blas, "find_sgemm", lambda: None)
+    assert not blocks.serves(Comparator("dot"), CPU, torch.float32, 1)
