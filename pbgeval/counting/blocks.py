@@ -26,10 +26,14 @@ Cells = tuple[Tensor, Tensor]  # (row or query, candidate), int64
 
 def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype, num_cells: int) -> bool:
     """Tell whether the loop counts a comparator's scores in a type of numbers on a device, and so many are worth it."""
-    if device.type != "cpu" or dtype is not torch.float32 or not comparator.is_inner_product:
+    return dtype is torch.float32 and comparator.is_inner_product and is_worth_it(device, num_cells)
+
+
+def is_worth_it(device: torch.device, num_cells: int) -> bool:
+    """Tell whether the loop can be had on a device, and so many scores pay for loading it."""
+    if device.type != "cpu" or not (count_block.is_loaded or num_cells >= CELLS_WORTH_COMPILING):
         return False
-    worth_it = count_block.is_loaded or num_cells >= CELLS_WORTH_COMPILING
-    return worth_it and is_installed() and product_is_callable()
+    return is_installed() and product_is_callable()
 
 
 def load() -> None:
@@ -37,7 +41,7 @@ def load() -> None:
     if is_installed() and product_is_callable():
         none = torch.empty(0, dtype=torch.int64)
         nobody = torch.empty((0, 16))
-        count(nobody, nobody, torch.empty(0), (none, none), (none, none), (none, none))
+        count(nobody, nobody, (torch.empty(0), torch.empty(0)), (none, none), (none, none), (none, none))
 
 
 @frozen(eq=False)
@@ -46,26 +50,33 @@ class BlockFound:
 
     counts: QueryCounts
     wanted_score_P: Tensor
+    open: Cells  # (query, candidate) of the cells that were counted as tied, if they were asked for
 
 
 def count(
     query_KD: Tensor,
     candidate_CD: Tensor,
-    true_Q: Tensor,
+    high_and_low_Q: tuple[Tensor, Tensor],
     row_and_own_Q: tuple[Tensor, Tensor],
     known: Cells,
     wanted: Cells,
+    *,
+    lists_open: bool = False,
+    room_for_open: int = 1 << 12,
 ) -> BlockFound:
     """Compare every candidate with the true entity of each query. No score may be NaN: the caller has seen to it.
 
     Args:
         query_KD: prepared queries, one of each key.
         candidate_CD: prepared candidates.
-        true_Q: score of each query's true entity.
+        high_and_low_Q: higher scores are better, those from the lower number up to the higher one tie; usually both are
+            the score of each query's true entity.
         row_and_own_Q: the row of each query's key, ascending; the candidate that is the true entity itself and does
             not compete, out of range where it is none of these.
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out.
         wanted: (query, candidate) whose scores are asked for.
+        lists_open: whether the cells that tie are.
+        room_for_open: for so many at first; changes nothing.
     """
     query_RD, candidate_CD = padded_rows(query_KD).contiguous(), candidate_CD.contiguous()
     routine, multiplication = multiplication_of(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1])
@@ -75,22 +86,29 @@ def count(
     wanted_start_Q, wanted_column_P, order_P = _in_order(wanted, num_queries, num_candidates)
     counts_6Q = np.zeros((6, num_queries), np.int64)
     wanted_score_P = np.empty(wanted_column_P.size, np.float32)
+    listed = (lists_open, *np.empty((2, room_for_open if lists_open else 0), np.int64))
     with routine.one_thread():
-        count_block(
+        num_open = count_block(
             multiplication,
             query_RD.numpy(),
             candidate_CD.numpy(),
             _padded_tail(candidate_CD).numpy(),
             np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
-            (true_Q.contiguous().numpy(), own_Q),
+            (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
             (known_start_R, known_column_P, np.empty(known_column_P.size, np.float32)),
             (wanted_start_Q, wanted_column_P, wanted_score_P),
+            listed,
             counts_6Q,
         )
+    if lists_open and num_open > room_for_open:
+        limits = high_and_low_Q, row_and_own_Q
+        return count(query_KD, candidate_CD, *limits, known, wanted, lists_open=True, room_for_open=num_open)
     if order_P is not None:
         wanted_score_P[order_P] = wanted_score_P.copy()
     found = torch.from_numpy(counts_6Q)
-    return BlockFound(QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:])), torch.from_numpy(wanted_score_P))
+    counts = QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:]))
+    open_query_P, open_column_P = (torch.from_numpy(index[:num_open]) for index in listed[1:])
+    return BlockFound(counts, torch.from_numpy(wanted_score_P), (open_query_P, open_column_P))
 
 
 def _padded_tail(candidate_CD: Tensor) -> Tensor:

@@ -29,10 +29,17 @@ class Thresholds:
     @classmethod
     def of_block(cls, fast: FastScores, true: CertifiedTrue, row_Q: Tensor) -> Thresholds:
         """Allow for the errors of a block and of the true scores; `row_Q` is the row of each query."""
-        middle_Q = true.score_Q + fast.offset_K[row_Q]
+        return cls.of_bounds((fast.offset_K, fast.error_K), true, row_Q, fast.scores_KC.dtype)
+
+    @classmethod
+    def of_bounds(
+        cls, offset_and_error_K: tuple[Tensor, Tensor], true: CertifiedTrue, row_Q: Tensor, dtype: torch.dtype
+    ) -> Thresholds:
+        """Do the same for scores of a type whose offsets and errors are given."""
+        offset_K, error_K = offset_and_error_K
+        middle_Q = true.score_Q + offset_K[row_Q]
         # The last term allows for the roundings of these lines.
-        width_Q = (true.error_Q + fast.error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
-        dtype = fast.scores_KC.dtype
+        width_Q = (true.error_Q + error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
         return cls(_rounded(middle_Q + width_Q, dtype, torch.inf), _rounded(middle_Q - width_Q, dtype, -torch.inf))
 
 

@@ -41,6 +41,8 @@ gather: Any
 count_side: Any
 compare_row: Any
 compare_known: Any
+pick: Any
+list_open: Any
 
 
 def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -199,77 +201,94 @@ def _count_gathered(multiplications, tables, global_embeddings, ids, relation, p
     return total
 
 
-def _compare_row(scores_C, true):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return how many scores are better than the true one, and how many tie with it."""
+def _compare_row(scores_C, high, low):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Return how many scores are higher, and how many lie between."""
     better, at_least = np.float32(0), np.float32(0)
     for column in range(scores_C.size):
         score = scores_C[column]
-        better += np.float32(1) if score > true else np.float32(0)
-        at_least += np.float32(1) if score >= true else np.float32(0)
+        better += np.float32(1) if score > high else np.float32(0)
+        at_least += np.float32(1) if score >= low else np.float32(0)
     return np.int64(better), np.int64(at_least - better)
 
 
-def _compare_known(score_K, column_K, true, own):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _compare_known(score_K, column_K, high, low, own):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     """Return of the known answers but the true entity: how many are better, how many tie, and how many they are."""
     better, tied, competing = 0, 0, 0
     for entry in range(score_K.size):
         is_other = column_K[entry] != own
-        better += is_other and score_K[entry] > true
-        tied += is_other and score_K[entry] == true
+        better += is_other and score_K[entry] > high
+        tied += is_other and low <= score_K[entry] <= high
         competing += is_other
     return better, tied, competing
 
 
-def _count_block(multiplication, query_RD, candidate_CD, tail_SD, first_R, queries, known, wanted, counts_6Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Count all candidates for all queries; `blocks.count` says what the arrays are."""
-    true_Q, own_Q = queries
+def _pick(scores_C, start, columns_P, at, stop_at, picked_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Copy the scores of some columns, ascending, from a place on; return the place of the next that is not here."""
+    while at < stop_at and columns_P[at] < start + scores_C.size:
+        picked_P[at] = scores_C[columns_P[at] - start]
+        at += 1
+    return at
+
+
+def _list_open(scores_C, start, query, limits, own, open_query_P, open_column_P, at):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Write down the cells of a query between its limits, as far as there is room; return how many there are so far."""
+    for column in range(scores_C.size):
+        if limits[1] <= scores_C[column] <= limits[0] and column != own:
+            if at < open_query_P.size:
+                open_query_P[at], open_column_P[at] = query, start + column
+            at += 1
+    return at
+
+
+def _count_block(multiplication, query_RD, candidate_CD, tail_SD, first_R, queries, known, wanted, listed, counts_6Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
+    high_Q, low_Q, own_Q = queries
     known_start_R, known_column_P, known_score_P = known
     wanted_start_Q, wanted_column_P, wanted_score_P = wanted
-    arguments, dimension, num_candidates = multiplication[1], query_RD.shape[1], candidate_CD.shape[0]
+    lists_open, open_query_P, open_column_P = listed
+    arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
     known_at_R, wanted_at_Q = known_start_R.copy(), wanted_start_Q.copy()
     scores = np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32)
     for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
         arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
         last_row = min(first_row + ROWS_AT_A_TIME, first_R.size - 1)
         for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
-            stop = min(start + COLUMNS_AT_A_TIME, num_candidates)
-            is_tail = stop - start < COLUMNS_AT_A_TIME
-            candidates = tail_SD.ctypes.data if is_tail else candidate_CD[start:].ctypes.data
-            stride = tail_SD.shape[0] if is_tail else COLUMNS_AT_A_TIME
+            num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
+            candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
+            if num_columns < COLUMNS_AT_A_TIME:
+                candidates, stride = tail_SD.ctypes.data, tail_SD.shape[0]
             arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
-            product_of_chunk(  # noqa: F821
-                multiplication, query_RD[first_row:].ctypes.data, candidates, dimension, scores.ctypes.data
-            )
+            rows = query_RD[first_row:].ctypes.data
+            product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)  # noqa: F821
             for row in range(first_row, last_row):
-                scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + stop - start]
-                at = known_at_R[row]
-                while at < known_start_R[row + 1] and known_column_P[at] < stop:
-                    known_score_P[at] = scores_C[known_column_P[at] - start]
-                    at += 1
-                known_at_R[row] = at
+                scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
+                known_at_R[row] = pick(  # noqa: F821
+                    scores_C, start, known_column_P, known_at_R[row], known_start_R[row + 1], known_score_P
+                )
                 for query in range(first_R[row], first_R[row + 1]):
-                    true = true_Q[query]
-                    better, tied = compare_row(scores_C, true)  # noqa: F821
-                    own = own_Q[query] - start
-                    if 0 <= own < stop - start:
-                        better -= 1 if scores_C[own] > true else 0
-                        tied -= 1 if scores_C[own] == true else 0
-                        counts_6Q[2, query] -= 1
+                    high, low, own = high_Q[query], low_Q[query], own_Q[query] - start
+                    better, tied = compare_row(scores_C, high, low)  # noqa: F821
+                    is_here = 0 <= own < num_columns
+                    if is_here:
+                        better -= 1 if scores_C[own] > high else 0
+                        tied -= 1 if low <= scores_C[own] <= high else 0
                     counts_6Q[0, query] += better
                     counts_6Q[1, query] += tied
-                    counts_6Q[2, query] += stop - start
-                    at = wanted_at_Q[query]
-                    while at < wanted_start_Q[query + 1] and wanted_column_P[at] < stop:
-                        wanted_score_P[at] = scores_C[wanted_column_P[at] - start]
-                        at += 1
-                    wanted_at_Q[query] = at
+                    counts_6Q[2, query] += num_columns - (1 if is_here else 0)
+                    wanted_at_Q[query] = pick(  # noqa: F821
+                        scores_C, start, wanted_column_P, wanted_at_Q[query], wanted_start_Q[query + 1], wanted_score_P
+                    )
+                    if lists_open and tied:
+                        num_open = list_open(  # noqa: F821
+                            scores_C, start, query, (high, low), own, open_query_P, open_column_P, num_open
+                        )
         for row in range(first_row, last_row):
             of_row = slice(known_start_R[row], known_start_R[row + 1])
             for query in range(first_R[row], first_R[row + 1]):
-                better, tied, competing = compare_known(  # noqa: F821
-                    known_score_P[of_row], known_column_P[of_row], true_Q[query], own_Q[query]
+                counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = compare_known(  # noqa: F821
+                    known_score_P[of_row], known_column_P[of_row], high_Q[query], low_Q[query], own_Q[query]
                 )
-                counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = better, tied, competing
+    return num_open
 
 
 def _of_product() -> dict[str, Any]:
@@ -283,6 +302,8 @@ def _of_blocks() -> dict[str, Any]:
     names = {"product_of_chunk": inner_loop(_product_of_chunk, {"call": compiled_call(NUM_ARGUMENTS)})}
     names["compare_row"] = inner_loop(_compare_row, may_reorder=True)  # sums of ones
     names["compare_known"] = inner_loop(_compare_known)
+    names["pick"] = inner_loop(_pick)
+    names["list_open"] = inner_loop(_list_open)
     return names
 
 

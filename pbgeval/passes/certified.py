@@ -6,13 +6,24 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.counting import blocks
 from pbgeval.counting.certified import Thresholds, decide, undecided, with_decisions
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import are_among, count_cells, count_known
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.fast_products import FastScores, PreparedRows, fast_scores, values_of_pairs
+from pbgeval.scoring.fast_products import (
+    FastScores,
+    FloatProduct,
+    Operand,
+    PreparedRows,
+    fast_scores,
+    float32_operands,
+    values_of_pairs,
+)
 from pbgeval.scoring.true_scores import CertifiedTrue
+
+Operands = tuple[Operand, Operand]  # of queries and candidates
 
 
 @frozen(eq=False)
@@ -65,18 +76,69 @@ def count_certified(
         of_known = count_cells(scores_KC, high_Q, known, low_Q)
     counts = QueryCounts(raw, of_known)
     query_P, column_P = undecided(scores_KC, thresholds, row_Q, raw.tied_Q)
+    competes_P = ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
+    return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
+
+
+def compiled_operands(queries: PreparedRows, candidates: PreparedRows, num_queries: int) -> Operands | None:
+    """Return what the compiled loop multiplies, None where it does not count such a block."""
+    num_candidates = candidates.rows_NL.shape[0]
+    if not blocks.is_worth_it(candidates.rows_NL.device, num_queries * num_candidates):
+        return None
+    return float32_operands(queries, candidates)
+
+
+def count_certified_compiled(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    operands: Operands,
+    own_Q: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+) -> QueryCounts:
+    """Do what `count_certified` does by a compiled loop, without a block of scores in memory.
+
+    Args:
+        queries: of the block.
+        candidates_CL: prepared rows.
+        operands: both, ready for a product in float32.
+        own_Q: column of each true entity, out of range where it is not in the block.
+        known: (row, column) of the known answers, each once; None: no filter.
+    """
+    row_Q, none = queries.rows, (own_Q[:0], own_Q[:0])
+    bounds = FloatProduct(queries.comparator, torch.float32).bounds(*operands)
+    limits = Thresholds.of_bounds(bounds, queries.true, row_Q, torch.float32)
+    found = blocks.count(
+        operands[0].rows_NW,
+        operands[1].rows_NW,
+        (limits.high_Q, limits.low_Q),
+        (row_Q, own_Q),
+        known or none,
+        none,
+        lists_open=True,
+    )
+    return _decided(queries, candidates_CL, 0, found.counts, found.open, known)
+
+
+def _decided(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    first_Q: Tensor | int,
+    counts: QueryCounts,
+    cells: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+) -> QueryCounts:
+    """Return counts in which the cells (query, column) that no bound decides are what exact arithmetic says."""
+    query_P, column_P = cells
     if not query_P.numel():
         return counts
-    num_columns = scores_KC.shape[1]
-    competes_P = ~are_among(query_P, column_P, excluded, num_columns)
-    query_P, column_P = query_P[competes_P], column_P[competes_P]
-    known_P = are_among(row_Q[query_P], column_P, known, num_columns)
+    row_P = queries.rows[query_P]
+    known_P = are_among(row_P, column_P, known, candidates_CL.shape[0])
     first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
     signs_P = decide(
         queries.comparator,
-        (queries.prepared.rows_NL, row_Q[query_P]),
+        (queries.prepared.rows_NL, row_P),
         (candidates_CL, column_P + first_P),
-        true,
+        queries.true,
         query_P,
     )
     return with_decisions(counts, query_P, signs_P, known_P)

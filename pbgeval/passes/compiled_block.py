@@ -34,7 +34,8 @@ def count_compiled(
     twin_query, twin_column = cells.twins
     sampled_query, sampled_column = cells.sampled or (none, none)
     wanted = torch.cat([sampled_query, twin_query]), torch.cat([sampled_column, twin_column])
-    found = blocks.count(query_KD, candidate_CD, true.score_Q, (row_Q, own_Q), cells.known or (none, none), wanted)
+    limits = true.score_Q, true.score_Q
+    found = blocks.count(query_KD, candidate_CD, limits, (row_Q, own_Q), cells.known or (none, none), wanted)
     sampled_score, twin_score = torch.split(found.wanted_score_P, [sampled_query.numel(), twin_query.numel()])
     counts = found.counts
     if twin_score.numel():

@@ -14,7 +14,7 @@ from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import are_among, count_cells, own_cells, ties_of_twins
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
-from pbgeval.passes.certified import count_certified
+from pbgeval.passes.certified import compiled_operands, count_certified, count_certified_compiled
 from pbgeval.passes.compiled_block import count_compiled
 from pbgeval.passes.fused_block import BlockCells, Cells, count_fused
 from pbgeval.passes.groups import Group
@@ -94,9 +94,19 @@ def count_certified_block(work: PartitionWork, queries: PartitionQueries, candid
     """Do the same in exact arithmetic: scores are fast ones, or values where all of them are handed over."""
     exact = queries.certified
     assert exact is not None, "the caller has asked"
-    fast = fast_scores(exact.prepared, candidates, values=queries.fold is not None or work.settings.auc.exact)
-    excluded, known = work.cells(queries, start, candidates.rows_NL.shape[0])
-    device = candidates.rows_NL.device
+    wants_values = queries.fold is not None or work.settings.auc.exact
+    num_columns, device = candidates.rows_NL.shape[0], candidates.rows_NL.device
+    excluded, known = work.cells(queries, start, num_columns)
+    operands = None if wants_values else compiled_operands(exact.prepared, candidates, queries.rows_Q.numel())
+    if operands is not None:
+        own_Q = queries.own_Q - start
+        counts = count_certified_compiled(exact, candidates.rows_NL, operands, own_Q, known)
+        queries.counts = queries.counts + counts
+        query, column = sampled_in_block(queries, start, num_columns)
+        scores_P = values_of_cells(exact.prepared, query, candidates, column)
+        work.tally.add_scores(scores_P, None if known is None else are_among(query, column, known, num_columns))
+        return
+    fast = fast_scores(exact.prepared, candidates, values=wants_values)
     queries.counts = queries.counts + count_certified(
         exact, candidates.rows_NL, 0, fast, work.counter, _to(excluded, device), known and _to(known, device)
     )

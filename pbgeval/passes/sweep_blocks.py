@@ -13,7 +13,12 @@ from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_known, own_cells, ties_of_twins
 from pbgeval.errors import DataError
 from pbgeval.passes.cells import CellSample, ScoreCollector
-from pbgeval.passes.certified import CertifiedQueries, count_certified
+from pbgeval.passes.certified import (
+    CertifiedQueries,
+    compiled_operands,
+    count_certified,
+    count_certified_compiled,
+)
 from pbgeval.passes.compiled_block import count_compiled
 from pbgeval.passes.fused_block import BlockCells, Cells, count_fused
 from pbgeval.passes.nan import first_nan, largest, overflow_is_impossible
@@ -185,17 +190,21 @@ def count_certified_turn(work: RangeWork, turn: Turn) -> QueryCounts:
     counts: list[QueryCounts] = []
     for part in turn.parts:
         candidates = columns.certified[part]
-        fast = fast_scores(prepared, candidates, values=values)
         own_Q = in_range_Q - part * work.columns.width
         in_block = work.known_in(part, block)
-        excluded = own_cells(own_Q, candidates.rows_NL.shape[0])
-        own_there_Q = own_Q.to(device)
-        counts.append(
-            count_certified(queries, candidates.rows_NL, 0, fast, work.counter, excluded, in_block, own_there_Q)
-        )
+        operands = None if values else compiled_operands(prepared, candidates, row_Q.numel())
+        if operands is not None:
+            counts.append(count_certified_compiled(queries, candidates.rows_NL, operands, own_Q, in_block))
+        else:
+            fast = fast_scores(prepared, candidates, values=values)
+            excluded = own_cells(own_Q, candidates.rows_NL.shape[0])
+            own_there_Q = own_Q.to(device)
+            counts.append(
+                count_certified(queries, candidates.rows_NL, 0, fast, work.counter, excluded, in_block, own_there_Q)
+            )
+            _hand_over(work, block, part, fast.scores_KC, (row_Q, own_Q), in_block)
         if work.cells is not None:
             work.cells.read_values(part, block, prepared, candidates)
-        _hand_over(work, block, part, fast.scores_KC, (row_Q, own_Q), in_block)
     return _sum(counts)
 
 

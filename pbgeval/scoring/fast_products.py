@@ -90,20 +90,25 @@ class FloatProduct:
     def scores(self, queries: Operand, candidates: Operand) -> FastScores:
         """Multiply queries (..., K, W) and candidates (..., C, W)."""
         scores_KC = _product(queries.rows_NW, candidates.rows_NW)
+        offset_K, error_K = self.bounds(queries, candidates)
+        if not self.comparator.has_root:
+            return FastScores(scores_KC, offset_K, error_K)
+        squares_KC = (queries.square_N.unsqueeze(-1) - scores_KC).clamp(min=0.0)
+        added_KC = queries.bias_N.unsqueeze(-1) * candidates.bias_N.unsqueeze(-2)
+        error_K = error_K.sqrt() + _magnitudes(self.comparator, queries, candidates).sqrt() * 2.0**-40
+        error_K += (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs() * 2.0**-40
+        return FastScores(added_KC - squares_KC.sqrt(), torch.zeros_like(error_K), error_K)
+
+    def bounds(self, queries: Operand, candidates: Operand) -> tuple[Tensor, Tensor]:
+        """Return offset and error (..., K) of the products of rows, which under `has_root` are no scores yet."""
         magnitude_K = _magnitudes(self.comparator, queries, candidates)
         roundings = (queries.num_columns + 8) * ROUNDINGS[self.dtype]  # of the square's column, too
         error_K = magnitude_K * (roundings / (1 - roundings) * SLACK)
         if self.dtype is torch.float32:
             error_K = error_K + queries.num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
         if not self.comparator.is_distance:
-            return FastScores(scores_KC, torch.zeros_like(error_K), error_K)
-        if not self.comparator.has_root:
-            return FastScores(scores_KC, queries.square_N, error_K + queries.square_N * 2.0**-40)
-        squares_KC = (queries.square_N.unsqueeze(-1) - scores_KC).clamp(min=0.0)
-        added_KC = queries.bias_N.unsqueeze(-1) * candidates.bias_N.unsqueeze(-2)
-        error_K = (error_K + queries.square_N * 2.0**-40).sqrt() + magnitude_K.sqrt() * 2.0**-40
-        error_K += (queries.bias_N * candidates.bias_N.abs().amax(-1, keepdim=True)).abs() * 2.0**-40
-        return FastScores(added_KC - squares_KC.sqrt(), torch.zeros_like(error_K), error_K)
+            return torch.zeros_like(error_K), error_K
+        return queries.square_N, error_K + queries.square_N * 2.0**-40
 
 
 class GridProduct:
@@ -203,13 +208,19 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
     """
     if values:
         return GridProduct(queries.comparator).scores(queries.on_grid(), candidates.on_grid())
-    if not queries.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
-        in_float32 = FloatProduct(queries.comparator, torch.float32)
-        operands = queries.of_float_product(torch.float32), candidates.of_float_product(torch.float32)
-        if in_float32.is_safe(*operands):
-            return in_float32.scores(*operands)
+    operands = float32_operands(queries, candidates)
+    if operands is not None:
+        return FloatProduct(queries.comparator, torch.float32).scores(*operands)
     in_float64 = FloatProduct(queries.comparator, torch.float64)
     return in_float64.scores(queries.of_float_product(torch.float64), candidates.of_float_product(torch.float64))
+
+
+def float32_operands(queries: PreparedRows, candidates: PreparedRows) -> tuple[Operand, Operand] | None:
+    """Return what a product in float32 multiplies, None where its scores cannot be trusted."""
+    if queries.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
+        return None
+    operands = queries.of_float_product(torch.float32), candidates.of_float_product(torch.float32)
+    return operands if FloatProduct(queries.comparator, torch.float32).is_safe(*operands) else None
 
 
 def values_of_cells(queries: PreparedRows, row_P: Tensor, candidates: PreparedRows, column_P: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pbgeval.counting import blocks
-from pbgeval.passes import auc_sampling, partition_blocks, query_edges, sweep_blocks, sweep_rank
+from pbgeval.passes import auc_sampling, query_edges, sweep_rank
 from pbgeval.passes.block_threads import BlockThreads
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
 
@@ -40,9 +40,9 @@ def both_ways(
     """Return what both ways find, and how often the loop was called."""
     calls = []
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments: Any, **named: Any) -> Any:
         calls.append(arguments)
-        return blocks_count(*arguments)
+        return blocks_count(*arguments, **named)
 
     blocks_count = blocks.count
     with monkeypatch.context() as patch:
@@ -51,8 +51,7 @@ def both_ways(
         found = evaluated(case, *overrides, output="compiled")
     with monkeypatch.context() as patch:
         patch.setattr(blocks, "is_installed", lambda: False)
-        for module in (partition_blocks, sweep_blocks):
-            patch.setattr(module, "count_compiled", None)  # a call of it is a fault
+        patch.setattr(blocks, "count", None)  # a call of it is a fault
         expected = evaluated(case, *overrides, output="general")
     del found["run"], expected["run"]
     return expected, found, len(calls)
@@ -70,6 +69,31 @@ def test_the_loop_gives_the_figures_of_the_general_path(
 
     assert num_calls
     assert expected == found
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
+@pytest.mark.parametrize("settings", ["raw", "filtered", "restricted", "by relation"])
+def test_certified_ranks_leave_the_same_to_be_decided(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, comparator: str, settings: str
+) -> None:
+    overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
+
+    expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
+
+    assert num_calls
+    assert expected == found
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_a_bias_beside_a_root_is_left_to_float64(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    overrides = (f"candidates={candidates}", "precision=certified", "comparator=l2", "bias=True", *FILTERED)
+
+    expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
+
+    assert (0, expected) == (num_calls, found)
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])

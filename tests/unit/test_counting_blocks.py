@@ -39,6 +39,7 @@ class Block:
     has_ties: bool = True
     num_known: int = 40
     num_wanted: int = 40
+    width: float = 0.0  # between the limits and true scores
 
     def draw(self) -> dict[str, Any]:
         random = np.random.default_rng(self.seed)
@@ -64,7 +65,8 @@ class Block:
             "scores_KC": scores_KC,
             "row_Q": row_Q,
             "own_Q": own_Q,
-            "true_Q": true_Q,
+            "high_Q": true_Q + np.float32(self.width),
+            "low_Q": true_Q - np.float32(self.width),
             "known": self._cells(random, num_keys, self.num_known, unique=True),
             "wanted": self._cells(random, num_queries, self.num_wanted, unique=False),
         }
@@ -77,23 +79,28 @@ class Block:
         return np.stack(np.divmod(random.permutation(np.unique(code)) if unique else code, self.num_candidates))
 
 
-def one_by_one(drawn: dict[str, Any]) -> list[list[int]]:
-    """Count each query's candidates by Python's comparisons: better, tied, competing; then of the known ones."""
+def one_by_one(drawn: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, int]]]:
+    """Count each query's candidates by Python's comparisons: better, tied, competing; then of the known ones.
+
+    Return these, and the cells that tie.
+    """
     known_of_row: dict[int, set[int]] = {}
     for row, candidate in drawn["known"].T.tolist():
         known_of_row.setdefault(row, set()).add(candidate)
-    found = []
-    for row, own, true in zip(drawn["row_Q"].tolist(), drawn["own_Q"].tolist(), drawn["true_Q"].tolist(), strict=True):
+    found, ties = [], []
+    columns = [drawn[name].tolist() for name in ("row_Q", "own_Q", "high_Q", "low_Q")]
+    for query, (row, own, high, low) in enumerate(zip(*columns, strict=True)):
         counts = [0] * 6
         for candidate, score in enumerate(drawn["scores_KC"][row].tolist()):
             if candidate == own:
                 continue
             for first in (0, 3) if candidate in known_of_row.get(row, ()) else (0,):
-                counts[first] += score > true
-                counts[first + 1] += score == true
+                counts[first] += score > high
+                counts[first + 1] += low <= score <= high
                 counts[first + 2] += 1
+            ties += [(query, candidate)] if low <= score <= high else []
         found.append(counts)
-    return np.array(found, np.int64).reshape(-1, 6).T.tolist()
+    return np.array(found, np.int64).reshape(-1, 6).T.tolist(), ties
 
 
 shapes = st.builds(
@@ -106,6 +113,7 @@ shapes = st.builds(
     has_ties=st.booleans(),
     num_known=st.sampled_from([0, 40, 3000]),
     num_wanted=st.sampled_from([0, 40]),
+    width=st.sampled_from([0.0, 0.0, 0.25, 1e-6]),
 )
 
 
@@ -119,13 +127,16 @@ def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> No
     drawn = block.draw()
     known, wanted = (tuple(map(torch.from_numpy, drawn[name])) for name in ("known", "wanted"))
     row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
+    limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
     found = blocks.count(
-        drawn["query_KD"], drawn["candidate_CD"], torch.from_numpy(drawn["true_Q"]), row_and_own_Q, known, wanted
+        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, wanted, lists_open=True, room_for_open=3
     )
 
     counts = [getattr(of, name) for of in (found.counts.raw, found.counts.known) for name in COUNTS]
-    assert one_by_one(drawn) == [of_query.tolist() for of_query in counts]
+    expected_counts, expected_open = one_by_one(drawn)
+    assert expected_counts == [of_query.tolist() for of_query in counts]
+    assert expected_open == sorted(zip(*(index.tolist() for index in found.open), strict=True))
     query, candidate = drawn["wanted"]
     expected = drawn["scores_KC"][drawn["row_Q"][query], candidate]
     # the same bits, but for the sign of zero
@@ -143,7 +154,7 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
     found = blocks.count(
         block["query_KD"],
         block["candidate_CD"],
-        true_Q,
+        (true_Q, true_Q),
         (torch.arange(2), none.new_full((2,), -1)),
         (none, none),
         (none, none),
