@@ -50,7 +50,7 @@ class BlockFound:
 
     counts: QueryCounts
     wanted_score_P: Tensor
-    open: Cells  # (query, candidate) of the cells that were counted as tied, if they were asked for
+    open: Cells | None  # (query, candidate) of the cells that were counted as tied; None: there is no room for them
 
 
 def count(
@@ -61,8 +61,7 @@ def count(
     known: Cells,
     wanted: Cells,
     *,
-    lists_open: bool = False,
-    room_for_open: int = 1 << 12,
+    room_for_open: int = 0,
 ) -> BlockFound:
     """Compare every candidate with the true entity of each query. No score may be NaN: the caller has seen to it.
 
@@ -75,8 +74,7 @@ def count(
             not compete, out of range where it is none of these.
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out.
         wanted: (query, candidate) whose scores are asked for.
-        lists_open: whether the cells that tie are.
-        room_for_open: for so many at first; changes nothing.
+        room_for_open: so many cells that tie are listed, if there are no more.
     """
     query_RD, candidate_CD = padded_rows(query_KD).contiguous(), candidate_CD.contiguous()
     routine, multiplication = multiplication_of(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1])
@@ -86,7 +84,7 @@ def count(
     wanted_start_Q, wanted_column_P, order_P = _in_order(wanted, num_queries, num_candidates)
     counts_6Q = np.zeros((6, num_queries), np.int64)
     wanted_score_P = np.empty(wanted_column_P.size, np.float32)
-    listed = (lists_open, *np.empty((2, room_for_open if lists_open else 0), np.int64))
+    listed = (room_for_open > 0, *np.empty((2, room_for_open), np.int64))
     with routine.one_thread():
         num_open = count_block(
             multiplication,
@@ -100,15 +98,13 @@ def count(
             listed,
             counts_6Q,
         )
-    if lists_open and num_open > room_for_open:
-        limits = high_and_low_Q, row_and_own_Q
-        return count(query_KD, candidate_CD, *limits, known, wanted, lists_open=True, room_for_open=num_open)
     if order_P is not None:
         wanted_score_P[order_P] = wanted_score_P.copy()
     found = torch.from_numpy(counts_6Q)
     counts = QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:]))
     open_query_P, open_column_P = (torch.from_numpy(index[:num_open]) for index in listed[1:])
-    return BlockFound(counts, torch.from_numpy(wanted_score_P), (open_query_P, open_column_P))
+    is_listed = num_open <= room_for_open
+    return BlockFound(counts, torch.from_numpy(wanted_score_P), (open_query_P, open_column_P) if is_listed else None)
 
 
 def _padded_tail(candidate_CD: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ else's `__main__` or another use of the server may need more than that.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -55,6 +56,9 @@ def become_worker() -> None:
 
     Its parent is the server, which outlives the launcher while it has workers.
     """
+    if not gc.isenabled():  # by the server
+        gc.freeze()
+        gc.enable()
     for number in (signal.SIGINT, signal.SIGQUIT, *SIGNALS_TO_END):
         # At once and without a traceback: what Ctrl-C sends to all, and the system to us when the parent dies.
         signal.signal(number, signal.SIG_DFL)

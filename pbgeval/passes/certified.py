@@ -24,6 +24,7 @@ from pbgeval.scoring.fast_products import (
 from pbgeval.scoring.true_scores import CertifiedTrue
 
 Operands = tuple[Operand, Operand]  # of queries and candidates
+MOST_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
 
 
 @frozen(eq=False)
@@ -114,9 +115,22 @@ def count_certified_compiled(
         (row_Q, own_Q),
         known or none,
         none,
-        lists_open=True,
+        room_for_open=max(MOST_OPEN, row_Q.numel()),  # at least a column of cells
     )
-    return _decided(queries, candidates_CL, 0, found.counts, found.open, known)
+    if found.open is not None:
+        return _decided(queries, candidates_CL, 0, found.counts, found.open, known)
+    middle = candidates_CL.shape[0] // 2  # so many that tie, or nearly: halves are listed in the same room
+    counts = []
+    for start, stop in ((0, middle), (middle, candidates_CL.shape[0])):
+        half = operands[0], operands[1].between(start, stop)
+        of_half = None if known is None else _columns_between(known, start, stop)
+        counts.append(count_certified_compiled(queries, candidates_CL[start:stop], half, own_Q - start, of_half))
+    return counts[0] + counts[1]
+
+
+def _columns_between(cells: tuple[Tensor, Tensor], start: int, stop: int) -> tuple[Tensor, Tensor]:
+    here = (cells[1] >= start) & (cells[1] < stop)
+    return cells[0][here], cells[1][here] - start
 
 
 def _decided(

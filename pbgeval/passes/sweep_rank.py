@@ -93,9 +93,11 @@ def _keeps_scores(state: SweepState, blocks: list[QueryBlock], prepared_CD: Tens
     """Tell whether blocks of scores are made; else nobody asks for the scores that are forgotten at once."""
     if state.fused:
         return False
-    if state.certified is not None or sinks.wants_all_scores:
+    if sinks.wants_all_scores:
         return True
     num_cells = (blocks[-1].stop - blocks[0].first) * prepared_CD.shape[0]
+    if state.certified is not None:
+        return state.certified.has_root or not compiled_blocks.is_worth_it(prepared_CD.device, num_cells)
     return not compiled_blocks.serves(state.comparator, prepared_CD.device, prepared_CD.dtype, num_cells)
 
 

@@ -39,8 +39,15 @@ class Operand:
 
     def take(self, index: Tensor) -> Operand:
         """Return some rows, which may repeat; without batches."""
-        of_rows = (self.rows_NW, self.norm_N, self.square_N, self.left_out_N, self.bias_N, self.constant_N)
-        return Operand(*(column.index_select(0, index) for column in of_rows))
+        return Operand(*(column.index_select(0, index) for column in self._columns))
+
+    def between(self, start: int, stop: int) -> Operand:
+        """Return consecutive rows; without batches."""
+        return Operand(*(column[start:stop] for column in self._columns))
+
+    @property
+    def _columns(self) -> tuple[Tensor, ...]:
+        return self.rows_NW, self.norm_N, self.square_N, self.left_out_N, self.bias_N, self.constant_N
 
     @property
     def num_columns(self) -> int:

@@ -46,6 +46,7 @@ from pbgeval.passes.sweep_pass import (
 )
 from pbgeval.passes.sweep_rank import rank
 from pbgeval.passes.topk import TopCandidates
+from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.storage.array_rows import PartitionRows
@@ -111,6 +112,7 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
     if limit is not None and bench.device.type == "cpu" and is_installed():
         compiled.load(bench.relations[0].prepared_dtype)  # so that what they take is among what this process holds
         blocks.load()
+        compiled_hashes.load()
     plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
     if bench.inputs.scorer is None:
         return plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pbgeval.counting import blocks
-from pbgeval.passes import auc_sampling, query_edges, sweep_rank
+from pbgeval.passes import auc_sampling, certified, query_edges, sweep_rank
 from pbgeval.passes.block_threads import BlockThreads
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
 
@@ -82,6 +82,20 @@ def test_certified_ranks_leave_the_same_to_be_decided(
     expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
 
     assert num_calls
+    assert expected == found
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition"])
+def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
+) -> None:
+    monkeypatch.setattr(certified, "MOST_OPEN", 37)  # blocks of at most 12 queries; a column has no more cells
+    case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
+    overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
+
+    expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
+
+    assert num_calls > 50
     assert expected == found
 
 

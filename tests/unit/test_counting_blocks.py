@@ -40,6 +40,7 @@ class Block:
     num_known: int = 40
     num_wanted: int = 40
     width: float = 0.0  # between the limits and true scores
+    room_for_open: int = 1 << 20
 
     def draw(self) -> dict[str, Any]:
         random = np.random.default_rng(self.seed)
@@ -68,6 +69,7 @@ class Block:
             "high_Q": true_Q + np.float32(self.width),
             "low_Q": true_Q - np.float32(self.width),
             "known": self._cells(random, num_keys, self.num_known, unique=True),
+            "room": self.room_for_open,
             "wanted": self._cells(random, num_queries, self.num_wanted, unique=False),
         }
 
@@ -114,6 +116,7 @@ shapes = st.builds(
     num_known=st.sampled_from([0, 40, 3000]),
     num_wanted=st.sampled_from([0, 40]),
     width=st.sampled_from([0.0, 0.0, 0.25, 1e-6]),
+    room_for_open=st.sampled_from([1 << 20, 1 << 20, 9, 1]),
 )
 
 
@@ -130,13 +133,17 @@ def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> No
     limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
     found = blocks.count(
-        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, wanted, lists_open=True, room_for_open=3
+        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, wanted, room_for_open=drawn["room"]
     )
 
     counts = [getattr(of, name) for of in (found.counts.raw, found.counts.known) for name in COUNTS]
     expected_counts, expected_open = one_by_one(drawn)
     assert expected_counts == [of_query.tolist() for of_query in counts]
-    assert expected_open == sorted(zip(*(index.tolist() for index in found.open), strict=True))
+    if len(expected_open) > drawn["room"]:
+        assert found.open is None
+    else:
+        assert found.open is not None
+        assert expected_open == sorted(zip(*(index.tolist() for index in found.open), strict=True))
     query, candidate = drawn["wanted"]
     expected = drawn["scores_KC"][drawn["row_Q"][query], candidate]
     # the same bits, but for the sign of zero
