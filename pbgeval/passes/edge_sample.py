@@ -25,7 +25,7 @@ from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import Bucket
 
 LEAST_DRAWS = 2  # expected in a stratum: with fewer its variance cannot be estimated
-FIRST_ROUND_EDGES = 2_000  # each later round doubles what was drawn before
+FIRST_ROUND_EDGES = 2_000  # each later round of the plan doubles what was drawn before
 SHUFFLE_ROUNDS = 12  # of the Feistel network: even on ten units all subsets are equally likely (tested)
 _POSITIONS_PER_BLOCK = 1 << 16  # keeps the temporaries in cache; changes no number
 
@@ -223,6 +223,10 @@ class EdgeSample:
         sizes = [bucket.num_units for bucket in units]
         totals = doubling_rounds(sum(sizes), first_units)
         return cls(units, seed, totals, make_strata(sizes, totals[0]))
+
+    def with_totals(self, round_totals: tuple[int, ...]) -> EdgeSample:
+        """Return the sample of the same strata and orders whose rounds end with other totals."""
+        return EdgeSample(self.population, self.seed, round_totals, self.strata)
 
     @property
     def num_rounds(self) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 from attrs import evolve
 
 from pbgeval.inputs.edges import EvaluatedRows
-from pbgeval.metrics.intervals import Interval, round_level, sample_intervals, should_stop
+from pbgeval.metrics.intervals import Interval, round_needed, sample_intervals, should_stop
 from pbgeval.report.document import Estimate
 from pbgeval.worker.bucket_known import KnownOfBuckets
 from pbgeval.worker.buckets import BucketTools, do_units
@@ -27,34 +27,37 @@ FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulatio
 
 def do_rounds(bench: Bench, record: Record) -> Found:
     """Evaluate; every worker takes part, and comes to the same end."""
-    sampling = plan_sampling(bench)
+    planned = plan_sampling(bench)
+    sampling = planned
     files = open_per_edge_files(bench)
-    round_number, go_on, found, scratch_path = 0, True, None, bench.scratch.path
-    while go_on:
-        round_number += 1
-        bench = evolve(bench, journal=RunJournal(bench.journal.journal, f"round-{round_number}/"))
-        if sampling is not None:
+    rounds, found, scratch_path = list[int](), None, bench.scratch.path  # rounds that were planned, and are done
+    number: int | None = 1
+    while number is not None:
+        rounds.append(number)
+        bench = evolve(bench, journal=RunJournal(bench.journal.journal, f"round-{number}/"))
+        if planned is not None:
+            sampling = planned.only(rounds)
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
-            scratch = evolve(bench.scratch, path=scratch_path / f"round-{round_number}")
+            scratch = evolve(bench.scratch, path=scratch_path / f"round-{number}")
             bench = evolve(bench, scratch=scratch)
-            bench = evolve(bench, evaluated=_begin_round(bench, sampling, round_number))
+            bench = evolve(bench, evaluated=_begin_round(bench, sampling))
         by_chunk = sampling is not None and sampling.by_chunk
-        found = _do_round(bench, record, files, round_number, by_chunk=by_chunk)
-        go_on = sampling is not None and _goes_on(bench, record, sampling, round_number)
+        found = _do_round(bench, record, files, number, by_chunk=by_chunk)
+        number = None if planned is None or sampling is None else _next_round(bench, record, planned, sampling)
     in_step(bench.team, files.close)
     in_step(bench.team, lambda: files.write_tables(bench))
     assert found is not None, "there is at least one round"
     found = evolve(found, edges=diagnose_edges(bench))
-    return found if sampling is None else evolve(found, estimate=_estimate(bench, record, sampling, round_number))
+    return found if sampling is None else evolve(found, estimate=_estimate(bench, record, sampling))
 
 
-def _begin_round(bench: Bench, sampling: Sampling, round_number: int) -> EvaluatedRows:
-    """Make the folder that workers share in the round; return the rows that each evaluates."""
+def _begin_round(bench: Bench, sampling: Sampling) -> EvaluatedRows:
+    """Make the folder that workers share in the latest round; return the rows that each evaluates."""
 
     def begin() -> EvaluatedRows:
         if bench.team.rank_in_team == 0:
             bench.scratch.make()
-        return sampling.rows_of_round(bench, round_number)
+        return sampling.rows_of_round(bench, sampling.sample.num_rounds)
 
     return in_step(bench.team, begin)
 
@@ -76,46 +79,43 @@ def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, round_number: i
     return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
 
 
-def _goes_on(bench: Bench, record: Record, sampling: Sampling, round_number: int) -> bool:
-    """Move the round's queries to worker 0, which decides for all whether another round is needed."""
+def _next_round(bench: Bench, record: Record, planned: Sampling, sampling: Sampling) -> int | None:
+    """Move the round's queries to worker 0, which decides for all which round is needed, if any."""
     record.sample.gather(bench.team)
-    is_last = not sampling.with_target or round_number == sampling.sample.num_rounds
-    if is_last:
-        return False
-    decision: bool | None = None
+    done = sampling.rounds[-1]
+    if not sampling.with_target or done == planned.sample.num_rounds:
+        return None
+    number: int | None = None
     if bench.team.rank_in_team == 0:
         config = bench.inputs.config
-        intervals = _intervals(bench, record, sampling, round_number, [config.target_key])
-        target = intervals.get(config.target_key)
-        decision = not should_stop(target, config.target_error or 0.0)
-    return bench.team.broadcast_object(decision)
+        target_error = config.target_error or 0.0
+        target = _intervals(bench, record, sampling, [config.target_key]).get(config.target_key)
+        if not should_stop(target, target_error):
+            number = round_needed(target, target_error, done, planned.sample.round_totals)
+    return bench.team.broadcast_object(number)
 
 
 def _intervals(
-    bench: Bench,
-    record: Record,
-    sampling: Sampling,
-    round_number: int,
-    keys: list[str] | None,
-    path_index: int | None = None,
+    bench: Bench, record: Record, sampling: Sampling, keys: list[str] | None, path_index: int | None = None
 ) -> dict[str, Interval]:
     return sample_intervals(
         record.sample.queries(path_index),
-        sampling.sample.design(round_number),
+        sampling.sample.design(sampling.sample.num_rounds),
         bench.settings.sides,
         bench.settings.layout.cutoffs,
-        level=round_level(round_number) if sampling.with_target else 0.95,
+        level=sampling.level,
         keys=keys,
     )
 
 
-def _estimate(bench: Bench, record: Record, sampling: Sampling, round_number: int) -> Estimate | None:
+def _estimate(bench: Bench, record: Record, sampling: Sampling) -> Estimate | None:
     """Return what the report says of the sample, on worker 0."""
     if bench.team.rank_in_team != 0:
         return None
     record.sample.add_key_frequencies(record.grouped)
-    num_units = sampling.sample.round_totals[round_number - 1]
-    if sampling.by_chunk and num_units < FEW_CHUNKS and not sampling.sample.is_complete(round_number):
+    num_rounds = sampling.sample.num_rounds
+    num_units, is_population = sampling.sample.round_totals[-1], sampling.sample.is_complete(num_rounds)
+    if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
         bench.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
             "sample more edges"
@@ -125,12 +125,11 @@ def _estimate(bench: Bench, record: Record, sampling: Sampling, round_number: in
         num_units=num_units,
         population=sampling.sample.num_units,
         num_strata=len(sampling.sample.strata),
-        rounds=round_number,
-        level=round_level(round_number) if sampling.with_target else 0.95,
-        is_population=sampling.sample.is_complete(round_number),
-        intervals=_intervals(bench, record, sampling, round_number, None),
+        rounds=num_rounds,
+        level=sampling.level,
+        is_population=is_population,
+        intervals=_intervals(bench, record, sampling, None),
         intervals_of_paths=[
-            _intervals(bench, record, sampling, round_number, None, path_index)
-            for path_index in range(len(bench.inputs.buckets))
+            _intervals(bench, record, sampling, None, path_index) for path_index in range(len(bench.inputs.buckets))
         ],
     )

@@ -7,15 +7,16 @@ worker comes to the same sample: it follows from the seed and the numbers of uni
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.candidates.chunks import group_by_relation
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
+from pbgeval.metrics.intervals import round_level
 from pbgeval.notation import Bucket
 from pbgeval.passes.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.storage.edges import EdgeSource
@@ -30,6 +31,17 @@ class Sampling:
     sample: EdgeSample
     by_chunk: bool
     with_target: bool  # rounds go on until the target is met
+    rounds: tuple[int, ...] = ()  # those of the plan that the rounds of `sample` are
+
+    @property
+    def level(self) -> float:
+        """The level of the intervals after the latest round, by its number in the plan: skipped rounds change none."""
+        return round_level(self.rounds[-1]) if self.with_target else 0.95
+
+    def only(self, rounds: Sequence[int]) -> Sampling:
+        """Return the sample of some rounds of a plan, each of which draws what is missing to its total."""
+        totals = tuple(self.sample.round_totals[number - 1] for number in rounds)
+        return evolve(self, sample=self.sample.with_totals(totals), rounds=tuple(rounds))
 
     def rows_of_round(self, bench: Bench, round_number: int) -> EvaluatedRows:
         """Return the rows that a round adds."""

@@ -12,7 +12,7 @@ import torch
 
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.inputs import memory
-from pbgeval.metrics.intervals import SampledQueries, round_level, sample_intervals, should_stop
+from pbgeval.metrics.intervals import SampledQueries, round_level, round_needed, sample_intervals, should_stop
 from pbgeval.notation import Bucket, Side
 from pbgeval.passes import edge_sample
 from pbgeval.passes.edge_sample import EdgeSample
@@ -110,8 +110,8 @@ def test_several_rounds_on_several_workers_give_the_numbers_of_one(
     """Each round numbers its keys anew; what the workers share of one must not be read in the next."""
     case = TinyCase.write(tmp_path / "case", edges_per_bucket=90)
     monkeypatch.chdir(case.root)
-    monkeypatch.setattr(edge_sample, "FIRST_ROUND_EDGES", 100)
-    monkeypatch.setattr(sampling, "FIRST_ROUND_EDGES", 100)
+    monkeypatch.setattr(edge_sample, "FIRST_ROUND_EDGES", 6)
+    monkeypatch.setattr(sampling, "FIRST_ROUND_EDGES", 6)
     monkeypatch.setattr(memory, "PAIRS_BYTES", 64)  # one worker spills too
     overrides = [f"candidates={candidates}", "filter_paths=edges", "target_error=0.000001", "save_ranks=True"]
     config = load_config(case.config, overrides)
@@ -172,15 +172,17 @@ def test_intervals_cover_the_exact_value_of_a_real_model(
         found = sample_intervals(queries_of(counts, sample, 1), sample.design(), list(Side), (1,), keys=list(covered))
         for key in covered:
             covered[key] += found[key].low <= report[key] <= found[key].high
-        rounds = EdgeSample.of_rounds(population, seed)
-        for number in range(1, rounds.num_rounds + 1):
-            key = MRR
-            queries = queries_of(counts, rounds, number)
-            level = round_level(number)
-            interval = sample_intervals(queries, rounds.design(number), list(Side), (1,), keys=[key], level=level)[key]
-            if should_stop(interval, 0.006):
+        planned = EdgeSample.of_rounds(population, seed)
+        numbers = [1]
+        while True:
+            rounds = planned.with_totals(tuple(planned.round_totals[at - 1] for at in numbers))
+            level = round_level(numbers[-1])
+            queries, design = queries_of(counts, rounds, len(numbers)), rounds.design(len(numbers))
+            interval = sample_intervals(queries, design, list(Side), (1,), keys=[MRR], level=level)[MRR]
+            if should_stop(interval, 0.006) or numbers[-1] == planned.num_rounds:
                 break
-        met += interval.low <= report[key] <= interval.high
+            numbers.append(round_needed(interval, 0.006, numbers[-1], planned.round_totals))
+        met += interval.low <= report[MRR] <= interval.high
 
     for key, times in covered.items():
         assert 180 <= times <= 198, (key, times)

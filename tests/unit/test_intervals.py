@@ -16,6 +16,7 @@ from pbgeval.metrics.intervals import (
     SampleDesign,
     SampledQueries,
     round_level,
+    round_needed,
     sample_intervals,
     should_stop,
     student_quantile,
@@ -377,3 +378,19 @@ def test_intervals_that_stop_at_a_target_cover_the_population(metric, of, target
 
     assert len(doubling_rounds(20_000, 250)) > max(last_rounds) > 1
     assert 0.90 <= covered / NUM_SEEDS
+
+
+def test_rounds_that_will_not_do_are_passed_over() -> None:
+    totals = doubling_rounds(1_000_000, 100)
+
+    def needed(half_width: float | None, done: int = 1) -> int:
+        interval = None if half_width is None else Interval(0.5, half_width / 2, 0.5 - half_width, 0.5 + half_width)
+        return round_needed(interval, 0.01, done, totals)
+
+    assert 2 == needed(None)
+    assert 2 == needed(0.012)  # twice as many edges, at a wider level
+    assert 3 == needed(0.014)
+    assert 4 == needed(0.02)
+    assert 5 == needed(0.3) == needed(30.0)  # sixteen times as many at most
+    assert 7 == needed(0.0152, done=5)
+    assert len(totals) == needed(30.0, done=len(totals) - 1) == needed(30.0, done=len(totals) - 2)
