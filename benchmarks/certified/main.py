@@ -24,13 +24,14 @@ from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
 from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.counting import compiled
+from pbgeval.counting import blocks, compiled
+from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 
-PRECISIONS = ("float32", "certified")
+FLOAT32, BY_FLOAT32, CERTIFIED = "float32", "certified, products in float32", "certified"  # what is run, in turn
 BLOCK = (1024, 2048)  # queries and candidates that one thread multiplies at a time
 
 
@@ -54,15 +55,20 @@ def main() -> None:
         size = JobSize(num_entities=500, num_edges=20, dimension=16)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     compiled.load()
-    runs: dict[str, list[Run]] = {precision: [] for precision in PRECISIONS}
+    blocks.load()
+    compiled_hashes.load()
+    runs: dict[str, list[Run]] = {way: [] for way in (FLOAT32, BY_FLOAT32, CERTIFIED)}
+    speeds: list[float] = []
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as folder:
         config = write_job(Path(folder), size)
         for repeat in range(options.repeats):
-            for precision in PRECISIONS:
-                runs[precision].append(_run(config, precision, options.metrics, Path(folder) / f"{precision}-{repeat}"))
-                print(f"{precision}: {runs[precision][-1]}", file=sys.stderr, flush=True)
-    _print_head(options, size, load)
-    _print_runs(runs)
+            speeds.append(machine.matmul_flops(options.threads))
+            for number, (way, of_way) in enumerate(runs.items()):
+                of_way.append(_run(config, way, options.metrics, Path(folder) / f"output-{repeat}-{number}"))
+                print(f"{way}: {of_way[-1]}", file=sys.stderr, flush=True)
+    limit = 2 * 2 * size.num_edges * size.num_entities * size.dimension / statistics.median(speeds)
+    _print_head(options, size, load, limit)
+    _print_runs(runs, limit)
     torch.set_num_threads(1)
     _print_blocks(size, 2 if options.smoke else 25)
     _print_products(size.dimension, 2 if options.smoke else 15)
@@ -83,7 +89,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _run(config: Path, precision: str, metrics: str, output: Path) -> Run:
+def _run(config: Path, way: str, metrics: str, output: Path) -> Run:
     seconds_of_sweep: list[tuple[float, float]] = []
     rank = sweep._rank
 
@@ -94,42 +100,55 @@ def _run(config: Path, precision: str, metrics: str, output: Path) -> Run:
         return result
 
     sweep._rank = timed
+    multiplies_bfloat16 = blocks.multiplies_bfloat16
     try:
-        loaded = load_config(config, [f"precision={precision}", f"metrics={metrics}"])
+        if way == BY_FLOAT32:
+            blocks.multiplies_bfloat16 = lambda: False  # type: ignore[assignment]
+        loaded = load_config(
+            config, [f"precision={'float32' if way == FLOAT32 else 'certified'}", f"metrics={metrics}"]
+        )
         begun = time.perf_counter()
         report = evaluate(loaded, RunOptions(output=output, workers=1, device="cpu"))
         seconds = time.perf_counter() - begun
     finally:
-        sweep._rank = rank
+        sweep._rank, blocks.multiplies_bfloat16 = rank, multiplies_bfloat16
     ((of_sweep, cpu_of_sweep),) = seconds_of_sweep
     return Run(seconds, of_sweep, cpu_of_sweep, report["mrr"], report.document["run"].get("certified", {}))
 
 
-def _print_head(options: argparse.Namespace, size: JobSize, load: float) -> None:
+def _print_head(options: argparse.Namespace, size: JobSize, load: float, limit: float) -> None:
     print(machine.describe("benchmarks/certified/main.py", load))
     print(
         f"Job: {2 * size.num_edges:,} queries against {size.num_entities:,} entities, dot, D={size.dimension}; "
-        f"{options.threads} threads; medians of {options.repeats} runs of each precision, in turn\n"
+        f"{options.threads} threads; medians of {options.repeats} runs of each, in turn; "
+        f"float32 matmul limit {limit:.2f} s; products in bfloat16: {'yes' if blocks.multiplies_bfloat16() else 'no'}\n"
     )
 
 
-def _print_runs(runs: dict[str, list[Run]]) -> None:
-    print("| | float32 | certified | ratio, median of pairs |")
-    print("|---|---|---|---|")
+def _print_runs(runs: dict[str, list[Run]], limit: float) -> None:
+    print("| | " + " | ".join(runs) + " | ratios to float32, medians of turns |")
+    print("|---|" + "---|" * (len(runs) + 1))
     figures = {
         "evaluation, s": "seconds",
         "of that the ranking sweep, s": "sweep_seconds",
         "the same, CPU time of all threads, s": "sweep_cpu_seconds",
     }
     for title, figure in figures.items():
-        values = [[getattr(run, figure) for run in runs[precision]] for precision in PRECISIONS]
-        ratio = statistics.median(one / other for other, one in zip(*values, strict=True))
-        print(f"| {title} | {statistics.median(values[0]):.2f} | {statistics.median(values[1]):.2f} | {ratio:.2f} |")
-    mrr = [runs[precision][0].mean_reciprocal_rank for precision in PRECISIONS]
-    print(f"| MRR (realistic) | {mrr[0]:.10f} | {mrr[1]:.10f} | |")
-    decided = runs["certified"][0].decided
-    print(f"| candidates decided in float64 | | {decided['in_float64']:,} | |")
-    print(f"| candidates decided exactly | | {decided['exactly']:,} | |\n")
+        values = [[getattr(run, figure) for run in of_way] for of_way in runs.values()]
+        ratios = [statistics.median(x / y for x, y in zip(of_way, values[0], strict=True)) for of_way in values[1:]]
+        cells = [f"{statistics.median(of_way):.2f}" for of_way in values]
+        print(f"| {title} | " + " | ".join(cells) + " | " + ", ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+    sweeps = [statistics.median(run.sweep_seconds for run in of_way) / limit for of_way in runs.values()]
+    print("| ranking sweep over the matmul limit | " + " | ".join(f"{of_way:.2f}" for of_way in sweeps) + " | |")
+    print(
+        "| MRR (realistic) | "
+        + " | ".join(f"{of_way[0].mean_reciprocal_rank:.10f}" for of_way in runs.values())
+        + " | |"
+    )
+    for title, key in (("candidates decided in float64", "in_float64"), ("candidates decided exactly", "exactly")):
+        cells = [f"{of_way[0].decided[key]:,}" if of_way[0].decided else "" for of_way in runs.values()]
+        print(f"| {title} | " + " | ".join(cells) + " | |")
+    print()
 
 
 def _print_blocks(size: JobSize, repeats: int) -> None:

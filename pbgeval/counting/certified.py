@@ -16,7 +16,7 @@ from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import FastScores
 from pbgeval.scoring.true_scores import CertifiedTrue
 
-PAIRS_AT_A_TIME = 1 << 12  # whose rows are gathered together; changes no number
+PAIRS_AT_A_TIME = 1 << 12  # decided together; changes no number
 
 
 @frozen(eq=False)
@@ -89,16 +89,16 @@ def decide(
     for start in range(0, query_P.numel(), PAIRS_AT_A_TIME):
         pairs = slice(start, start + PAIRS_AT_A_TIME)
         query = query_P[pairs]
-        query_PL = queries[0].index_select(0, queries[1][pairs])
-        candidate_PL = candidates[0].index_select(0, candidates[1][pairs])
-        score_P, error_P = comparator.scores_in_float64(query_PL, candidate_PL)
+        of_queries, of_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
+        score_P, error_P = comparator.pair_scores_in_float64(of_queries, of_candidates)
         gap_P = score_P - true.score_Q[query]
         signs_P = gap_P.sign().to(torch.int8)
         bound_P = (error_P + true.error_Q[query]) * (1 + 2.0**-40)
         # Where neither can be off, equal numbers are equal scores.
         open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
         if open_P.numel():
-            exact_P = comparator.signs(query_PL[open_P], candidate_PL[open_P], true.rows_QL[query[open_P]])
+            query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (of_queries, of_candidates))
+            exact_P = comparator.signs(query_PL, candidate_PL, true.rows_QL[query[open_P]])
             signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
         comparator.tally.add(query.numel() - open_P.numel(), open_P.numel())
         parts.append(signs_P)

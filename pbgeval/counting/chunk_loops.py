@@ -47,7 +47,7 @@ list_open: Any
 
 def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     """Multiply in cuts of one length, as `product` does; queries, candidates and scores are addresses."""
-    routine, arguments, factors, longest_inner = multiplication
+    routine, arguments, factors, longest_inner, itemsize = multiplication
     at = arguments.ctypes.data
     for start in range(0, dimension, longest_inner):
         arguments[INNER] = min(longest_inner, dimension - start)
@@ -55,8 +55,8 @@ def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  
         call(  # noqa: F821
             routine,
             at + 8 * TRANSPOSED, at + 8 * PLAIN, at + 8 * COLUMNS, at + 8 * ROWS, at + 8 * INNER,
-            factors.ctypes.data + 4 * ONE, candidates + 4 * start, at + 8 * COLUMN_STRIDE,
-            queries + 4 * start, at + 8 * ROW_STRIDE,
+            factors.ctypes.data + 4 * ONE, candidates + itemsize * start, at + 8 * COLUMN_STRIDE,
+            queries + itemsize * start, at + 8 * ROW_STRIDE,
             factors.ctypes.data + 4 * before, scores, at + 8 * SCORE_STRIDE,
         )  # fmt: skip
 

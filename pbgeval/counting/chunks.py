@@ -110,12 +110,19 @@ def product_is_callable() -> bool:
     return rule is not BlockRule.ONE_SHAPE and blas.find_sgemm() is not None and _agrees(rule)
 
 
-def multiplication_of(num_rows: int, num_columns: int, dimension: int) -> tuple[blas.Sgemm, tuple[object, ...]]:
+def multiplication_of(num_rows: int, num_columns: int, dimension: int) -> tuple[blas.Gemm, tuple[object, ...]]:
     """Return the routine, and what compiled loops hand it for products of this shape; each thread needs its own."""
     routine = blas.find_sgemm()
     assert routine is not None, "the caller has asked"
+    return routine, arguments_of(routine, num_rows, num_columns, dimension, FLOAT32_INNER)
+
+
+def arguments_of(
+    routine: blas.Gemm, num_rows: int, num_columns: int, dimension: int, longest_inner: int
+) -> tuple[object, ...]:
+    """Return what compiled loops hand a routine, which adds up so many products at a time."""
     arguments = blas.arguments(num_rows, num_columns, dimension)
-    return routine, (routine.address, arguments, blas.factors(), FLOAT32_INNER)
+    return routine.address, arguments, blas.factors(), longest_inner, routine.itemsize
 
 
 @frozen(eq=False)

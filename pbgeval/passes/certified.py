@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from attrs import frozen
+from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.counting import blocks
@@ -14,17 +14,17 @@ from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import (
     FastScores,
-    FloatProduct,
-    Operand,
+    Operands,
     PreparedRows,
     fast_scores,
-    float32_operands,
+    operands_of,
     values_of_pairs,
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
 
-Operands = tuple[Operand, Operand]  # of queries and candidates
 MOST_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
+# Of cells, by a product in bfloat16: deciding one takes as long as hundreds of products.
+MOST_OPEN_SHARE = 2.0**-9
 
 
 @frozen(eq=False)
@@ -81,54 +81,104 @@ def count_certified(
     return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
 
 
-def compiled_operands(queries: PreparedRows, candidates: PreparedRows, num_queries: int) -> Operands | None:
-    """Return what the compiled loop multiplies, None where it does not count such a block."""
-    num_candidates = candidates.rows_NL.shape[0]
-    if not blocks.is_worth_it(candidates.rows_NL.device, num_queries * num_candidates):
-        return None
-    return float32_operands(queries, candidates)
+@define
+class Bfloat16Use:
+    """Whether blocks of one kind are multiplied in bfloat16: where true scores are few enough among the others.
+
+    What it leaves open is decided pair by pair, which takes longer than it saves where many are. Changes no number.
+    """
+
+    num_blocks: int = 0
+    num_given_up: int = 0
+
+    @property
+    def is_worth_a_try(self) -> bool:
+        return self.num_given_up <= 2 + self.num_blocks // 2
+
+    def add(self, *, given_up: bool) -> None:
+        self.num_blocks += 1
+        self.num_given_up += given_up
 
 
 def count_certified_compiled(
+    queries: CertifiedQueries,
+    candidates: PreparedRows,
+    own_Q: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+    bfloat16: Bfloat16Use,
+) -> QueryCounts | None:
+    """Do what `count_certified` does by a compiled loop, without a block of scores in memory.
+
+    Args:
+        queries: of the block.
+        candidates: prepared rows.
+        own_Q: column of each true entity, out of range where it is not in the block.
+        known: (row, column) of the known answers, each once; None: no filter.
+        bfloat16: what is known of blocks like this one.
+
+    Returns:
+        None where the loop does not count such a block.
+    """
+    num_cells = own_Q.numel() * candidates.rows_NL.shape[0]
+    if not blocks.is_worth_it(candidates.rows_NL.device, num_cells):
+        return None
+    rows_CL = candidates.rows_NL
+    if bfloat16.is_worth_a_try and blocks.multiplies_bfloat16():
+        operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
+        if operands is not None:
+            counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MOST_OPEN_SHARE) + 1)
+            bfloat16.add(given_up=counts is None)
+            if counts is not None:
+                return counts
+    operands = operands_of(queries.prepared, candidates)
+    return None if operands is None else _counted_in_parts(queries, rows_CL, operands, own_Q, known)
+
+
+def _counted(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    operands: Operands,
+    own_Q: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+    most_open: int,
+) -> QueryCounts | None:
+    """Count a block; None if its product leaves more than so many cells open."""
+    row_Q, none = queries.rows, (own_Q[:0], own_Q[:0])
+    limits = Thresholds.of_bounds(operands.bounds(), queries.true, row_Q, torch.float32)
+    found = blocks.count(
+        operands.queries.rows_NW,
+        operands.candidates.rows_NW,
+        (limits.high_Q, limits.low_Q),
+        (row_Q, own_Q),
+        known or none,
+        none,
+        room_for_open=most_open,
+    )
+    return None if found.open is None else _decided(queries, candidates_CL, 0, found.counts, found.open, known)
+
+
+def _counted_in_parts(
     queries: CertifiedQueries,
     candidates_CL: Tensor,
     operands: Operands,
     own_Q: Tensor,
     known: tuple[Tensor, Tensor] | None,
 ) -> QueryCounts:
-    """Do what `count_certified` does by a compiled loop, without a block of scores in memory.
-
-    Args:
-        queries: of the block.
-        candidates_CL: prepared rows.
-        operands: both, ready for a product in float32.
-        own_Q: column of each true entity, out of range where it is not in the block.
-        known: (row, column) of the known answers, each once; None: no filter.
-    """
-    row_Q, none = queries.rows, (own_Q[:0], own_Q[:0])
-    bounds = FloatProduct(queries.comparator, torch.float32).bounds(*operands)
-    limits = Thresholds.of_bounds(bounds, queries.true, row_Q, torch.float32)
-    found = blocks.count(
-        operands[0].rows_NW,
-        operands[1].rows_NW,
-        (limits.high_Q, limits.low_Q),
-        (row_Q, own_Q),
-        known or none,
-        none,
-        room_for_open=max(MOST_OPEN, row_Q.numel()),  # at least a column of cells
-    )
-    if found.open is not None:
-        return _decided(queries, candidates_CL, 0, found.counts, found.open, known)
-    middle = candidates_CL.shape[0] // 2  # so many that tie, or nearly: halves are listed in the same room
-    counts = []
+    """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
+    counts = _counted(
+        queries, candidates_CL, operands, own_Q, known, max(MOST_OPEN, own_Q.numel())
+    )  # a column at least
+    if counts is not None:
+        return counts
+    middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))
     for start, stop in ((0, middle), (middle, candidates_CL.shape[0])):
-        half = operands[0], operands[1].between(start, stop)
-        of_half = None if known is None else _columns_between(known, start, stop)
-        counts.append(count_certified_compiled(queries, candidates_CL[start:stop], half, own_Q - start, of_half))
-    return counts[0] + counts[1]
+        half, of_half = operands.of_candidates(start, stop), None if known is None else _between(known, start, stop)
+        total = total + _counted_in_parts(queries, candidates_CL[start:stop], half, own_Q - start, of_half)
+    return total
 
 
-def _columns_between(cells: tuple[Tensor, Tensor], start: int, stop: int) -> tuple[Tensor, Tensor]:
+def _between(cells: tuple[Tensor, Tensor], start: int, stop: int) -> tuple[Tensor, Tensor]:
+    """Return the cells of a range of columns."""
     here = (cells[1] >= start) & (cells[1] < stop)
     return cells[0][here], cells[1][here] - start
 

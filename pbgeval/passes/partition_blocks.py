@@ -7,14 +7,14 @@ from enum import Enum
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import are_among, count_cells, own_cells, ties_of_twins
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
-from pbgeval.passes.certified import compiled_operands, count_certified, count_certified_compiled
+from pbgeval.passes.certified import Bfloat16Use, count_certified, count_certified_compiled
 from pbgeval.passes.compiled_block import count_compiled
 from pbgeval.passes.fused_block import BlockCells, Cells, count_fused
 from pbgeval.passes.groups import Group
@@ -52,6 +52,7 @@ class PartitionWork:
     auc_words_EW: np.ndarray | None
     tally: SideTally
     counter: BlockCounter
+    bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
 
     def nan_score(self, queries: PartitionQueries, query: int, position: int) -> DataError:
         """Return the error that names a query and the candidate at a position."""
@@ -97,11 +98,11 @@ def count_certified_block(work: PartitionWork, queries: PartitionQueries, candid
     wants_values = queries.fold is not None or work.settings.auc.exact
     num_columns, device = candidates.rows_NL.shape[0], candidates.rows_NL.device
     excluded, known = work.cells(queries, start, num_columns)
-    operands = None if wants_values else compiled_operands(exact.prepared, candidates, queries.rows_Q.numel())
-    if operands is not None:
-        own_Q = queries.own_Q - start
-        counts = count_certified_compiled(exact, candidates.rows_NL, operands, own_Q, known)
-        queries.counts = queries.counts + counts
+    found = None
+    if not wants_values:
+        found = count_certified_compiled(exact, candidates, queries.own_Q - start, known, work.bfloat16)
+    if found is not None:
+        queries.counts = queries.counts + found
         query, column = sampled_in_block(queries, start, num_columns)
         scores_P = values_of_cells(exact.prepared, query, candidates, column)
         work.tally.add_scores(scores_P, None if known is None else are_among(query, column, known, num_columns))

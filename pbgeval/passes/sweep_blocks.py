@@ -15,7 +15,6 @@ from pbgeval.errors import DataError
 from pbgeval.passes.cells import CellSample, ScoreCollector
 from pbgeval.passes.certified import (
     CertifiedQueries,
-    compiled_operands,
     count_certified,
     count_certified_compiled,
 )
@@ -192,17 +191,15 @@ def count_certified_turn(work: RangeWork, turn: Turn) -> QueryCounts:
         candidates = columns.certified[part]
         own_Q = in_range_Q - part * work.columns.width
         in_block = work.known_in(part, block)
-        operands = None if values else compiled_operands(prepared, candidates, row_Q.numel())
-        if operands is not None:
-            counts.append(count_certified_compiled(queries, candidates.rows_NL, operands, own_Q, in_block))
-        else:
+        found = None
+        if not values:
+            found = count_certified_compiled(queries, candidates, own_Q, in_block, work.state.bfloat16)
+        if found is None:
             fast = fast_scores(prepared, candidates, values=values)
-            excluded = own_cells(own_Q, candidates.rows_NL.shape[0])
-            own_there_Q = own_Q.to(device)
-            counts.append(
-                count_certified(queries, candidates.rows_NL, 0, fast, work.counter, excluded, in_block, own_there_Q)
-            )
+            excluded, there_Q = own_cells(own_Q, candidates.rows_NL.shape[0]), own_Q.to(device)
+            found = count_certified(queries, candidates.rows_NL, 0, fast, work.counter, excluded, in_block, there_Q)
             _hand_over(work, block, part, fast.scores_KC, (row_Q, own_Q), in_block)
+        counts.append(found)
         if work.cells is not None:
             work.cells.read_values(part, block, prepared, candidates)
     return _sum(counts)

@@ -24,6 +24,7 @@ from pbgeval.counting.fused import paired_scores
 from pbgeval.distinct import distinct
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
+from pbgeval.passes.certified import Bfloat16Use
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.certified import CertifiedComparator
@@ -90,6 +91,7 @@ class SweepState:
     prepared: Rows  # (K, D'): a prepared query per key
     true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
     fused: bool = False  # counted by one kernel on a GPU, which nobody asks for the scores themselves
+    bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     counts_6Q: Tensor = field(init=False)  # int64: better, tied, competing of all candidates; then of the known ones
 
     def __attrs_post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 torch's builds for CPUs carry MKL and export `sgemm_`, which gives the bits of `torch.bmm` without a call of Python for
 each block. Another library, or none, means that loops that need it do not serve; whoever uses it compares the bits.
+Certified ranks need no bits, so they may also use `gemm_bf16bf16f32`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ ONE, ZERO = 0, 1  # places of the factors
 
 
 @frozen(eq=False)
-class Sgemm:
-    """The routine and how many threads it takes."""
+class Gemm:
+    """A routine, the bytes of a number that it multiplies, and how many threads it takes."""
 
     address: int
+    itemsize: int
     _set_threads: Callable[[int], int]
 
     @contextmanager
@@ -40,16 +42,29 @@ class Sgemm:
 
 
 @functools.cache
-def find_sgemm() -> Sgemm | None:
-    """Return the routine; None where torch has none that can be called."""
+def find_sgemm() -> Gemm | None:
+    """Return the routine for float32; None where torch has none that can be called."""
+    return _find("sgemm_", 4)
+
+
+@functools.cache
+def find_bfloat16_gemm() -> Gemm | None:
+    """Return the one that multiplies bfloat16 and adds up and returns float32; None where it would not be faster.
+
+    On processors with AMX it took a third of the time of float32's. Its order of additions is its own.
+    """
+    return _find("gemm_bf16bf16f32", 2) if torch.cpu._is_amx_tile_supported() else None
+
+
+def _find(name: str, itemsize: int) -> Gemm | None:
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        address = ctypes.cast(library.sgemm_, ctypes.c_void_p).value
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
         set_threads = library.MKL_Set_Num_Threads_Local
     except (OSError, AttributeError):
         return None
     set_threads.argtypes, set_threads.restype = [ctypes.c_int], ctypes.c_int
-    return None if address is None else Sgemm(address, set_threads)
+    return None if address is None else Gemm(address, itemsize, set_threads)
 
 
 def arguments(num_rows: int, num_columns: int, dimension: int) -> np.ndarray:

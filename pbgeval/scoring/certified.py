@@ -24,6 +24,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
+from pbgeval.scoring import compiled_pairs
 from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
 from pbgeval.scoring.exact_sign import exact_signs
 from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
@@ -150,6 +151,22 @@ class CertifiedComparator:
         lengths_N = squares_N.sqrt() if self.has_root else squares_N
         scores_N = added_N - lengths_N
         return scores_N, num_terms * UNIT * 1.001 * (lengths_N + added_N.abs())
+
+    def pair_scores_in_float64(
+        self, queries: tuple[Tensor, Tensor], candidates: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Do the same for pairs of rows.
+
+        Args:
+            queries: prepared rows, and the one of each pair.
+            candidates: likewise.
+        """
+        (query_KL, row_P), (candidate_CL, column_P) = queries, candidates
+        if (self.is_distance and self.bias) or not compiled_pairs.serves(query_KL, candidate_CL, row_P.numel()):
+            return self.scores_in_float64(query_KL.index_select(0, row_P), candidate_CL.index_select(0, column_P))
+        sum_P, magnitude_P = compiled_pairs.sums(query_KL, row_P, candidate_CL, column_P, of_squares=self.is_distance)
+        error_P = (candidate_CL.shape[-1] + 8) * UNIT * 1.001 * magnitude_P
+        return -sum_P if self.is_distance else sum_P, error_P
 
     def signs(self, query_PL: Tensor, candidate_PL: Tensor, true_PL: Tensor) -> np.ndarray:
         """Return whether candidates score higher (1), the same (0) or lower (-1) than true entities: exactly.

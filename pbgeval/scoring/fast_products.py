@@ -1,10 +1,11 @@
 """Prepared rows for certified ranks -> fast scores, each with a bound of how far it is from the exact score.
 
-Two kinds. A *float product* multiplies the rows themselves: whatever the kernel's order, shape or threads, rounding
+Three kinds. A *float product* multiplies the rows themselves: whatever the kernel's order, shape or threads, rounding
 moves a sum of n products by at most n roundings of the sum of their magnitudes, which the rows' norms bound (Cauchy
-and Schwarz). A *grid product* first puts each row on a grid, a power of two below its largest number, so coarse that
-float64 adds the products without rounding: its scores have the same bits on any hardware, and the bound is that of
-what the grids left out. Products on grids are the *values* that certified runs report where a score is asked for.
+and Schwarz). A *bfloat16 product* rounds the rows before, and the bound grows by what they lose. A *grid product*
+first puts each row on a grid, a power of two below its largest number, so coarse that float64 adds the products
+without rounding: its scores have the same bits on any hardware, and the bound is that of what the grids left out.
+Products on grids are the *values* that certified runs report where a score is asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.scoring.certified import CertifiedComparator
@@ -118,6 +119,62 @@ class FloatProduct:
         return queries.square_N, error_K + queries.square_N * 2.0**-40
 
 
+class Bfloat16Product:
+    """Rows rounded to bfloat16, whose products are added up in float32: three times as fast where hardware has it.
+
+    Beside what float32 rounds, a score lacks what the rows have lost, whose lengths bound it. Not for distances with a
+    bias, whose columns would lose too much.
+    """
+
+    def __init__(self, comparator: CertifiedComparator) -> None:
+        self.comparator = comparator
+        self.in_float32 = FloatProduct(comparator, torch.float32)
+
+    @staticmethod
+    def serves(comparator: CertifiedComparator) -> bool:
+        return not (comparator.is_distance and comparator.bias)
+
+    def queries(self, rows_NL: Tensor) -> Operand:
+        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=True)
+        rounded_NL, lost_N = _in_bfloat16(vector_NL)
+        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        columns = [rounded_NL]
+        if self.comparator.is_distance:
+            one_N1 = torch.ones_like(rounded_NL[..., :1])
+            columns = [2 * rounded_NL, one_N1, one_N1, one_N1]
+        return _operand(columns, square_N, lost_N, bias_N, constant_N)
+
+    def candidates(self, rows_NL: Tensor) -> Operand:
+        vector_NL, bias_N, _ = _columns(self.comparator, rows_NL, of_queries=False)
+        rounded_NL, lost_N = _in_bfloat16(vector_NL)
+        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        columns, rest_N = [rounded_NL], -square_N
+        for _ in range(3 if self.comparator.is_distance else 0):  # three of them hold all that float32 would
+            part_N = rest_N.to(torch.bfloat16)
+            columns.append(part_N.unsqueeze(-1))
+            rest_N = rest_N - part_N.double()
+        return _operand(columns, square_N, lost_N, bias_N, torch.zeros_like(square_N))
+
+    def is_safe(self, queries: Operand, candidates: Operand) -> bool:
+        """Tell whether no score of a block can overflow."""
+        return self.in_float32.is_safe(queries, candidates)
+
+    def bounds(self, queries: Operand, candidates: Operand) -> tuple[Tensor, Tensor]:
+        """Return offset and error (..., K) of the products."""
+        offset_K, error_K = self.in_float32.bounds(queries, candidates)
+        norm, lost = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
+        lost_K = queries.left_out_N * norm + queries.norm_N * lost
+        # A square's parts add up to a little more than the square, by less than a fiftieth.
+        return offset_K, error_K * 1.02 + lost_K * (2 if self.comparator.is_distance else 1) * SLACK
+
+
+def _in_bfloat16(vector_NL: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows in bfloat16, and at least the length of what each has lost, float64."""
+    rounded_NL = vector_NL.to(torch.bfloat16)
+    lost_NL = vector_NL - rounded_NL.to(vector_NL.dtype)  # without rounding: both have the exponent of one
+    return rounded_NL, torch.linalg.vector_norm(lost_NL, dim=-1, dtype=torch.float64) * SLACK
+
+
 class GridProduct:
     """Rows on grids, multiplied in float64 without rounding: values with the same bits on any hardware."""
 
@@ -195,10 +252,13 @@ class PreparedRows:
     def of_float_product(self, dtype: torch.dtype) -> Operand:
         return self._operand(str(dtype), FloatProduct(self.comparator, dtype))
 
+    def of_bfloat16_product(self) -> Operand:
+        return self._operand("bfloat16", Bfloat16Product(self.comparator))
+
     def on_grid(self) -> Operand:
         return self._operand("grid", GridProduct(self.comparator))
 
-    def _operand(self, name: str, kind: FloatProduct | GridProduct) -> Operand:
+    def _operand(self, name: str, kind: FloatProduct | Bfloat16Product | GridProduct) -> Operand:
         if name not in self._operands:
             make = kind.queries if self.of_queries else kind.candidates
             self._operands[name] = make(self.rows_NL)
@@ -215,19 +275,44 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
     """
     if values:
         return GridProduct(queries.comparator).scores(queries.on_grid(), candidates.on_grid())
-    operands = float32_operands(queries, candidates)
+    operands = operands_of(queries, candidates)
     if operands is not None:
-        return FloatProduct(queries.comparator, torch.float32).scores(*operands)
+        return FloatProduct(queries.comparator, torch.float32).scores(operands.queries, operands.candidates)
     in_float64 = FloatProduct(queries.comparator, torch.float64)
     return in_float64.scores(queries.of_float_product(torch.float64), candidates.of_float_product(torch.float64))
 
 
-def float32_operands(queries: PreparedRows, candidates: PreparedRows) -> tuple[Operand, Operand] | None:
-    """Return what a product in float32 multiplies, None where its scores cannot be trusted."""
-    if queries.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
+@frozen(eq=False)
+class Operands:
+    """What a product in float32, or of bfloat16, multiplies."""
+
+    kind: FloatProduct | Bfloat16Product
+    queries: Operand
+    candidates: Operand
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return offset and error (..., K) of the products."""
+        return self.kind.bounds(self.queries, self.candidates)
+
+    def of_candidates(self, start: int, stop: int) -> Operands:
+        """Return those of consecutive candidates; without batches."""
+        return evolve(self, candidates=self.candidates.between(start, stop))
+
+
+def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
+    """Return what a product multiplies, None where its scores cannot be trusted."""
+    comparator = queries.comparator
+    if comparator.has_root:  # a root's error is the root of the square's, too wide in float32
         return None
-    operands = queries.of_float_product(torch.float32), candidates.of_float_product(torch.float32)
-    return operands if FloatProduct(queries.comparator, torch.float32).is_safe(*operands) else None
+    kind: FloatProduct | Bfloat16Product
+    if in_bfloat16:
+        if not Bfloat16Product.serves(comparator):
+            return None
+        kind, rows = Bfloat16Product(comparator), (queries.of_bfloat16_product(), candidates.of_bfloat16_product())
+    else:
+        rows = queries.of_float_product(torch.float32), candidates.of_float_product(torch.float32)
+        kind = FloatProduct(comparator, torch.float32)
+    return Operands(kind, *rows) if kind.is_safe(*rows) else None
 
 
 def values_of_cells(queries: PreparedRows, row_P: Tensor, candidates: PreparedRows, column_P: Tensor) -> Tensor:

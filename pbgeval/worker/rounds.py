@@ -6,7 +6,8 @@ import numpy as np
 from attrs import evolve
 
 from pbgeval.inputs.edges import EvaluatedRows
-from pbgeval.metrics.intervals import Interval, round_needed, sample_intervals, should_stop
+from pbgeval.metrics.intervals import Interval, sample_intervals
+from pbgeval.metrics.sample_rounds import round_needed, should_stop
 from pbgeval.report.document import Estimate
 from pbgeval.worker.bucket_known import KnownOfBuckets
 from pbgeval.worker.buckets import BucketTools, do_units

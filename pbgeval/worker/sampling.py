@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from pbgeval.candidates.chunks import group_by_relation
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
-from pbgeval.metrics.intervals import round_level
+from pbgeval.metrics.sample_rounds import round_level
 from pbgeval.notation import Bucket
 from pbgeval.passes.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.storage.edges import EdgeSource

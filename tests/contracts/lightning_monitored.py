@@ -153,6 +153,7 @@ def main() -> None:
         torch.save(make_graph(), arguments.folder / "graph.pt")
     ended = {"epochs": trainer.current_epoch, "mrr": trainer.callback_metrics["held_out/mrr"].item()}
     (arguments.folder / f"ended.{trainer.global_rank}.json").write_text(json.dumps(ended), encoding="utf-8")
+    team.leave()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ SETTINGS = {
 }
 
 
+CERTIFIED_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filtered", None), ("by relation", 1.0)]
+
+
 @pytest.fixture
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
@@ -73,10 +76,18 @@ def test_the_loop_gives_the_figures_of_the_general_path(
 
 @pytest.mark.parametrize("candidates", ["all", "partition"])
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
-@pytest.mark.parametrize("settings", ["raw", "filtered", "restricted", "by relation"])
-def test_certified_ranks_leave_the_same_to_be_decided(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, comparator: str, settings: str
+@pytest.mark.parametrize(("settings", "in_bfloat16"), CERTIFIED_SETTINGS)
+def test_certified_ranks_are_those_of_the_general_path(
+    case: TinyCase,
+    monkeypatch: pytest.MonkeyPatch,
+    candidates: str,
+    comparator: str,
+    settings: str,
+    in_bfloat16: float | None,
 ) -> None:
+    """A product in bfloat16 may leave any share of the cells open, some, or is not tried."""
+    monkeypatch.setattr(blocks, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
+    monkeypatch.setattr(certified, "MOST_OPEN_SHARE", in_bfloat16 or 0.0)
     overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
 
     expected, found, num_calls = both_ways(case, monkeypatch, *overrides)
@@ -89,7 +100,7 @@ def test_certified_ranks_leave_the_same_to_be_decided(
 def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
 ) -> None:
-    monkeypatch.setattr(certified, "MOST_OPEN", 37)  # blocks of at most 12 queries; a column has no more cells
+    monkeypatch.setattr(certified, "MOST_OPEN", 37)
     case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
     overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
 

@@ -12,7 +12,8 @@ import torch
 
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.inputs import memory
-from pbgeval.metrics.intervals import SampledQueries, round_level, round_needed, sample_intervals, should_stop
+from pbgeval.metrics.intervals import SampledQueries, sample_intervals
+from pbgeval.metrics.sample_rounds import round_level, round_needed, should_stop
 from pbgeval.notation import Bucket, Side
 from pbgeval.passes import edge_sample
 from pbgeval.passes.edge_sample import EdgeSample

@@ -8,16 +8,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbgeval.counting import blocks as compiled_blocks
 from pbgeval.counting.general import BlockCounter
+from pbgeval.passes import certified
 from pbgeval.passes.certified import CertifiedQueries, count_certified
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
-from pbgeval.scoring.fast_products import FastScores, FloatProduct, GridProduct, PreparedRows, fast_scores
+from pbgeval.scoring.fast_products import (
+    Bfloat16Product,
+    FastScores,
+    FloatProduct,
+    GridProduct,
+    PreparedRows,
+    fast_scores,
+    operands_of,
+)
 from pbgeval.scoring.true_scores import CertifiedTrue
 from tests.certified_reference import Prepared, compare, exact_score_of
 from tests.strategies import COMPARATORS
 
-KINDS = ("float32", "float64", "grid", "chosen")
+KINDS = ("float32", "float64", "grid", "chosen", "compiled", "bfloat16")
 LARGEST, SMALLEST, SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-149, 2.0**-126
 
 
@@ -77,10 +87,18 @@ def counts_of(
     cut = (len(candidate_CL) + 1) // 2
     better, tied = torch.zeros(len(true)), torch.zeros(len(true))
     for start, block_CL in zip((0, cut), torch.split(candidate_CL, cut), strict=False):
-        fast = scores_by(kind, prepared, PreparedRows(comparator, block_CL, of_queries=False))
+        own = torch.tensor(true) - start
+        candidates = PreparedRows(comparator, block_CL, of_queries=False)
+        if kind in ("compiled", "bfloat16"):
+            operands = operands_of(prepared, candidates, in_bfloat16=kind == "bfloat16")
+            if operands is None:
+                return None
+            counts = certified._counted_in_parts(queries, block_CL, operands, own, None).raw
+            better, tied = better + counts.better_Q, tied + counts.tied_Q
+            continue
+        fast = scores_by(kind, prepared, candidates)
         if fast is None:
             return None
-        own = torch.tensor(true) - start
         inside = ((own >= 0) & (own < len(block_CL))).nonzero().squeeze(1)
         counts = count_certified(queries, block_CL, 0, fast, BlockCounter(), (inside, own[inside]), None).raw
         better, tied = better + counts.better_Q, tied + counts.tied_Q
@@ -186,3 +204,45 @@ def test_scores_that_overflow_float32_are_compared():
 
     expected = expected_counts("dot", False, query_KL, candidate_CL, [2])
     assert expected == counts_of(comparator, query_KL, candidate_CL, [2], "chosen")
+
+
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
+    """Of every cell, in float64 beyond doubt: normal numbers of all sizes, near ties, rows that lose nothing or all."""
+    generator = np.random.default_rng(5)
+    sizes = 10.0 ** generator.integers(-12, 13, (400, 1))
+    rows = generator.standard_normal((400, 37)) * sizes
+    rows[:40] = np.round(rows[:40] / sizes[:40]) * 4.0  # held by bfloat16
+    rows[40:60] = 1 + 2.0**-9  # between two of its numbers
+    rows[60:70] = SMALLEST * 3
+    comparator = CertifiedComparator(name)
+    query_KL = comparator.prepare_queries(torch.from_numpy(rows[::9]))
+    candidate_CL = comparator.prepare_candidates(torch.from_numpy(rows))
+    for start in (0, 40, 70):  # bounds go by the longest row of a block
+        block_CL = candidate_CL[start : start + 40]
+        operands = operands_of(
+            PreparedRows(comparator, query_KL, True), PreparedRows(comparator, block_CL, False), in_bfloat16=True
+        )
+        assert operands is not None
+        assert isinstance(operands.kind, Bfloat16Product)
+        assert torch.bfloat16 is operands.queries.rows_NW.dtype
+        scores_KC = products_of(operands.queries.rows_NW, operands.candidates.rows_NW)
+        offset_K, error_K = operands.bounds()
+        q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
+        exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()
+        if not comparator.is_distance:
+            exact_KC = q_KL @ c_CL.T
+        off_KC = (scores_KC.double() - offset_K.unsqueeze(1) - exact_KC).abs()
+        assert (off_KC <= error_K.unsqueeze(1) + exact_KC.abs() * 1e-12).all()
+        assert start < 70 or off_KC.amax() > 0.01 * error_K.amax()  # it is no empty bound
+
+
+def products_of(query_KW: torch.Tensor, candidate_CW: torch.Tensor) -> torch.Tensor:
+    """The block's products by the compiled loop."""
+    num_rows, num_columns = query_KW.shape[0], candidate_CW.shape[0]
+    every = torch.arange(num_rows).repeat_interleave(num_columns), torch.arange(num_columns).repeat(num_rows)
+    nothing = torch.zeros(num_rows), torch.zeros(num_rows)
+    row_and_own_Q = torch.arange(num_rows), torch.full((num_rows,), -1)
+    none = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    found = compiled_blocks.count(query_KW, candidate_CW, nothing, row_and_own_Q, none, every)
+    return found.wanted_score_P.view(num_rows, num_columns)

@@ -203,3 +203,37 @@ def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not blocks.serves(Comparator("dot"), torch.device("meta"), torch.float32, 1)
     monkeypatch.setattr(chunks.blas, "find_sgemm", lambda: None)
     assert not blocks.serves(Comparator("dot"), CPU, torch.float32, 1)
+
+
+def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small integers, whose sums are exact however they are added."""
+    generator = torch.Generator().manual_seed(0)
+    query_KD = torch.randint(-8, 9, (200, 40), generator=generator).bfloat16()
+    candidate_CD = torch.randint(-8, 9, (700, 40), generator=generator).bfloat16()
+    true_Q, none = torch.full((200,), 12.0), (torch.empty(0, dtype=torch.int64),) * 2
+    row_and_own_Q = torch.arange(200), torch.full((200,), -1)
+    exact_KC = query_KD.float() @ candidate_CD.float().T
+    for find in (blocks.blas.find_bfloat16_gemm, lambda: None):
+        monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", find)
+        found = blocks.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, none, none).counts.raw
+
+        assert (exact_KC > 12).sum(1).tolist() == found.better_Q.tolist()
+        assert (exact_KC == 12).sum(1).tolist() == found.tied_Q.tolist()
+
+
+def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = blocks.count
+
+    def off(*arguments: Any) -> blocks.BlockFound:
+        found = count(*arguments)
+        found.wanted_score_P.mul_(1.001)
+        return found
+
+    routines = iter([object()])  # there is one, which the loop does not call
+    monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
+    monkeypatch.setattr(blocks, "count", off)
+    blocks.multiplies_bfloat16.cache_clear()
+    try:
+        assert not blocks.multiplies_bfloat16()
+    finally:
+        blocks.multiplies_bfloat16.cache_clear()
