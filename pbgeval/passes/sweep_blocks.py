@@ -196,7 +196,8 @@ def count_certified_turn(work: RangeWork, turn: Turn) -> QueryCounts:
             found = count_certified_compiled(queries, candidates, own_Q, in_block, work.state.bfloat16)
         if found is None:
             fast = fast_scores(prepared, candidates, values=values)
-            excluded, there_Q = own_cells(own_Q, candidates.rows_NL.shape[0]), own_Q.to(device)
+            there_Q = own_Q.to(device)
+            excluded = own_cells(there_Q, candidates.rows_NL.shape[0])
             found = count_certified(queries, candidates.rows_NL, 0, fast, work.counter, excluded, in_block, there_Q)
             _hand_over(work, block, part, fast.scores_KC, (row_Q, own_Q), in_block)
         counts.append(found)
