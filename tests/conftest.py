@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -112,6 +113,16 @@ def peer() -> Callable[[str], Path]:
 def seed(request: pytest.FixtureRequest) -> int:
     """A seed of the test's own, the same in every run."""
     return zlib.crc32(request.node.nodeid.encode())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks() -> Iterator[None]:
+    """Runs in this process do not wait until their files are on the disk: no test stops the machine.
+
+    A run waits some thirty times, for milliseconds where the disk is idle. What is no open file is still refused.
+    """
+    with mock.patch("os.fsync", os.fstat):
+        yield
 
 
 @pytest.fixture(autouse=True)

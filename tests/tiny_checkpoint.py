@@ -11,6 +11,7 @@ Use:
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from unittest import mock
 
 import h5py
 import numpy as np
+import typer.main
 from attrs import frozen
 
 from pbgeval.notation import Side
@@ -33,6 +35,8 @@ from tests.patience import PATIENCE
 VERSION = 3
 DIMENSION = 8
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
+# What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
+_command_of = functools.cache(typer.main.get_command)
 
 RELATIONS = (
     {"name": "knows", "lhs": "user", "rhs": "user", "operator": "none"},
@@ -208,6 +212,7 @@ def run_main(*arguments: str, cwd: Path) -> Done:
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         mock.patch.object(sys, "argv", ["kgeval-dist", *arguments]),
+        mock.patch.object(typer.main, "get_command", _command_of),
         mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}),  # two test processes share the cores
     ):
         try:

@@ -220,7 +220,11 @@ def watcher(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The command, watching the folder of a run that is under way."""
     make_incomplete(folder)
     process = subprocess.Popen(
-        [COMMAND, "report", folder, "--watch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [COMMAND, "report", folder, "--watch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
     try:
         yield process
@@ -262,9 +266,15 @@ def test_a_watched_run_is_drawn_again_until_it_is_complete(
     assert "Metrics by relation" in text
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (signal.SIGINT, "this was interrupted"),
+        (signal.SIGTERM, "this process: expected to finish, but was ended by SIGTERM"),
+    ],
+)
 def test_a_signal_ends_watching_and_leaves_a_page_that_stays_as_it_is(
-    number: signal.Signals, watcher: subprocess.Popen[str], folder: Path
+    number: signal.Signals, why: str, watcher: subprocess.Popen[str], folder: Path
 ) -> None:
     wait_for(folder / "report.html", "noscript")
 
@@ -273,7 +283,7 @@ def test_a_signal_ends_watching_and_leaves_a_page_that_stays_as_it_is(
 
     assert (75, "") == (watcher.returncode, out)
     [_, line] = err.splitlines()
-    assert line.startswith(f"{folder}: expected to follow a run to its end, but ")
+    assert line.startswith(f"{folder}: expected to follow a run to its end, but {why}; ")
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "Not complete" in text
     assert "noscript" not in text

@@ -25,7 +25,7 @@ def one_byte(partition) -> float:
 
 
 @cache
-def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise: float = 0.1) -> Simulation:
+def units_and_work(num_partitions: int, seed: int, noise: float) -> tuple[list[WorkUnit], dict[WorkUnit, float]]:
     """Buckets of log-normal size (sigma .5); the cost is taken to be the number of edges, the time differs from it."""
     random = np.random.default_rng(seed)
     seconds = np.exp(random.normal(0, 0.5, num_partitions**2) - 0.125)
@@ -34,7 +34,12 @@ def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise
         for number, of in enumerate(seconds)
     ]
     factors = np.exp(random.normal(0, noise, len(units))).tolist()
-    work = {unit: unit.num_edges / 1e6 * factor for unit, factor in zip(units, factors, strict=True)}
+    return units, {unit: unit.num_edges / 1e6 * factor for unit, factor in zip(units, factors, strict=True)}
+
+
+@cache
+def simulated(num_partitions: int, room: int, num_workers: int, seed: int, noise: float = 0.1) -> Simulation:
+    units, work = units_and_work(num_partitions, seed, noise)
     plan = make_dispatch_plan(units, one_type, num_workers, room=room, load_cost=1e6 * LOAD_SECONDS)
     return simulate(plan, Machines((1.0,) * num_workers, room, 1 / LOAD_SECONDS), work, one_byte)
 
