@@ -53,7 +53,8 @@ def find_bfloat16_gemm() -> Gemm | None:
 
     On processors with AMX it took a third of the time of float32's. Its order of additions is its own.
     """
-    return _find("gemm_bf16bf16f32", 2) if torch.cpu._is_amx_tile_supported() else None
+    has_amx: Callable[[], bool] = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)  # not in every release
+    return _find("gemm_bf16bf16f32", 2) if has_amx() else None
 
 
 def _find(name: str, itemsize: int) -> Gemm | None:
