@@ -44,11 +44,12 @@ def follow(folder: Path, draw: Callable[[], bool], *, seconds: float = SECONDS, 
 
 
 def _draw_if_there(folder: Path, draw: Callable[[], bool]) -> bool:
-    """Draw, unless the run has just put the file aside to begin anew."""
+    """Draw, unless the run puts the file aside meanwhile, to begin anew, or has another in its place again."""
+    before = _state(folder, [METRICS])
     try:
         return draw()
     except OutputError:
-        if (folder / METRICS).exists():
+        if before == _state(folder, [METRICS]) != [None]:
             raise
         return False
 

@@ -124,3 +124,34 @@ def test_what_is_no_result_is_a_fault(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="expected a result"):
         follow(tmp_path, draw, patience=LONG)
+
+
+def test_a_result_that_comes_back_during_a_look_is_drawn_again(tmp_path: Path) -> None:
+    path, drawn = tmp_path / "metrics.json", []
+    path.write_text("0")
+
+    def draw() -> bool:
+        drawn.append(path.read_text())
+        if drawn == ["0"]:
+            write_atomically(path, "1")
+        elif drawn[-1] == "1":
+            write_atomically(path, "complete")
+            raise OutputError("what was there is gone")
+        return drawn[-1] == "complete"
+
+    assert follow(tmp_path, draw, seconds=0.01, patience=LONG)
+    assert ["0", "1", "complete"] == drawn
+
+
+def test_what_stays_and_is_no_result_ends_following(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    path.write_text("0")
+
+    def draw() -> bool:
+        if path.read_text() == "0":
+            write_atomically(path, "no result")
+            return False
+        raise OutputError("no result")
+
+    with pytest.raises(OutputError, match="no result"):
+        follow(tmp_path, draw, seconds=0.01, patience=LONG)
