@@ -172,14 +172,25 @@ def test_a_run_heals_when_a_worker_is_killed(
     assert undisturbed == numbers_of(tmp_path / "output")
 
 
+# Patience is 20 times the slowest unit: on a busy machine, where a process's first one takes seconds, two minutes.
+IMPATIENT = "from pbgeval.distributed import watch\nwatch.FACTOR = 4\n"
+
+
+def let_every_process_run(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each Python that is started from now on run a program before all else."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(program, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+
 def test_a_run_heals_when_a_worker_stalls(
     start: Start, undisturbed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(STALL_VARIABLE, "10")  # longer than the first unit of a process on a busy machine
+    let_every_process_run(IMPATIENT, tmp_path / "impatient", monkeypatch)
     launcher = start(2)
     os.kill(workers_of(launcher.pid)[1], signal.SIGSTOP)
 
-    # Patience is 20 times the slowest unit: on a busy machine a process's first one takes seconds.
     status, lines = the_end(launcher)
     assert (0, 1) == (status, len(lines))
     assert "warning: worker 1: expected progress, found none for" in lines[0]

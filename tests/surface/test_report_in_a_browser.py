@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def open_all(shown: Shown) -> None:
     shown.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)])
+# Colours depend on the scheme alone, and what fits on the width alone: see test_widths_change_no_colour.
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 1100), ("light", 360)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_are_accessible_complain_of_nothing_and_fit_a_phone(
     kind: str, scheme: str, width: int, pages: dict[str, Path], show: Show
@@ -88,6 +90,14 @@ def test_pages_are_accessible_complain_of_nothing_and_fit_a_phone(
     assert [] == shown.complaints
     assert [pages[kind].as_uri()] == shown.requests, "nothing else is asked for"
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_widths_change_no_colour(pages: dict[str, Path]) -> None:
+    """Of style and script nothing else asks for the width or the scheme."""
+    for path in pages.values():
+        text = path.read_text(encoding="utf-8")
+        assert {"print", "(prefers-color-scheme: dark)"} == set(re.findall(r"@media ([^{]*?) *\{", text))
+        assert not re.search(r"@container|matchMedia|innerWidth|clientWidth|offsetWidth|ResizeObserver|onresize", text)
 
 
 def test_the_checks_see_what_is_wrong(tmp_path: Path, show: Show) -> None:
