@@ -165,9 +165,8 @@ def _counted_in_parts(
     known: tuple[Tensor, Tensor] | None,
 ) -> QueryCounts:
     """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
-    counts = _counted(
-        queries, candidates_CL, operands, own_Q, known, max(MOST_OPEN, own_Q.numel())
-    )  # a column at least
+    room = max(MOST_OPEN, own_Q.numel())  # at least for a column
+    counts = _counted(queries, candidates_CL, operands, own_Q, known, room)
     if counts is not None:
         return counts
     middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))

@@ -19,15 +19,7 @@ CANDIDATES_PER_BLOCK = 16 * COLUMNS_AT_A_TIME
 def count_compiled(
     query_KD: Tensor, candidate_CD: Tensor, true: TrueScores, row_Q: Tensor, cells: BlockCells
 ) -> FusedBlock:
-    """Do what `count_fused` does, by a compiled loop; overflow is impossible.
-
-    Args:
-        query_KD: prepared queries, one of each key.
-        candidate_CD: prepared candidates.
-        true: what they are compared with.
-        row_Q: the key of each query, ascending.
-        cells: those that do not compete, or tie by definition, or are wanted.
-    """
+    """Do what `count_fused` does with the same arguments, by a compiled loop; overflow is impossible."""
     none = row_Q[:0]
     own_Q = torch.full_like(row_Q, -1)
     own_Q[cells.own[0]] = cells.own[1]

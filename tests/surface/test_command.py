@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ import h5py
 import numpy as np
 import pytest
 
+from pbgeval import cli
 from pbgeval.config.fields import keys_of
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.version import __version__
@@ -426,3 +428,17 @@ def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
     assert 0 != done.returncode
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
     assert not (case.root / "output").exists()
+
+
+def test_imports_of_a_command_are_not_looked_through_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where the process is the command's own: then torch has not been imported before."""
+    for is_own in (True, False):
+        frozen = gc.get_freeze_count()
+        with monkeypatch.context() as patch:
+            if is_own:
+                patch.delitem(sys.modules, "torch")
+            with cli._imports():
+                assert is_own != gc.isenabled()
+        assert gc.isenabled()
+        assert is_own == (gc.get_freeze_count() > frozen)
+        gc.unfreeze()
