@@ -16,15 +16,19 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
+from tests.examples import ALL, QUICK
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 REFERENCE = os.environ.get("PBGEVAL_REFERENCE", "../shared")  # relative to the repository
 # Without a GPU, Triton interprets its kernels; it decides when it is imported, and so must we.
 os.environ.setdefault("TRITON_INTERPRET", "0" if Path("/dev/nvidiactl").exists() else "1")
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("local", deadline=None, max_examples=ALL)
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if IN_CI else "local")
+# The profile of scripts/test without --all.
+settings.register_profile("quick", settings(), max_examples=QUICK)
 
 Counts = dict[str, int]
 REFERENCE_COUNTS = pytest.StashKey[Counts]()

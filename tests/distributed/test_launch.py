@@ -13,6 +13,7 @@ from pbgeval.distributed import launch
 from pbgeval.distributed.launch import start_local_workers
 from pbgeval.distributed.team import Team
 from pbgeval.errors import IncompleteError
+from tests.examples import crossed
 
 
 def sum_without(victim: int, kill: bool) -> None:
@@ -26,8 +27,7 @@ def sum_without(victim: int, kill: bool) -> None:
     team.sum_(torch.ones(1, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("seconds", [0.1, 4.0])
+@pytest.mark.parametrize(("victim", "seconds"), crossed([0, 1], [0.1, 2.0], quick=2))
 def test_a_killed_worker_is_the_cause_and_not_its_peers(
     victim: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,9 +55,9 @@ def test_a_group_heals_when_a_worker_is_killed(tmp_path: Path) -> None:
     assert line.startswith("worker 1: expected to finish, but was ended by SIGKILL")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_that_raises_is_the_cause_and_not_its_peers(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_SECONDS_BETWEEN_LOOKS", 4.0)
+    monkeypatch.setattr(launch, "_SECONDS_BETWEEN_LOOKS", 2.0)
 
     with pytest.raises(RuntimeError, match="a bug of ours") as raised:
         start_local_workers(sum_without, (victim, False), 2, print)

@@ -19,6 +19,7 @@ from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.ranks import read_ranks
 from tests import pbg_files
+from tests.examples import crossed
 
 MODELS = {"distmult": "diagonal", "distmult_exact_ties": "diagonal", "complex": "complex_diagonal"}
 MODELS |= dict.fromkeys(("transe_l1", "transe_l1_exact_ties", "transe_l2"), "translation")
@@ -148,9 +149,8 @@ class Nations:
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("model", list(MODELS))
 @pytest.mark.parametrize(("num_partitions", "dynamic"), [pytest.param(1, True, marks=pytest.mark.slow), (3, False)])
+@pytest.mark.parametrize(("model", "setting"), crossed(list(MODELS), SETTINGS, quick=3))
 def test_a_complete_evaluation_equals_the_reference(
     model: str, setting: str, num_partitions: int, dynamic: bool, reference_path: Path, tmp_path: Path
 ) -> None:

@@ -57,7 +57,13 @@ def test_partitions_apart_rank_as_partitions_merged(
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("overrides", [[], ["candidates=partition", "pbg_semantics=True", "compute_loss=True"]])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        pytest.param(["candidates=partition", "pbg_semantics=True", "compute_loss=True"], marks=pytest.mark.slow),
+    ],
+)
 def test_one_partition_equals_pbgs_filtered_evaluator(
     overrides: list[str], reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

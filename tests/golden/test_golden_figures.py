@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,18 +92,38 @@ def closeness(setting_name: str, params: list[str], metric: str, count: int) -> 
     return {"abs": {"pos_rank": 2 / count, "mrr": 1e-7}.get(metric, 1 / (2 * count))}
 
 
-ALL_NEGATIVES = [
-    (case, name)
-    for case in CASES
-    for name in names_of(case)
-    if name.startswith("allnegs") and name != "allnegs_filtered" and (case, name) not in RACES
-]
-BATCH_ONLY = [(case, name) for case in DYNAMIC_CASES for name in names_of(case) if name.startswith("batch")]
+# Each takes seconds. Without --all: every setting in one case at least, bias and cos together, and every case in its
+# plain setting.
+QUICK = {
+    "fb237_1p_complex": ("allnegs", "allnegs_maxnorm", "default", "batch100"),
+    "fb237_4p_complex": ("allnegs", "allnegs_two_paths", "allnegs_no_lhs", "allnegs_no_rhs", "default"),
+    "fb237_4p_transe": (
+        *(f"allnegs{of}" for of in ("", "_dot", "_l2", "_squared_l2", "_bias_cos")),
+        *(f"allnegs_loss_{of}" for of in ("logistic", "ranking", "softmax")),
+        *("batch100", "batch1000", "batch64_bs640", "batch100_workers1", "default", "uniform1000"),
+    ),
+    "fb237_het": ("allnegs", "allnegs_noglobal", "default", "default_noglobal", "batch100", "batch100_noglobal"),
+}
+
+
+def settings_named(cases: Sequence[str], is_meant: Callable[[str], bool]) -> list[Any]:
+    """Return cases and names of settings as parameters; all but the QUICK ones are slow."""
+    return [
+        pytest.param(case, name, marks=[] if name in QUICK[case] else [pytest.mark.slow])
+        for case in cases
+        for name in filter(is_meant, names_of(case))
+    ]
+
+
+def is_all_negatives(name: str) -> bool:
+    return name.startswith("allnegs") and name != "allnegs_filtered"
+
+
+ALL_NEGATIVES = [of for of in settings_named(CASES, is_all_negatives) if of.values not in RACES]
+BATCH_ONLY = settings_named(DYNAMIC_CASES, lambda name: name.startswith("batch"))
 DRAWN = [
-    (case, name)
-    for case in CASES
-    for name in names_of(case)
-    if not name.startswith("allnegs") and (case == "fb237_het" or not name.startswith("batch"))
+    *settings_named(DYNAMIC_CASES, lambda name: not name.startswith(("allnegs", "batch"))),
+    *settings_named(("fb237_het",), lambda name: not name.startswith("allnegs")),
 ]
 
 
@@ -125,7 +145,7 @@ def test_an_all_negatives_setting_equals_pbg_bucket_by_bucket(
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("case", ["fb237_4p_transe", "fb237_het"])
+@pytest.mark.parametrize("case", ["fb237_4p_transe", pytest.param("fb237_het", marks=pytest.mark.slow)])
 def test_max_norm_equals_pbg_with_one_worker(
     case: str, reference_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def check(case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path
 
 
 def test_it_goes_on_after_some_write_has_failed(case, undisturbed, tmp_path):
-    check(case, undisturbed, tmp_path, every=undisturbed[2] // 8)
+    check(case, undisturbed, tmp_path, every=undisturbed[2] // 4)
 
 
 @pytest.mark.slow

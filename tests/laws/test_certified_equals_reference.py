@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from pbgeval import RunOptions, evaluate
 from pbgeval.errors import EvalError
 from tests import certified_reference
+from tests.examples import crossed, examples
 from tests.graph_on_disk import write_graph
 from tests.laws.competition import expected_cases
 from tests.laws.test_competition_equals_reference import POLICIES, all_rules, evaluated, protocols
 from tests.laws.test_partitions_change_no_rank import MODELS, NAMES, assert_same_ranks, plain_graph
 from tests.strategies import Relation, TinyGraph, tiny_graphs
 
-quick = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
 
 
 def assert_counts_of_exact_arithmetic(graph, candidates, data):
@@ -50,7 +51,7 @@ def test_counts_are_those_of_exact_arithmetic(candidates, data):
     assert_counts_of_exact_arithmetic(data.draw(tiny_graphs(max_edges=20, max_partitions=3)), candidates, data)
 
 
-@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[1::2], ids=NAMES[1::2])
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS[1::2], quick=2), ids=NAMES[1::2])
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic), precision="certified")
 

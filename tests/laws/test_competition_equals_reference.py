@@ -22,6 +22,7 @@ from pbgeval import Report, RunOptions, evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.storage.ranks import COLUMNS, read_ranks
 from tests import reference
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases, macro_figures, relation_macro_figures
 from tests.laws.expected import LABELS, SIDES, Draws, Protocol
@@ -31,8 +32,8 @@ from tests.strategies import TinyGraph, edge_lists, tiny_graphs
 
 POLICIES = ["all", "partition", "sampled", None]
 
-quick = settings(max_examples=5, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=12, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 
 Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, bucket, row and hidden side
 
@@ -228,7 +229,7 @@ def assert_in_ranges(case: Case, found: tuple[int, int], *, filtered: bool) -> N
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-@settings(quick, max_examples=5)
+@settings(quick, max_examples=examples(5))
 @given(st.data())
 def test_without_restrictions_those_who_compete_here_are_the_references(candidates, data):
     graph = data.draw(tiny_graphs(max_edges=8))
@@ -273,7 +274,7 @@ def test_where_float32_is_exact_every_count_is_the_references_at_length(candidat
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("candidates", ["all", "all but restricted", "partition", "sampled"])
-@settings(quick, max_examples=2)
+@settings(quick, max_examples=examples(2))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
     kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
@@ -286,7 +287,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparat
 @pytest.mark.slow
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-@settings(thorough, max_examples=8)
+@settings(thorough, max_examples=examples(8))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(candidates, comparator, data):
     graph = data.draw(tiny_graphs(comparator=comparator, max_edges=16))
@@ -295,7 +296,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(candidates
 
 
 @pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=3)
+@settings(quick, max_examples=examples(3))
 @given(st.data())
 def test_edges_of_every_path_are_known_to_all_and_share_their_keys(candidates, data):
     graph = data.draw(tiny_graphs(exact=True, max_edges=10, max_partitions=2))

@@ -10,6 +10,7 @@ import pytest
 from pbgeval.counting import blocks
 from pbgeval.passes import auc_sampling, certified, query_edges, sweep_rank
 from pbgeval.passes.block_threads import BlockThreads
+from tests.examples import crossed
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
@@ -60,9 +61,9 @@ def both_ways(
     return expected, found, len(calls)
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition"])
-@pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(
+    ("settings", "num_threads", "candidates"), crossed(list(SETTINGS), [1, 2], ["all", "partition"], quick=2)
+)
 def test_the_loop_gives_the_figures_of_the_general_path(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, settings: str
 ) -> None:
@@ -74,9 +75,10 @@ def test_the_loop_gives_the_figures_of_the_general_path(
     assert expected == found
 
 
-@pytest.mark.parametrize("candidates", ["all", "partition"])
-@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
-@pytest.mark.parametrize(("settings", "in_bfloat16"), CERTIFIED_SETTINGS)
+@pytest.mark.parametrize(
+    ("settings", "in_bfloat16", "comparator", "candidates"),
+    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=3),
+)
 def test_certified_ranks_are_those_of_the_general_path(
     case: TinyCase,
     monkeypatch: pytest.MonkeyPatch,

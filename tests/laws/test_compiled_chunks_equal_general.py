@@ -34,6 +34,7 @@ from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.rank_stats import StatsLayout
+from tests.examples import examples
 
 NUM_RELATIONS = 3
 WAYS = ("general", "prepared", "gathered")
@@ -225,7 +226,7 @@ usual = anything | {  # what is gathered as well
 cases = st.one_of(st.builds(Case, **anything), st.builds(Case, **usual))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(case=cases)
 @example(case=Case(0))
 @example(case=Case(1, operator="none", is_dynamic=False, has_global=True))

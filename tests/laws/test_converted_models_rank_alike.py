@@ -17,6 +17,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.ranks import COLUMNS, read_ranks
 from tests.contracts.scorer_contract import assert_ranks, some_edges
+from tests.examples import crossed
 from tests.systems_reference import DGLKE, DglkeFolder, LibkgeCheckpoint, write_labels
 from tests.tiny_checkpoint import run_main
 
@@ -45,7 +46,7 @@ def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[t
     return found
 
 
-@pytest.mark.parametrize("name", DGLKE)
+@pytest.mark.parametrize("name", crossed(DGLKE, quick=2))
 def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", name, labels=True)
     paths = write_edges(tmp_path)

@@ -34,6 +34,7 @@ from pbgeval.passes import bucket_pass as bucket_passes
 from pbgeval.ranking import RankType
 from pbgeval.worker.record import DrawTable
 from tests import reference
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases
 from tests.laws.expected import Protocol
@@ -45,8 +46,8 @@ NUM_SEEDS = 200
 FIGURES = ("realistic.mean_rank", "optimistic.adjusted_arithmetic_mean_rank", "pessimistic.adjusted_mean_rank_index",
            "query_auc")  # fmt: skip
 
-few = settings(max_examples=8, suppress_health_check=list(HealthCheck))
-some = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
+some = settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 
 
 # Simulations
@@ -120,7 +121,7 @@ def by_key(every: Sequence[dict[str, Estimate]], keys: Sequence[str]) -> dict[st
 
 
 @pytest.mark.parametrize(
-    "rules", [pytest.param(name, marks=[pytest.mark.slow] if "heads" in name else []) for name in RULES]
+    "rules", [pytest.param(name, marks=[] if name == "filtered" else [pytest.mark.slow]) for name in RULES]
 )
 def test_their_mean_over_seeds_is_the_figure_of_whole_partitions(rules: str, tmp_path: Path) -> None:
     graph = graph_of(GRID, 2)

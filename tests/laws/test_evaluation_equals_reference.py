@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from pbgeval import Report, RunOptions, evaluate
 from tests import reference
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.expected import LABELS, Judged, Protocol, each_bucket, expected_queries
 from tests.strategies import TinyGraph, tiny_graphs
@@ -34,8 +35,8 @@ RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 
 Row = Mapping[str, str]
 
-quick = settings(max_examples=8, suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=15, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -306,7 +307,7 @@ def assert_nearly_the_reference(graph: TinyGraph, protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("kind", ["quarters", "identical", "normal"])
-@settings(quick, max_examples=4)
+@settings(quick, max_examples=examples(4))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(kind, comparator, data):
     graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3))
@@ -317,7 +318,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(kind, comparator, da
 @pytest.mark.slow
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("kind", ["quarters", "identical", "normal"])
-@settings(thorough, max_examples=10)
+@settings(thorough, max_examples=examples(10))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(kind, comparator, data):
     graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=20))

@@ -18,6 +18,7 @@ from pbgeval.importing.graph import GraphFiles, import_graph
 from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import SilentSteps
 from tests import import_reference
+from tests.examples import examples
 from tests.imported_graph import buckets_in, names_in, relations_in, unknown_in
 
 # Names that a reader may take for something else; few, so that edges repeat and degrees tie.
@@ -55,7 +56,7 @@ def graphs(draw: st.DrawFn) -> dict:
     }
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs())
 def test_an_import_writes_what_plain_python_says(graph: dict) -> None:
     types = RELATIONS if graph["typed"] else dict.fromkeys(RELATIONS, ONE_TYPE)

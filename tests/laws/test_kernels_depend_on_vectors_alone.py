@@ -24,6 +24,7 @@ from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.product import BlockRule, paired_product, product, transform
 from pbgeval.scoring.self_check import KernelReport
+from tests.examples import crossed
 
 DIMENSIONS = (4, 33, 50, 100)
 THREADS = (1, 2, 3, 4)
@@ -301,8 +302,7 @@ def assert_blocks_of_any_place_agree(threads: int, dtype: torch.dtype, dimension
         )
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize(("threads", "dtype"), crossed(THREADS, DTYPES, quick=2))
 def test_blocks_of_any_size_and_place_have_the_bits_of_tiles_of_one_shape(threads, dtype):
     for dimension in (33, 256, 401):
         assert_blocks_of_any_place_agree(threads, dtype, dimension, num_blocks=40)

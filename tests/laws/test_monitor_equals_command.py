@@ -17,6 +17,7 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, RunOp
 from pbgeval.config import check_config
 from pbgeval.notation import Bucket, Side
 from pbgeval.training_stats.reading import read_history
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.strategies import TinyGraph, has_zero_vector, tiny_graphs
 
@@ -53,7 +54,7 @@ def model_of(graph: TinyGraph) -> ModelTensors:
 
 
 @settings(
-    max_examples=15,
+    max_examples=examples(15),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -46,6 +46,7 @@ from pbgeval.stats.rank_stats import (
 )
 from pbgeval.stats.sparse import MOST_DENSE_VALUES, SparseCounts
 from pbgeval.worker import Work, do_work
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.expected import Protocol, each_bucket
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
@@ -54,7 +55,7 @@ from tests.strategies import TinyGraph, tiny_graphs
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in Side)
 
-few = settings(max_examples=15, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 # (better, tied, beaten) of a query, now and then of a size that only a huge graph has
 sizes = st.one_of(st.integers(0, 4), st.integers(0, 1 << 22), st.integers(0, 1 << 40))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
 from pbgeval.scoring import compiled_distances, distances
+from tests.examples import crossed, examples
 from tests.laws.competition import Rules
 from tests.laws.test_competition_equals_reference import (
     POLICIES,
@@ -50,7 +51,7 @@ def test_where_numbers_are_exact_every_count_is_the_references(candidates, data)
 
 @pytest.mark.parametrize("comparator", ["dot", "l2", *OWN_COMPARATORS])
 @pytest.mark.parametrize("candidates", POLICIES)
-@settings(quick, max_examples=3)
+@settings(quick, max_examples=examples(3))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
     kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
@@ -59,7 +60,7 @@ def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparat
     assert_nearly(graph, protocol, rules_of(data, graph), small=data.draw(st.booleans()))
 
 
-@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS)
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS, quick=2))
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 61, 34, operators, comparator, dynamic))
 
@@ -70,7 +71,7 @@ def test_partitions_and_threads_change_no_rank_of_many_entities(comparator, oper
     assert_same_ranks(plain_graph(seed, 203, 100, operators, comparator, dynamic))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.integers(1, 3),
     st.integers(1, 5),

@@ -20,6 +20,7 @@ from pbgeval import RunOptions, evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.storage.ranks import COLUMNS, read_ranks
+from tests.examples import crossed
 from tests.graph_on_disk import write_graph
 from tests.laws.test_competition_equals_reference import without_fsync
 from tests.strategies import Bucket, Edge, Relation, RowSource, TinyGraph, operator_params
@@ -174,12 +175,12 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[::2], ids=NAMES[::2])
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS[::2], quick=2), ids=NAMES[::2])
 def test_partitions_and_threads_change_no_rank(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 203, 100, operators, comparator, dynamic))
 
 
-@pytest.mark.parametrize(("comparator", "operators", "dynamic"), MODELS[1::2], ids=NAMES[1::2])
+@pytest.mark.parametrize(("comparator", "operators", "dynamic"), crossed(MODELS[1::2], quick=2), ids=NAMES[1::2])
 def test_partitions_and_threads_change_no_rank_of_20_entities(comparator, operators, dynamic, seed):
     assert_same_ranks(plain_graph(seed, 20, 50, operators, comparator, dynamic))
 

@@ -25,6 +25,7 @@ from pbgeval.ranking import RankCounts
 from pbgeval.report.report import Report
 from pbgeval.storage.ranks import COLUMNS, find_ranks, read_ranks
 from pbgeval.worker import sampling
+from tests.examples import crossed
 from tests.laws.test_order_does_not_matter import result_in
 from tests.tiny_checkpoint import TinyCase
 
@@ -42,8 +43,10 @@ def without_run(report: Report) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-@pytest.mark.parametrize("restriction", [[], ["restrict_relations=0,2,3"]])
+@pytest.mark.parametrize(
+    ("candidates", "restriction"),
+    crossed(["all", "partition", "sampled"], [[], ["restrict_relations=0,2,3"]], quick=2),
+)
 def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
     dynamic: bool, candidates: str, restriction: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

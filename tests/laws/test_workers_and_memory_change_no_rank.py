@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 from pbgeval import EvalConfig, RunOptions, evaluate
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
 from tests.strategies import TinyGraph, tiny_graphs
 
-few = settings(max_examples=3, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
 
 
 def result(config: EvalConfig, team_size: int, graph: TinyGraph, sides: Sequence[str]) -> tuple[str, Ranks]:

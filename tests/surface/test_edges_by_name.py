@@ -520,7 +520,7 @@ def test_a_full_disk_while_buckets_are_written_is_one_line_and_leaves_nothing(
     assert "No space left on device" in refused(dynamic, "edge_paths=edges.tsv")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_is_ended_while_it_reads_files_is_incomplete(dynamic: TinyCase, number: signal.Signals) -> None:
     line = "\t".join(edges_of(dynamic)[0]) + "\n"
     (dynamic.root / "edges.tsv").write_text(line * 2_000_000)

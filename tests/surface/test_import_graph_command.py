@@ -288,7 +288,7 @@ def test_scratch_files_that_find_no_room_are_one_line_and_leave_nothing(tmp_path
     assert ["train.tsv"] == os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, 400_000)
     assert process.stderr is not None

@@ -172,7 +172,7 @@ def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
 # Bounds
 
 
-@pytest.mark.parametrize("candidates", ["partition", "all"])
+@pytest.mark.parametrize("candidates", [pytest.param("partition", marks=pytest.mark.slow), "all"])
 def test_copies_stay_below_the_limit_that_a_fault_asks_for(
     remote: RemoteCase, candidates: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

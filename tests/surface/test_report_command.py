@@ -270,7 +270,9 @@ def test_a_watched_run_is_drawn_again_until_it_is_complete(
     ("number", "why"),
     [
         (signal.SIGINT, "this was interrupted"),
-        (signal.SIGTERM, "this process: expected to finish, but was ended by SIGTERM"),
+        pytest.param(
+            signal.SIGTERM, "this process: expected to finish, but was ended by SIGTERM", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_signal_ends_watching_and_leaves_a_page_that_stays_as_it_is(

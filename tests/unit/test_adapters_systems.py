@@ -22,6 +22,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.storage.ranks import read_ranks
 from tests.contracts.scorer_contract import assert_ranks, some_edges
+from tests.examples import crossed
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
 ROUNDED = ("TransE_l2", "TransE", "RotatE", "rotate")  # a root or a cosine: scores are not exact
@@ -56,8 +57,7 @@ def test_a_folder_of_dglke_has_the_ranks_of_its_definition(name: str, tmp_path: 
     assert_ranks(tmp_path / "out", edges, model.score, 41, known, error)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@pytest.mark.parametrize("name", DGLKE)
+@pytest.mark.parametrize(("name", "precision"), crossed(DGLKE, ["float32", "float64"], quick=2))
 def test_rounded_scores_of_dglke_differ_by_near_ties_only(name: str, precision: str, tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", name, exact=False)
     edges = some_edges(41, 4, 15, seed=3)
@@ -135,9 +135,10 @@ def assert_libkge_ranks(model: LibkgeCheckpoint, output: Path, edges: list[Any],
             assert better + tied <= sum(m >= -error for m in margins)
 
 
-@pytest.mark.parametrize("reciprocal", [False, True])
-@pytest.mark.parametrize(("name", "norm"), [(name, 1) for name in LIBKGE] + [("transe", 2), ("rotate", 2)])
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("name", "norm", "reciprocal", "exact"),
+    crossed([*((name, 1) for name in LIBKGE), ("transe", 2), ("rotate", 2)], [False, True], [True, False], quick=2),
+)
 def test_a_checkpoint_of_libkge_has_the_ranks_of_its_definition(
     name: str, norm: int, reciprocal: bool, exact: bool, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from pbgeval.scoring.fast_products import (
 )
 from pbgeval.scoring.true_scores import CertifiedTrue
 from tests.certified_reference import Prepared, compare, exact_score_of
+from tests.examples import crossed, examples
 from tests.strategies import COMPARATORS
 
 KINDS = ("float32", "float64", "grid", "chosen", "compiled", "bfloat16")
@@ -119,7 +120,7 @@ def expected_counts(
     return expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("name", COMPARATORS)
 @given(blocks())
@@ -136,8 +137,7 @@ def test_counts_are_exact_for_every_product(name, bias, block):
         assert counts_of(comparator, query_KL, candidate_CL, true, kind) in (None, expected), kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", COMPARATORS)
+@pytest.mark.parametrize(("name", "kind"), crossed(COMPARATORS, KINDS, quick=2))
 def test_a_cluster_of_near_ties(name, kind):
     """Five hundred candidates around the true entity, each one or two units in the last place from it, or its copy."""
     generator = np.random.default_rng(3)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pbgeval.scoring import compiled_pairs
 from pbgeval.scoring.certified import CertifiedComparator
+from tests.examples import examples
 
 numbers = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, 2.0**-100, 2.0**-149, 2.0**63, -(2.0**63)]), st.floats(-4, 4, width=32)
@@ -25,7 +26,7 @@ def exact(comparator: CertifiedComparator, query_L: list[float], candidate_L: li
     return sum((x * y for x, y in pairs), Fraction())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @pytest.mark.parametrize("name", ["dot", "cos", "l2", "squared_l2"])
 @given(st.data())
 def test_scores_are_within_their_bounds(name: str, data: st.DataObject) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config
 from pbgeval.errors import ConfigError
+from tests.examples import examples
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -381,7 +382,7 @@ VALUES: st.SearchStrategy[object] = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(key=st.sampled_from([field.name for field in attrs.fields(EvalConfig)]), value=VALUES)
 def test_any_value_of_any_key_gives_a_config_or_lines_and_never_another_exception(
     tmp_path_factory: pytest.TempPathFactory, key: str, value: object

@@ -16,6 +16,7 @@ from pbgeval.scoring.operators import moves_to_query
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.true_scores import TrueScores
 from tests import reference
+from tests.examples import examples
 from tests.strategies import COMPARATORS as PBG_COMPARATORS
 from tests.strategies import OPERATORS as PBG_OPERATORS
 from tests.strategies import OWN_COMPARATORS, OWN_OPERATORS, RowSource, operator_params
@@ -62,7 +63,7 @@ def scores_of(contest: Contest, relation: int, known: torch.Tensor, x: torch.Ten
     return comparator.real_scores(every), comparator.real_scores(torch.stack([true.score_Q, true.kernel_Q]))
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("is_quarters", [True, False], ids=["quarters", "normal"])
 @pytest.mark.parametrize("comparator", COMPARATORS)

@@ -19,6 +19,7 @@ from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.scoring.true_scores import TrueScores
+from tests.examples import examples
 
 CPU = torch.device("cpu")
 
@@ -120,7 +121,7 @@ shapes = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shapes)
 @example(Block(0, (), 0))
 @example(Block(1, (1,), 1, num_known=1))

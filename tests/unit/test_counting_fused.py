@@ -16,10 +16,11 @@ from pbgeval.counting import fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests import reference
+from tests.examples import crossed, examples
 from tests.strategies import score_grids
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-slowly = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
+slowly = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
 
 
 def vectors(num_rows: int, dimension: int, seed: int, *, exact: bool = True) -> torch.Tensor:
@@ -60,10 +61,13 @@ def test_counts_are_those_of_sorting_and_cells_are_read_wherever_they_are(fused_
 
 
 @pytest.mark.parametrize(
-    ("name", "bias"),
-    [(name, bias) for name in COMPARATORS for bias in (False, True) if Comparator(name, bias).is_inner_product],
+    ("name", "bias", "keys", "candidates", "dimension"),
+    crossed(
+        [(name, bias) for name in COMPARATORS for bias in (False, True) if Comparator(name, bias).is_inner_product],
+        [(1, 1, 4), (40, 70, 33), (17, 200, 16)],
+        quick=3,
+    ),
 )
-@pytest.mark.parametrize(("keys", "candidates", "dimension"), [(1, 1, 4), (40, 70, 33), (17, 200, 16)])
 def test_counts_equal_those_of_the_general_path_on_exact_data(fused_device, name, bias, keys, candidates, dimension):
     comparator = Comparator(name, bias)
     assert fused.serves(comparator, torch.device(fused_device), torch.float32)

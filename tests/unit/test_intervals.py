@@ -27,6 +27,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.passes.edge_sample import EdgeSample, allocate, doubling_rounds
 from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from tests.examples import crossed, examples
 
 CUTOFFS = (1, 3)
 SIDES = (Side.LHS, Side.RHS)
@@ -117,7 +118,7 @@ def slow_error(name: str, of, sides: tuple[int, ...]) -> tuple[float, float] | N
     return float(1 - ratio) if name.endswith("index") else float(ratio), error
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(strata, st.randoms(use_true_random=False))
 def test_values_and_errors_are_those_of_the_definition_in_any_order_of_queries(of, rng):
     queries, design = sample_of(of)
@@ -324,8 +325,7 @@ POPULATIONS = [  # about .3 and .02 of the metric
 ]
 
 
-@pytest.mark.parametrize(("metric", "about", "of"), POPULATIONS)
-@pytest.mark.parametrize("num_draws", [500, 1400, 12_000])
+@pytest.mark.parametrize(("metric", "about", "of", "num_draws"), crossed(POPULATIONS, [500, 1400, 12_000], quick=3))
 def test_intervals_of_a_sample_of_edges_cover_the_population(metric, about, of, num_draws):
     population = Population(**of)
     key, truth = f"both.realistic.{metric}", population.truth(metric)
@@ -357,7 +357,10 @@ def test_intervals_of_a_sample_of_chunks_cover_the_population(metric, mu):
     assert 0.90 <= covered / NUM_SEEDS <= 0.99
 
 
-@pytest.mark.parametrize(("metric", "of", "target"), [(*POPULATIONS[0][::2], 0.03), (*POPULATIONS[3][::2], 0.013)])
+@pytest.mark.parametrize(
+    ("metric", "of", "target"),
+    [(*POPULATIONS[0][::2], 0.03), pytest.param(*POPULATIONS[3][::2], 0.013, marks=pytest.mark.slow)],
+)
 def test_intervals_that_stop_at_a_target_cover_the_population(metric, of, target):
     population = Population(**of)
     key, truth = f"both.realistic.{metric}", population.truth(metric)

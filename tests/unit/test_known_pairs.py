@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pbgeval.files import ScratchFolder
 from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import EntityNumbering, Side
+from tests.examples import examples
 
 SIZES = {("item", 0): 4, ("item", 1): 0, ("item", 2): 3, ("user", 0): 5}
 NUMBERING = EntityNumbering.of_sizes(SIZES)
@@ -54,7 +55,7 @@ def test_a_store_in_memory_keeps_each_pair_once_whatever_its_budget(added, budge
     assert 8 * sum(len(slow_rows(added, side, slot)) for side in Side for slot in range(4)) == store.num_bytes
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(calls, st.sampled_from([0, 40, 200, 10**6]), st.integers(0, 2))
 def test_any_worker_reads_the_pairs_of_all(added, budget_bytes, reader):
     with tempfile.TemporaryDirectory() as folder:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pbgeval.known.keys import KnownBlock
 from pbgeval.known.training import CARDINALITIES, FREQUENCY_CLASSES, FrequencyClasses, SlotCounts
 from pbgeval.notation import EntityNumbering, Side
+from tests.examples import examples
 
 NUMBERING = EntityNumbering.of_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
 NUM_ENTITIES, NUM_RELATIONS = 9, 4
@@ -66,7 +67,7 @@ def slow_classes(frequencies: list[int]) -> list[str]:
     return classes
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     edges,
     st.sets(st.integers(0, 8)).map(sorted),
@@ -93,7 +94,7 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(traini
             assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in classes]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(edges, st.sets(st.integers(0, 8)).map(sorted), st.permutations(range(8)))
 def test_counts_of_workers_add_in_any_order(training, evaluated, order):
     parts = counted(training, evaluated, [[0], [1], [2], [3]], 7)

@@ -15,6 +15,7 @@ from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from tests import full_vectors
+from tests.examples import examples
 from tests.full_vectors import FullEvaluation
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -69,7 +70,7 @@ def labelled(of, label):
     return [query for query in of if label in ("both", query[0].label)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(queries)
 def test_over_query_keys_each_query_weighs_one_over_the_frequency_of_its_key(of):
     frequency = Counter(query[:3] for query in of)
@@ -87,7 +88,7 @@ def test_over_query_keys_each_query_weighs_one_over_the_frequency_of_its_key(of)
     check(expected, macro_over_keys(grouped_of(of), SIDES))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(queries)
 def test_over_relations_each_relation_counts_alike(of):
     expected = {}
@@ -120,7 +121,7 @@ def test_by_hand():
 KEYS_OF_COUNT = ("both.realistic.count", "head.realistic.count", "head.realistic.mean_rank")
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(queries)
 def test_a_disabled_side_has_no_keys_and_does_not_count(of):
     own = [query for query in of if query[0] is Side.RHS]

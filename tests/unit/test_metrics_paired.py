@@ -20,6 +20,7 @@ from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats import paired
 from pbgeval.stats.paired import KeyTable, PairedEdges, PairedSide, PairedStats, runs_of
 from tests import paired_reference
+from tests.examples import examples
 from tests.paired_reference import Query, value_of
 
 METRICS = (
@@ -143,7 +144,7 @@ def student_probability(t: float, freedom: float) -> float:
         return float(mpmath.betainc(mpmath.mpf(freedom) / 2, 0.5, 0, x, regularized=True))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     edges=edges_of_two_runs(),
     sides=st.sampled_from([(0, 1), (0,), (1,)]),

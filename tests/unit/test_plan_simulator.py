@@ -12,6 +12,7 @@ from pbgeval.notation import Bucket, WorkUnit
 from pbgeval.plan.bounds import lower_bounds, min_loads
 from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
 from pbgeval.plan.simulator import Machines, Simulation, simulate
+from tests.examples import crossed
 
 LOAD_SECONDS = 0.05  # of one partition, where a bucket takes about a second
 
@@ -182,9 +183,7 @@ def test_pairs_of_two_types_are_told_from_those_of_one():
 # Grids
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 16, 256, 1024])
-@pytest.mark.parametrize("room", [2, 8])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("num_workers", "room", "seed"), crossed([1, 2, 16, 256, 1024], [2, 8], range(3), quick=3))
 def test_64_partitions_end_within_5_percent_of_the_bound(room, num_workers, seed):
     result = simulated(64, room, num_workers, seed)
 

@@ -446,6 +446,7 @@ def test_partition_ranks_of_relations_of_every_kind_are_those_of_pbg(reference_p
     assert expected["metrics"]["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 def test_partition_ranks_of_dynamic_relations_are_those_of_pbg(reference_path):
     """Ten million scores: NumPy multiplies them, and the reference's own are compared for some edges."""
@@ -475,8 +476,8 @@ def test_partition_ranks_of_dynamic_relations_are_those_of_pbg(reference_path):
 @pytest.mark.parametrize(
     ("name", "setting", "bucket", "num_batch_negs", "slices", "batch_size"),
     [
-        ("fb237_4p_complex", "batch100", (2, 0), 100, 2, 1000),
-        ("fb237_4p_complex", "batch100_workers1", (0, 1), 100, 1, 1000),
+        pytest.param("fb237_4p_complex", "batch100", (2, 0), 100, 2, 1000, marks=pytest.mark.slow),
+        pytest.param("fb237_4p_complex", "batch100_workers1", (0, 1), 100, 1, 1000, marks=pytest.mark.slow),
         ("fb237_4p_complex", "batch64_bs640", (3, 3), 64, 2, 640),
         ("fb237_het", "batch100", (0, 1), 100, 2, 1000),
         ("fb237_het", "batch100", (3, 3), 100, 2, 1000),

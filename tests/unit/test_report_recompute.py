@@ -25,13 +25,14 @@ from pbgeval.report import saved_run
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.storage.ranks import COLUMNS
 from tests import pbg_files
+from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.strategies import Relation, TinyGraph, tiny_graphs
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")
 
-few = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+few = settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 
 
 def without_scores(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,7 +318,7 @@ def keep_of(kept: set[int], asked: Counter[int]) -> Callable[..., np.ndarray]:
     return keep
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 @given(
     queries=QUERIES,
     kept=st.sets(st.integers(0, len(PLACES) - 1)),

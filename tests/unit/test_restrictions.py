@@ -17,6 +17,7 @@ from pbgeval.errors import ConfigError, StorageError
 from pbgeval.inputs.relation_names import relation_groups, relation_labels
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
 from pbgeval.notation import EntityNumbering, Side
+from tests.examples import examples
 
 # Numbers: item 0..3, user partition 0 4..6, partition 1 7..8.
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
@@ -112,7 +113,7 @@ def test_names_of_types_beside_each_other_do_not_need_to_be_there(tmp_path: Path
     ).entities.tolist()
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     sizes=st.dictionaries(st.sampled_from("abc"), st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=1),
     data=st.data(),

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError
 from pbgeval.files import ScratchFolder, remove_scratch
+from tests.examples import examples
 
 arrays = st.lists(st.integers(-(2**62), 2**62), max_size=5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["pairs-LHS-1", "pairs-LHS-11"]), arrays), max_size=10))
 def test_what_workers_append_is_read_in_their_order(appended):
     """Worker 10 comes after worker 2, and a name is not mixed up with one that it begins."""
@@ -32,7 +33,7 @@ def test_what_workers_append_is_read_in_their_order(appended):
             assert expected == ScratchFolder(Path(folder), 0).read(name, np.int64).tolist()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 6), st.integers(1, 3), st.data())
 def test_a_created_array_is_filled_in_parts_and_read_in_others(num_rows, num_columns, data):
     expected = np.zeros((num_rows, num_columns), np.float32)

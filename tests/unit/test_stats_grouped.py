@@ -13,6 +13,7 @@ from pbgeval.ranking import RankCounts
 from pbgeval.stats import grouped as module
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.rank_stats import FRACTION_BITS, StatsLayout
+from tests.examples import examples
 from tests.reference import Ranks, realistic
 
 LAYOUT = StatsLayout((1, 3, 10))
@@ -89,7 +90,7 @@ def test_each_group_has_the_sums_of_its_own_queries(of):
                         assert value == stats.total(name)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(queries, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_order_blocks_and_workers_do_not_change_a_bit(of, random, num_workers):
     expected = grouped_of(of)

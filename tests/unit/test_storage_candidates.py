@@ -15,6 +15,7 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.candidates import CandidateFile, candidates_path, find_candidate_files
 from pbgeval.storage.edges import BucketFile, find_buckets
+from tests.examples import examples
 from tests.pbg_files import LAYOUTS, write_edges
 
 BUCKET = Bucket(0, 1)
@@ -71,7 +72,7 @@ def test_a_partition_may_be_given_and_a_type_with_one_has_no_other(tmp_path: Pat
     ).partitions_EK.tolist()
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     data=st.data(), dtype=st.sampled_from(["int64", "int32", "uint8"]), layout=st.sampled_from(["contiguous", "gzip"])
 )

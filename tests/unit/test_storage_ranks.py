@@ -25,6 +25,7 @@ from pbgeval.storage.ranks import (
     ranks_path,
     read_ranks,
 )
+from tests.examples import examples
 
 BUCKET = Bucket(1, 20)
 
@@ -68,7 +69,7 @@ def test_the_file_is_plain_hdf5_in_one_piece_per_dataset(tmp_path: Path) -> None
 ROWS = st.sets(st.integers(0, 29), max_size=30).map(lambda rows: np.array(sorted(rows), np.int64))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(writes=st.lists(st.tuples(st.sampled_from(Side), ROWS), max_size=6))
 def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[Side, np.ndarray]]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from pbgeval.files import ScratchFolder
 from pbgeval.storage.rows import MemoryRows, ScratchRows
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 7), st.integers(1, 4), st.data())
 def test_rows_in_memory_and_in_a_folder_are_those_written(dtype, num_rows, num_columns, data):
     chance = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))

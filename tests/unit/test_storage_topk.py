@@ -29,6 +29,7 @@ from pbgeval.storage.topk import (
     open_topk_file,
     write_topk_table,
 )
+from tests.examples import examples
 from tests.pbg_files import write_edges
 
 BUCKET = Bucket(0, 1)
@@ -87,7 +88,7 @@ def test_a_new_file_has_no_candidates(tmp_path: Path) -> None:
 ROWS = st.sets(st.integers(0, 14)).map(lambda rows: np.array(sorted(rows), np.int64))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(k=st.integers(1, 3), writes=st.lists(st.tuples(st.sampled_from(Side), ROWS), max_size=4), data=st.data())
 def test_rows_are_read_as_they_were_written_in_any_order(
     tmp_path_factory: pytest.TempPathFactory,
