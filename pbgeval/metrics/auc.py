@@ -69,10 +69,19 @@ def pooled_auc(pools: Sequence[SortedPool], *, all_true: bool, all_competing: bo
 def _doubled_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return for each score how many of the others it beats, twice, and ties with, once; both are sorted."""
     if len(scores) <= len(others):
-        return np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+        return np.add(*_places(others, scores))
     # The few are looked up among the many, and each of them is beaten (or reached) by all from its place on.
-    places = np.concatenate([np.searchsorted(scores, others, "left"), np.searchsorted(scores, others, "right")])
+    places = np.concatenate(_places(scores, others))
     return np.cumsum(np.bincount(places, minlength=len(scores) + 1)[: len(scores)])
+
+
+def _places(among: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each score how many of the others are lower, and how many are not higher; all are sorted."""
+    lower = np.searchsorted(among, scores, "left")
+    not_higher = lower.copy()
+    ties = np.flatnonzero(among[np.minimum(lower, len(among) - 1)] == scores)  # few: the second search is saved
+    not_higher[ties] = np.searchsorted(among, scores[ties], "right")
+    return lower, not_higher
 
 
 def _variance_of_mean(shares: np.ndarray) -> float:

@@ -328,6 +328,9 @@ def _known_in_range(
     number_P = row_P + edges.numbering.range_of_slot(part.slot)[0]
     if not one.keys.size:
         return KnownAnswers(np.empty(0, np.int64), np.empty(0, np.int64))
+    if one.keys[-1] == one.keys.size - 1:  # the side's first keys, usually all: a key's index is the key
+        first = int(np.searchsorted(key_P, one.keys.size))
+        return KnownAnswers(key_P[:first], number_P[:first])
     at = np.minimum(np.searchsorted(one.keys, key_P), one.keys.size - 1)
     of_contest = one.keys[at] == key_P
     return KnownAnswers(at[of_contest], number_P[of_contest])
