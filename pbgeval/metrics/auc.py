@@ -69,7 +69,8 @@ def pooled_auc(pools: Sequence[SortedPool], *, all_true: bool, all_competing: bo
 def _doubled_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return for each score how many of the others it beats, twice, and ties with, once; both are sorted."""
     if len(scores) <= len(others):
-        return np.add(*_places(others, scores))
+        doubled_wins: np.ndarray = np.add(*_places(others, scores))
+        return doubled_wins
     # The few are looked up among the many, and each of them is beaten (or reached) by all from its place on.
     places = np.concatenate(_places(scores, others))
     return np.cumsum(np.bincount(places, minlength=len(scores) + 1)[: len(scores)])
