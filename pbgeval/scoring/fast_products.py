@@ -183,7 +183,8 @@ def _squared_lengths(vector_NL: Tensor) -> Tensor:
     """Return the square of each row's length, float64 (..., N), with the roundings of some sums."""
     if compiled_lengths.serves(vector_NL):
         return compiled_lengths.squared_lengths(vector_NL)
-    return torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+    square_N: Tensor = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+    return square_N
 
 
 class GridProduct:
