@@ -1,7 +1,7 @@
 """What a process has told torch about products -> products in the numbers' own type, and its settings back afterwards.
 
-Training loops allow products in TF32 or bfloat16 (`torch.set_float32_matmul_precision("medium")`, `torch.autocast`), and
-whoever evaluates in the same process would inherit it: scores off by 1 in 100, and bounds of certified ranks that do
+Training loops allow products in TF32 or bfloat16 (`torch.set_float32_matmul_precision("medium")`, `torch.autocast`).
+Whoever evaluates in the same process would inherit it: scores off by 1 in 100, and bounds of certified ranks that do
 not hold.
 """
 
@@ -24,7 +24,8 @@ def full_precision(*, of_autocast: bool = True) -> Iterator[None]:
         of_autocast: whether a caller's `torch.autocast` is suspended too. It is not where the caller's own functions
             score, whose types may need it.
     """
-    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    of_cpu: Any = torch.backends.mkldnn  # whose attributes torch makes when it is imported
+    backends = (torch.backends.cuda.matmul, of_cpu.matmul)
     of_all, of_each = _precision_of_all(), [backend.fp32_precision for backend in backends]
     with ExitStack() as suspended:
         for device_type in DEVICE_TYPES if of_autocast else ():
