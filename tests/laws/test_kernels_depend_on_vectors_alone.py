@@ -105,8 +105,9 @@ def test_no_last_cut_of_the_inner_dimension_has_other_bits_in_small_blocks(dimen
     x_ND = vectors(dimension, dtype)
     expected_NN = one_big_product(x_ND)
 
-    assert torch.equal(expected_NN.diagonal(), paired_product(x_ND, x_ND))
-    for rows, columns in ((1, 1), (3, 15), (16, 16), (17, 16), (15, 33), (64, 20)):
+    # Vectors that are not their own neighbours: sums near zero show a rounding more often.
+    assert torch.equal(expected_NN.diagonal(7), paired_product(x_ND[:-7], x_ND[7:]))
+    for rows, columns in ((1, 1), (3, 15), (16, 16), (16, 11), (17, 16), (15, 33), (64, 20)):
         assert torch.equal(expected_NN[:rows, -columns:], product(x_ND[None, :rows], x_ND[None, -columns:])[0])
 
 
