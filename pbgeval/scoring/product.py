@@ -124,8 +124,8 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
 def longest_inner(dimension: int, dtype: torch.dtype = torch.float32) -> int:
     """Return the length of the cuts in which products of an inner dimension are added up.
 
-    No cut has length 1 unless the dimension has: torch multiplies the smallest blocks of such by a loop of its own,
-    which rounds otherwise than the kernel when it adds to the cuts before.
+    No cut has length 1 unless the dimension has: small blocks of such are multiplied by other loops than large ones (in
+    float32 by torch's own), which round otherwise when they add to the cuts before.
     """
     longest = INNER.get(dtype, FLOAT32_INNER)
     return next(inner for inner in range(longest, 0, -1) if dimension % inner != 1 or dimension == 1)
