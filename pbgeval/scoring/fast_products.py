@@ -117,7 +117,8 @@ class FloatProduct:
             error_K = error_K + queries.num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
         if not self.comparator.is_distance:
             return torch.zeros_like(error_K), error_K
-        return queries.square_N, error_K + queries.square_N * 2.0**-40
+        # The offset is a sum of squares in float64, which rounds once for each.
+        return queries.square_N, error_K + queries.square_N * (2.0**-40 + queries.num_columns * 2.0**-52)
 
 
 class Bfloat16Product:

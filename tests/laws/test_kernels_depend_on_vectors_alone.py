@@ -98,6 +98,19 @@ def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threa
     assert_all_shapes_agree(dimension, threads, dtype)
 
 
+@pytest.mark.parametrize("dimension", [1, 2, 193, 194, 255, 256, 257, 258, 385, 512, 513, 514, 769])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_no_last_cut_of_the_inner_dimension_has_other_bits_in_small_blocks(dimension, dtype):
+    """A single dimension beyond a cut was added by another kernel in blocks of 16 x 16."""
+    x_ND = vectors(dimension, dtype)
+    expected_NN = one_big_product(x_ND)
+
+    # Vectors that are not their own neighbours: sums near zero show a rounding more often.
+    assert torch.equal(expected_NN.diagonal(7), paired_product(x_ND[:-7], x_ND[7:]))
+    for rows, columns in ((1, 1), (3, 15), (16, 16), (16, 11), (17, 16), (15, 33), (64, 20)):
+        assert torch.equal(expected_NN[:rows, -columns:], product(x_ND[None, :rows], x_ND[None, -columns:])[0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("threads", THREADS)
