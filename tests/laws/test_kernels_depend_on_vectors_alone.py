@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pbgeval.errors import LowPrecisionError
 from pbgeval.scoring import product as kernels
 from pbgeval.scoring import self_check
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
@@ -425,3 +426,19 @@ def test_broken_kernels_are_found_and_the_cheapest_rule_that_holds_is_used(broke
     for rows, columns in ((1, 1), (40, 250), (288, 7)):
         found_QC = product(batched(x_ND[:rows], 2), batched(x_ND[-columns:], 2))[-1]
         assert torch.equal(expected_NN[:rows, -columns:], found_QC)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_a_lower_precision_are_refused_whoever_asked_for_them(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment variable of a library makes torch do it whatever torch is told; all its products then agree."""
+
+    def imprecise(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+        return torch.bmm(query_BRD.bfloat16().to(dtype), candidate_BSD.bfloat16().to(dtype).transpose(1, 2))
+
+    monkeypatch.setattr(self_check, "_reports", {})
+    monkeypatch.setattr(kernels, "product", imprecise)
+
+    with pytest.raises(LowPrecisionError, match=f"expected those of {dtype}"):
+        compute_with(1, dtype)
