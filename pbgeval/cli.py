@@ -126,10 +126,11 @@ def _imports() -> Iterator[None]:
 
 
 def _start_warm(workers: int | None) -> None:
-    """Let what workers need be imported while this process imports the same, on another core."""
+    """Set what torch reads; let what workers need be imported while this process imports the same, on another core."""
     from pbgeval.distributed import warm_start
     from pbgeval.distributed.launch import is_worker_of_a_group
 
+    warm_start.let_threads_sleep()
     several = workers is None and (os.cpu_count() or 1) > 1
     if (several or (workers or 1) > 1) and not is_worker_of_a_group():
         warm_start.begin()

@@ -40,6 +40,10 @@ class ScorerError(EvalError):
     """A model that was handed in does not score as it should: another shape, no numbers, another score each time."""
 
 
+class LowPrecisionError(EvalError):
+    """This machine's libraries have been told to multiply in a lower precision than the numbers have."""
+
+
 class OutputError(EvalError):
     """The output directory belongs to another run, is unfinished, or cannot be written."""
 

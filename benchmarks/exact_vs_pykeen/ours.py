@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pbgeval.distributed.warm_start import let_threads_sleep
+
 BEGUN = time.perf_counter()
+let_threads_sleep()  # as the command does, before torch is imported
 
 import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402

@@ -109,7 +109,7 @@ def count(
     shape = query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1]
     low_precision = blas.find_bfloat16_gemm() if query_RD.dtype is torch.bfloat16 else None
     if low_precision is not None:
-        routine, multiplication = low_precision, arguments_of(low_precision, *shape, longest_inner=max(shape[2], 1))
+        routine, multiplication = low_precision, arguments_of(low_precision, *shape, inner=max(shape[2], 1))
     else:
         query_RD, candidate_CD = query_RD.float(), candidate_CD.float()  # as they are, or without that routine
         routine, multiplication = multiplication_of(*shape)

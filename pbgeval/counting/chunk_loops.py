@@ -249,15 +249,15 @@ def _count_block(multiplication, query_RD, candidate_CD, tail_SD, first_R, queri
     arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
     known_at_R, wanted_at_Q = known_start_R.copy(), wanted_start_Q.copy()
     scores = np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32)
-    for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
-        arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
-        last_row = min(first_row + ROWS_AT_A_TIME, first_R.size - 1)
-        for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
-            num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
-            candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
-            if num_columns < COLUMNS_AT_A_TIME:
-                candidates, stride = tail_SD.ctypes.data, tail_SD.shape[0]
-            arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
+    for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
+        num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
+        candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
+        if num_columns < COLUMNS_AT_A_TIME:
+            candidates, stride = tail_SD.ctypes.data, tail_SD.shape[0]
+        arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
+        for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
+            arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
+            last_row = min(first_row + ROWS_AT_A_TIME, first_R.size - 1)
             rows = query_RD[first_row:].ctypes.data
             product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)  # noqa: F821
             for row in range(first_row, last_row):
@@ -282,12 +282,12 @@ def _count_block(multiplication, query_RD, candidate_CD, tail_SD, first_R, queri
                         num_open = list_open(  # noqa: F821
                             scores_C, start, query, (high, low), own, open_query_P, open_column_P, num_open
                         )
-        for row in range(first_row, last_row):
-            of_row = slice(known_start_R[row], known_start_R[row + 1])
-            for query in range(first_R[row], first_R[row + 1]):
-                counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = compare_known(  # noqa: F821
-                    known_score_P[of_row], known_column_P[of_row], high_Q[query], low_Q[query], own_Q[query]
-                )
+    for row in range(first_R.size - 1):
+        of_row = slice(known_start_R[row], known_start_R[row + 1])
+        for query in range(first_R[row], first_R[row + 1]):
+            counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = compare_known(  # noqa: F821
+                known_score_P[of_row], known_column_P[of_row], high_Q[query], low_Q[query], own_Q[query]
+            )
     return num_open
 
 

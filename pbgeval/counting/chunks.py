@@ -20,11 +20,11 @@ from pbgeval.counting.general import MOST_CANDIDATES
 from pbgeval.jit import is_installed
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring import blas
-from pbgeval.scoring.product import FLOAT32_INNER, BlockRule, block_rule, padded_chunks, product
+from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_chunks, product
 
 CELLS_WORTH_COMPILING = 1 << 18  # of the first block for which numba is imported
 CHECKED_SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (100, 200), (130, 300))
-CHECKED_DIMENSIONS = (16, 101, 300)
+CHECKED_DIMENSIONS = (16, 101, 257)
 Cells = tuple[Tensor, Tensor]  # (query, candidate), int64, queries ascending and numbered through all chunks
 
 
@@ -114,15 +114,13 @@ def multiplication_of(num_rows: int, num_columns: int, dimension: int) -> tuple[
     """Return the routine, and what compiled loops hand it for products of this shape; each thread needs its own."""
     routine = blas.find_sgemm()
     assert routine is not None, "the caller has asked"
-    return routine, arguments_of(routine, num_rows, num_columns, dimension, FLOAT32_INNER)
+    return routine, arguments_of(routine, num_rows, num_columns, dimension, longest_inner(dimension))
 
 
-def arguments_of(
-    routine: blas.Gemm, num_rows: int, num_columns: int, dimension: int, longest_inner: int
-) -> tuple[object, ...]:
+def arguments_of(routine: blas.Gemm, num_rows: int, num_columns: int, dimension: int, inner: int) -> tuple[object, ...]:
     """Return what compiled loops hand a routine, which adds up so many products at a time."""
     arguments = blas.arguments(num_rows, num_columns, dimension)
-    return routine.address, arguments, blas.factors(), longest_inner, routine.itemsize
+    return routine.address, arguments, blas.factors(), inner, routine.itemsize
 
 
 @frozen(eq=False)

@@ -53,26 +53,57 @@ def pooled_auc(pools: Sequence[SortedPool], *, all_true: bool, all_competing: bo
     if all_true and all_competing:
         if num_true * len(pools) > num_competing:
             pools = [SortedPool.union(pools)]
-        doubled_wins = sum(int(_doubled_wins(pool.true, other.competing).sum()) for pool in pools for other in pools)
+        doubled_wins = sum(
+            int(_Comparison.of(pool.true, other.competing).of_first().sum()) for pool in pools for other in pools
+        )
         return PooledAuc(doubled_wins / (2 * num_true * num_competing), None)
     union = SortedPool.union(pools)
-    wins_Q = _doubled_wins(union.true, union.competing)
+    wins = _Comparison.of(union.true, union.competing)
+    wins_Q = wins.of_first()
     variance = 0.0
     if not all_true:
         variance += _variance_of_mean(wins_Q / (2 * num_competing))
     if not all_competing:
-        losses_C = 2 * num_true - _doubled_wins(union.competing, union.true)
+        losses_C = 2 * num_true - wins.of_second()
         variance += _variance_of_mean(losses_C / (2 * num_true))
     return PooledAuc(int(wins_Q.sum()) / (2 * num_true * num_competing), math.sqrt(variance))
 
 
-def _doubled_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return for each score how many of the others it beats, twice, and ties with, once; both are sorted."""
-    if len(scores) <= len(others):
-        return np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
-    # The few are looked up among the many, and each of them is beaten (or reached) by all from its place on.
-    places = np.concatenate([np.searchsorted(scores, others, "left"), np.searchsorted(scores, others, "right")])
-    return np.cumsum(np.bincount(places, minlength=len(scores) + 1)[: len(scores)])
+@frozen(eq=False)
+class _Comparison:
+    """Two sorted arrays of scores: the few are looked up among the many, once for both."""
+
+    lower_F: np.ndarray  # for each of the few how many of the many are lower
+    not_higher_F: np.ndarray  # how many are not higher
+    num_many: int
+    first_are_few: bool
+
+    @classmethod
+    def of(cls, first: np.ndarray, second: np.ndarray) -> _Comparison:
+        first_are_few = len(first) <= len(second)
+        few, many = (first, second) if first_are_few else (second, first)
+        lower = np.searchsorted(many, few, "left")
+        not_higher = lower.copy()
+        ties = np.flatnonzero(many[np.minimum(lower, len(many) - 1)] == few)  # few: the second search is saved
+        not_higher[ties] = np.searchsorted(many, few[ties], "right")
+        return cls(lower, not_higher, len(many), first_are_few)
+
+    def of_first(self) -> np.ndarray:
+        """Return for each of the first how many of the second it beats, twice, and ties with, once."""
+        return self._of_few() if self.first_are_few else self._of_many()
+
+    def of_second(self) -> np.ndarray:
+        """Return the same for each of the second."""
+        return self._of_many() if self.first_are_few else self._of_few()
+
+    def _of_few(self) -> np.ndarray:
+        doubled: np.ndarray = self.lower_F + self.not_higher_F
+        return doubled
+
+    def _of_many(self) -> np.ndarray:
+        # Each of the few is beaten (or reached) by all of the many from its place on.
+        places = np.concatenate([self.lower_F, self.not_higher_F])
+        return np.cumsum(np.bincount(places, minlength=self.num_many + 1)[: self.num_many])
 
 
 def _variance_of_mean(shares: np.ndarray) -> float:

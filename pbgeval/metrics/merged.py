@@ -118,12 +118,13 @@ def _values(
     distribution: Callable[[RankType, GivenMeans | None], RankDistribution],
     optional: Sequence[Metric] = (),
 ) -> Iterator[tuple[str, Value]]:
-    for rank_type in RankType:
-        of_type = distribution(rank_type, sums.means(rank_type))
-        for metric in (*rank_metrics(sums.cutoffs), *optional):
+    metrics = rank_metrics(sums.cutoffs)
+    of_types = {rank_type: distribution(rank_type, sums.means(rank_type)) for rank_type in RankType}
+    for rank_type, of_type in of_types.items():
+        for metric in (*metrics, *optional):
             yield f"{rank_type.value}.{metric.name}", metric.value(of_type)
-    expected = distribution(EXPECTED_LIKE, sums.means(None))
-    for metric in rank_metrics(sums.cutoffs):
+    expected = evolve(of_types[EXPECTED_LIKE], means=sums.means(None))
+    for metric in metrics:
         if metric.has_rank_type(EXPECTED):
             yield f"{EXPECTED}.{metric.name}", metric.value(expected)
 

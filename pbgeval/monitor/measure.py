@@ -30,6 +30,7 @@ from pbgeval.plan.units import slice_units, window_units
 from pbgeval.ranking import RankCounts
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.full_precision import full_precision
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
@@ -239,21 +240,17 @@ def joined(stats: dict[Side, RankStats]) -> RankStats:
 
 
 @contextmanager
-def steady_kernels(device: torch.device) -> Iterator[None]:
+def steady_kernels(device: torch.device, *, of_autocast: bool) -> Iterator[None]:
     """Compute so that equal candidates tie (decision 0004), and leave the trainer's settings of torch as they were.
 
     Args:
         device: where the model is.
+        of_autocast: whether the trainer's `torch.autocast` is suspended.
     """
     threads = torch.get_num_threads()
-    tf32 = torch.backends.cuda.matmul.allow_tf32 if device.type == "cuda" else None
-    try:
-        check_kernels(device)
-        if tf32 is not None:
-            torch.backends.cuda.matmul.allow_tf32 = False
-        with torch.no_grad():
+    with full_precision(of_autocast=of_autocast), torch.no_grad():
+        try:
+            check_kernels(device)
             yield
-    finally:
-        torch.set_num_threads(threads)
-        if tf32 is not None:
-            torch.backends.cuda.matmul.allow_tf32 = tf32
+        finally:
+            torch.set_num_threads(threads)

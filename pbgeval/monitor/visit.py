@@ -15,6 +15,7 @@ from pbgeval.monitor.clusters import ClusterSums, QueryValues
 from pbgeval.monitor.measure import BucketEdges, Measurement, Protocol, chunks_of_edges, measure, steady_kernels
 from pbgeval.monitor.persistence import FEWEST_TEETH
 from pbgeval.monitor.schema import Model
+from pbgeval.monitor.scored import ScoredModel
 from pbgeval.monitor.sums import PassSums, PhaseSums, Teeth
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import RankType
@@ -32,7 +33,8 @@ class Gauge:
         """Rank edges; the trainer's generators and settings of torch stay as they are."""
         relation = self.protocol.schema.relations[0]
         first = self.protocol.schema.partition_of(relation.lhs, Side.LHS, bucket)
-        with steady_kernels(model.embeddings(relation.lhs, first).device):
+        device = model.embeddings(relation.lhs, first).device
+        with steady_kernels(device, of_autocast=not isinstance(model, ScoredModel)):
             return measure(self.protocol, edges, key.edge_path, bucket, model)
 
     def sums(

@@ -57,12 +57,13 @@ class BlockThreads:
 @functools.cache
 def _pool(num_threads: int) -> ThreadPoolExecutor:
     threads_of_torch = torch.get_num_threads()
-    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="blocks", initializer=_use_one_thread)
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="blocks", initializer=_prepare_thread)
     list(pool.map(lambda _: None, range(num_threads)))
-    # `_use_one_thread` has changed what threads still to be made begin with
+    # `_prepare_thread` has changed what threads still to be made begin with
     torch.set_num_threads(threads_of_torch)
     return pool
 
 
-def _use_one_thread() -> None:
+def _prepare_thread() -> None:
     torch.set_num_threads(1)
+    torch.set_grad_enabled(False)  # each thread has its own switch, and a model in training has parameters

@@ -11,9 +11,14 @@ from pbgeval.counting.known import ties_of_twins
 from pbgeval.passes.fused_block import BlockCells, FusedBlock
 from pbgeval.scoring.true_scores import TrueScores
 
-# Of a range of a partition that is counted at a time: enough that calls of Python cost nothing beside it, few enough
-# that their vectors stay near. Changes no number.
-CANDIDATES_PER_BLOCK = 16 * COLUMNS_AT_A_TIME
+# Of the candidates that are counted at a time: enough that calls of Python cost nothing beside it, few enough that
+# what is made of them needs little room. Changes no number.
+BYTES_PER_BLOCK = 1 << 24
+
+
+def candidates_per_block(dimension: int) -> int:
+    """Return how many candidates the loop counts at a time."""
+    return max(BYTES_PER_BLOCK // (4 * max(dimension, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
 
 
 def count_compiled(

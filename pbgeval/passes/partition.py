@@ -16,7 +16,7 @@ from pbgeval.counting.general import BlockCounter
 from pbgeval.notation import Side
 from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedQueries
-from pbgeval.passes.compiled_block import CANDIDATES_PER_BLOCK as COMPILED_CANDIDATES_PER_BLOCK
+from pbgeval.passes.compiled_block import candidates_per_block
 from pbgeval.passes.groups import Group
 from pbgeval.passes.partition_blocks import (
     PartitionWork,
@@ -37,7 +37,9 @@ from pbgeval.scoring.twins import Twins
 QUERIES_PER_BLOCK = 1024
 FUSED_CANDIDATES_PER_BLOCK = 1 << 16  # where scores stay in no memory
 SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block
-RANGES_PER_TURN = 8  # ranges of candidates that a thread takes a block of queries through
+# Ranges of candidates that are prepared together, and that a thread takes a block of queries through; for any number of
+# threads, so that of several errors the same is raised.
+RANGES_PER_TURN = {Way.SCORES: 8, Way.COMPILED: 2, Way.FUSED: 1}
 CANDIDATES_PER_BLOCK = 1024  # block shapes change no number but the last bits of a loss, so they are fixed
 
 
@@ -82,14 +84,9 @@ def _count_rows(work: PartitionWork, rows_E: Tensor, way: Way) -> None:
     own_E = candidates.positions(group.side(hidden).ids_E[rows_E].numpy())
     inside_E = torch.from_numpy(own_E >= 0)
     work.tally.add_outside(int((~inside_E).sum()))
-    width = {
-        Way.SCORES: CANDIDATES_PER_BLOCK,
-        Way.COMPILED: COMPILED_CANDIDATES_PER_BLOCK,
-        Way.FUSED: FUSED_CANDIDATES_PER_BLOCK,
-    }[way]
     threads = BlockThreads.of_device(group.side(hidden).table.device, MOST_THREADS)
     if isinstance(group.relation.scorer, ScorerRelation):  # a user's function need not bear several threads
-        width, threads = SCORER_CANDIDATES_PER_BLOCK, BlockThreads(1)
+        threads = BlockThreads(1)
     queries_per_block = QUERIES_PER_BLOCK
     if way is Way.COMPILED:  # each block is one thread's, and none shall be idle
         of_thread = -(-rows_E.numel() // threads.num_threads)
@@ -103,16 +100,26 @@ def _count_rows(work: PartitionWork, rows_E: Tensor, way: Way) -> None:
         )
         if rows_Q.numel()
     ]
+    width = _width(work, way, query_blocks)
     starts = range(0, candidates.num_candidates if query_blocks else 0, width)
-    ranges_at_a_time = RANGES_PER_TURN if way is Way.SCORES else 1  # for any number of threads: errors' order
-    for first in range(0, len(starts), ranges_at_a_time):
-        counts = [_count_range(work, start, width, way) for start in starts[first:][:ranges_at_a_time]]
+    for first in range(0, len(starts), RANGES_PER_TURN[way]):
+        turn = starts[first : first + RANGES_PER_TURN[way]]
+        counts = threads.map(partial(_count_range, work, width, way), turn)
         threads.map(partial(_count_all, counts), query_blocks)
     for queries in query_blocks:
         _finish(work, queries)
 
 
-def _count_range(work: PartitionWork, start: int, width: int, way: Way) -> Callable[[PartitionQueries], None]:
+def _width(work: PartitionWork, way: Way, query_blocks: list[PartitionQueries]) -> int:
+    """Return how many candidates are prepared at a time."""
+    if isinstance(work.group.relation.scorer, ScorerRelation):
+        return SCORER_CANDIDATES_PER_BLOCK
+    if way is Way.COMPILED and query_blocks:
+        return candidates_per_block(query_blocks[0].prepared_QD.shape[1])
+    return FUSED_CANDIDATES_PER_BLOCK if way is Way.FUSED else CANDIDATES_PER_BLOCK
+
+
+def _count_range(work: PartitionWork, width: int, way: Way, start: int) -> Callable[[PartitionQueries], None]:
     """Prepare a range of candidates; return what counts them for a block of queries."""
     group, hidden, candidates = work.group, work.hidden, work.candidates
     stop = min(start + width, candidates.num_candidates)

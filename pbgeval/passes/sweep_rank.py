@@ -17,7 +17,7 @@ from pbgeval.counting import blocks as compiled_blocks
 from pbgeval.counting.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.counting.general import BlockCounter
 from pbgeval.passes.block_threads import BlockThreads
-from pbgeval.passes.compiled_block import CANDIDATES_PER_BLOCK as COMPILED_CANDIDATES_PER_BLOCK
+from pbgeval.passes.compiled_block import candidates_per_block
 from pbgeval.passes.query_edges import QueryBlock, QueryEdges
 from pbgeval.passes.sweep_blocks import (
     Columns,
@@ -84,7 +84,7 @@ def rank(
             keeps_scores = _keeps_scores(state, of_relation, columns[1], sinks)
             width = CANDIDATES_PER_BLOCK
             if not keeps_scores:
-                width = columns[0].size if state.fused else _compiled_width(columns[0].size, len(of_relation), threads)
+                width = columns[0].size if state.fused else _compiled_width(columns[1], len(of_relation), threads)
             of_blocks = Columns(*columns, width, _in_runs(state.certified, columns[1], width))
             _rank_blocks(state, edges, of_relation, of_blocks, known, counter, threads, sinks, keeps_scores)
 
@@ -101,13 +101,14 @@ def _keeps_scores(state: SweepState, blocks: list[QueryBlock], prepared_CD: Tens
     return not compiled_blocks.serves(state.comparator, prepared_CD.device, prepared_CD.dtype, num_cells)
 
 
-def _compiled_width(num_candidates: int, num_blocks: int, threads: BlockThreads) -> int:
+def _compiled_width(prepared_CD: Tensor, num_blocks: int, threads: BlockThreads) -> int:
     """Return how many candidates the compiled loop counts at a time; fewer where few blocks leave threads idle."""
+    most = candidates_per_block(prepared_CD.shape[1])
     if threads.num_threads == 1:
-        return COMPILED_CANDIDATES_PER_BLOCK
+        return most
     runs = -(-TURNS_PER_THREAD * threads.num_threads // num_blocks)
-    columns = -(-num_candidates // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME
-    return min(columns, COMPILED_CANDIDATES_PER_BLOCK)
+    columns = -(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME
+    return min(columns, most)
 
 
 def _in_runs(comparator: CertifiedComparator | None, prepared_CL: Tensor, width: int) -> tuple[PreparedRows, ...]:

@@ -16,6 +16,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
+from pbgeval.scoring import compiled_lengths
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import SMALLEST_SQUARE
 from pbgeval.scoring.product import product
@@ -72,7 +73,7 @@ class FloatProduct:
 
     def queries(self, rows_NL: Tensor) -> Operand:
         vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=True)
-        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        square_N = _squared_lengths(vector_NL)
         columns = [vector_NL.to(self.dtype)]
         if self.comparator.is_distance:
             columns = [2 * columns[0], torch.ones_like(columns[0][..., :1])]
@@ -82,7 +83,7 @@ class FloatProduct:
 
     def candidates(self, rows_NL: Tensor) -> Operand:
         vector_NL, bias_N, _ = _columns(self.comparator, rows_NL, of_queries=False)
-        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        square_N = _squared_lengths(vector_NL)
         columns = [vector_NL.to(self.dtype)]
         if self.comparator.is_distance:
             columns.append(-square_N.unsqueeze(-1).to(self.dtype))
@@ -116,7 +117,8 @@ class FloatProduct:
             error_K = error_K + queries.num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
         if not self.comparator.is_distance:
             return torch.zeros_like(error_K), error_K
-        return queries.square_N, error_K + queries.square_N * 2.0**-40
+        # The offset is a sum of squares in float64, which rounds once for each.
+        return queries.square_N, error_K + queries.square_N * (2.0**-40 + queries.num_columns * 2.0**-52)
 
 
 class Bfloat16Product:
@@ -137,7 +139,7 @@ class Bfloat16Product:
     def queries(self, rows_NL: Tensor) -> Operand:
         vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=True)
         rounded_NL, lost_N = _in_bfloat16(vector_NL)
-        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        square_N = _squared_lengths(vector_NL)
         columns = [rounded_NL]
         if self.comparator.is_distance:
             one_N1 = torch.ones_like(rounded_NL[..., :1])
@@ -147,7 +149,7 @@ class Bfloat16Product:
     def candidates(self, rows_NL: Tensor) -> Operand:
         vector_NL, bias_N, _ = _columns(self.comparator, rows_NL, of_queries=False)
         rounded_NL, lost_N = _in_bfloat16(vector_NL)
-        square_N = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+        square_N = _squared_lengths(vector_NL)
         columns, rest_N = [rounded_NL], -square_N
         for _ in range(3 if self.comparator.is_distance else 0):  # three of them hold all that float32 would
             part_N = rest_N.to(torch.bfloat16)
@@ -171,8 +173,19 @@ class Bfloat16Product:
 def _in_bfloat16(vector_NL: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows in bfloat16, and at least the length of what each has lost, float64."""
     rounded_NL = vector_NL.to(torch.bfloat16)
-    lost_NL = vector_NL - rounded_NL.to(vector_NL.dtype)  # without rounding: both have the exponent of one
+    kept_NL = rounded_NL.to(vector_NL.dtype)
+    if compiled_lengths.serves(vector_NL):
+        return rounded_NL, compiled_lengths.squared_lengths(vector_NL, kept_NL).sqrt() * SLACK
+    lost_NL = vector_NL - kept_NL  # without rounding: both have the exponent of one
     return rounded_NL, torch.linalg.vector_norm(lost_NL, dim=-1, dtype=torch.float64) * SLACK
+
+
+def _squared_lengths(vector_NL: Tensor) -> Tensor:
+    """Return the square of each row's length, float64 (..., N), with the roundings of some sums."""
+    if compiled_lengths.serves(vector_NL):
+        return compiled_lengths.squared_lengths(vector_NL)
+    square_N: Tensor = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
+    return square_N
 
 
 class GridProduct:

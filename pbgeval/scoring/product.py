@@ -5,6 +5,7 @@ identical candidates differ in their last bits and ties are lost. They also cut 
 length depends on the shape. What was found in MKL (inner dimension 4 to 800, up to 2048 x 4096, 1 to 4 threads):
 
 - Inner dimensions up to 256 in float32 and 192 in float64 are never cut, so longer ones are cut here, always alike.
+- A last cut of a single dimension is avoided: see `longest_inner`.
 - With AVX-512, all float32 shapes from 16 x 16 up agree when each thread has whole products, and multiples of 16
   when there are fewer; float64 shapes agree where they are multiples of 48, and at no smaller grain that was tried.
 - With AVX2, multiples of 96 or 192 agree, for one product and a power of two of threads.
@@ -120,9 +121,19 @@ def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
     return scores_BRS[:, :num_queries, :num_candidates]
 
 
+def longest_inner(dimension: int, dtype: torch.dtype = torch.float32) -> int:
+    """Return the length of the cuts in which products of an inner dimension are added up.
+
+    No cut has length 1 unless the dimension has: small blocks of such are multiplied by other loops than large ones (in
+    float32 by torch's own), which round otherwise when they add to the cuts before.
+    """
+    longest = INNER.get(dtype, FLOAT32_INNER)
+    return next(inner for inner in range(longest, 0, -1) if dimension % inner != 1 or dimension == 1)
+
+
 def _multiplied(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
     """Add up the inner dimension in cuts of one length: kernels would choose another for each shape."""
-    inner = INNER.get(query_BRD.dtype, FLOAT32_INNER)
+    inner = longest_inner(query_BRD.shape[2], query_BRD.dtype)
     scores_BRS = torch.bmm(query_BRD[..., :inner], candidate_BSD[..., :inner].transpose(1, 2))
     for start in range(inner, query_BRD.shape[2], inner):
         cut = slice(start, start + inner)

@@ -15,10 +15,11 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval import vector_math
+from pbgeval.errors import LowPrecisionError
 from pbgeval.scoring import product as kernels
 from pbgeval.scoring.product import BlockRule
 
-DIMENSIONS = (16, 101, 300)  # the last is longer than what kernels add up in one go
+DIMENSIONS = (16, 101, 257)  # the last is longer than what kernels add up in one go, by as little as any
 LARGE_DIMENSION = 16
 SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (130, 300))
 # Kernels deal tiles of columns out to threads: what is left over for the last ones is the shape that differs.
@@ -46,6 +47,9 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
 
     From then on this process computes by the rule, with the number of threads that it holds for. A process checks a
     device, type and number of threads once.
+
+    Raises:
+        LowPrecisionError: products are those of a lower precision, whatever torch is told.
     """
     vector_math.settle()
     if device.type == "cuda":
@@ -64,6 +68,7 @@ def _check(device: torch.device, dtype: torch.dtype, threads: int) -> KernelRepo
     digest = hashlib.sha256()
     samples = [_Sample.of(dimension, device, dtype) for dimension in DIMENSIONS]
     for sample in samples:
+        sample.check_precision()
         digest.update(sample.expected_NN[: SHAPES[-1][0], : SHAPES[-1][1]].cpu().numpy().tobytes())
     counts = list(_thread_counts(threads)) if device.type == "cpu" else [threads]
     rule, num_threads = next(
@@ -102,6 +107,26 @@ class _Sample:
         torch.set_num_threads(1)
         kernels.use_block_rule(BlockRule.ONE_SHAPE, device, dtype)
         return cls(vectors_ND, kernels.product(vectors_ND[None, :rows], vectors_ND[None])[0])
+
+    def check_precision(self) -> None:
+        """Compare some products with those in float64.
+
+        Raises:
+            LowPrecisionError: they are off by more than roundings of their type.
+        """
+        rows, columns = SHAPES[-1]
+        found_KC = self.expected_NN[:rows, :columns].double()
+        vectors_ND = self.vectors_ND.double()
+        exact_KC = vectors_ND[:rows] @ vectors_ND[:columns].T
+        magnitude_KC = vectors_ND[:rows].abs() @ vectors_ND[:columns].abs().T
+        # Any order of additions stays below it, in float64 too, where both sides round.
+        bound_KC = magnitude_KC * (4 * vectors_ND.shape[1] * torch.finfo(self.vectors_ND.dtype).eps)
+        if bool(((found_KC - exact_KC).abs() > bound_KC).any()):
+            raise LowPrecisionError(
+                f"products on {self.vectors_ND.device}: expected those of {self.vectors_ND.dtype}, got some that are "
+                "off by more than its roundings; unset what tells a library to multiply in lower precision "
+                "(ONEDNN_DEFAULT_FPMATH_MODE, NVIDIA_TF32_OVERRIDE)"
+            )
 
     def shapes(self, num_threads: int) -> tuple[tuple[int, int], ...]:
         """Return the shapes to compare."""

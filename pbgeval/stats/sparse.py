@@ -7,7 +7,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-MOST_DENSE_VALUES = 1 << 21  # values below this are counted in a dense table first
+# Values are counted in a dense table first if it has at most so many places, and so many for each value.
+MOST_DENSE_VALUES = 1 << 21
+MOST_PLACES_PER_VALUE = 2
 
 
 @frozen(eq=False)
@@ -28,7 +30,7 @@ class SparseCounts:
             return cls.zero()
         if times is not None:
             return cls._added_up(values.numpy(), times)
-        if int(values.max()) < MOST_DENSE_VALUES:
+        if int(values.max()) < min(MOST_DENSE_VALUES, MOST_PLACES_PER_VALUE * values.numel()):
             dense = torch.bincount(values)
             keys = dense.nonzero().squeeze(1)
             return cls(keys.numpy(), dense[keys].numpy())

@@ -26,6 +26,7 @@ from pbgeval.report.estimates import Drawn
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
+from pbgeval.scoring.full_precision import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.object_folder import read_object_folder
 from pbgeval.version import __version__
@@ -49,6 +50,11 @@ def work_as_local_worker(work: Work) -> Outcome:
 
 def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
+    with full_precision(of_autocast=work.inputs.scorer is None):
+        return _do_work(work, team)
+
+
+def _do_work(work: Work, team: Team) -> Outcome:
     try:
         bench, kernels = in_step(team, lambda: _set_up(work, team))
         in_step(team, lambda: _begin_scratch(work, bench) if team.rank_in_team == 0 else None)

@@ -31,7 +31,7 @@ from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import Side
 from pbgeval.passes.block_threads import BlockThreads
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges, contest_queries
-from pbgeval.passes.sweep_auc import sample_cells
+from pbgeval.passes.sweep_auc import SampledCells, sample_cells
 from pbgeval.passes.sweep_blocks import RangeSinks
 from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_given import rank_given, score_cells
@@ -85,8 +85,9 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     entities = _gather(bench, edges, vectors, plan)
     done = bench.journal.look(bench.team, bench.work.observer, share_rows)
     ranges = _ranges(bench, plan, [range_of_name(name) for name in done])
+    samples = _samples(bench, edges, of_contests, sets, plan)
     contestants = [
-        _contestants(bench, edges, queries, sets, keys[queries.contest.hidden], plan, number, ranges)
+        _contestants(bench, edges, queries, samples[number], keys[queries.contest.hidden], plan, number, ranges)
         for number, queries in enumerate(of_contests)
     ]
     _prepare(bench, edges, contestants, entities, vectors)
@@ -129,11 +130,22 @@ def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Si
     return QueryKeys(side, num_entities, distinct(np.concatenate([np.empty(0, np.int64), *codes])))
 
 
+def _samples(
+    bench: Bench, edges: QueryEdges, of_contests: list[ContestQueries], sets: CandidateSets, plan: MemoryPlan
+) -> list[SampledCells | None]:
+    """Draw what the pooled AUC compares of each contest; of given candidates it is drawn among those."""
+    if bench.inputs.candidate_files:
+        return [None] * len(of_contests)
+    threads = BlockThreads.of_device(bench.device, plan.block_threads)
+    auc, seed = bench.settings.auc, bench.settings.seed
+    return threads.map(lambda queries: sample_cells(edges, queries, sets, auc, seed), of_contests)
+
+
 def _contestants(
     bench: Bench,
     edges: QueryEdges,
     queries: ContestQueries,
-    sets: CandidateSets,
+    sample: SampledCells | None,
     keys: QueryKeys,
     plan: MemoryPlan,
     number: int,
@@ -153,8 +165,6 @@ def _contestants(
     given = None
     if bench.inputs.candidate_files:
         given, sample = in_step(bench.team, lambda: read_given(bench, edges, queries, number, ranges, plan.pairs_bytes))
-    else:
-        sample = sample_cells(edges, queries, sets, bench.settings.auc, bench.settings.seed)
     top = TopCandidates(queries.num_keys, topk) if topk is not None else None
     gains = type_gains(bench, edges, queries)
     return Contestants(state, np.searchsorted(keys.codes_K, codes), sample, given, top=top, gains=gains)
@@ -328,6 +338,9 @@ def _known_in_range(
     number_P = row_P + edges.numbering.range_of_slot(part.slot)[0]
     if not one.keys.size:
         return KnownAnswers(np.empty(0, np.int64), np.empty(0, np.int64))
+    if one.keys[-1] == one.keys.size - 1:  # the side's first keys, usually all: a key's index is the key
+        first = int(np.searchsorted(key_P, one.keys.size))
+        return KnownAnswers(key_P[:first], number_P[:first])
     at = np.minimum(np.searchsorted(one.keys, key_P), one.keys.size - 1)
     of_contest = one.keys[at] == key_P
     return KnownAnswers(at[of_contest], number_P[of_contest])

@@ -27,7 +27,7 @@ def sum_without(victim: int, kill: bool) -> None:
     team.sum_(torch.ones(1, dtype=torch.int64))
 
 
-@pytest.mark.parametrize(("victim", "seconds"), crossed([0, 1], [0.1, 2.0], quick=2))
+@pytest.mark.parametrize(("victim", "seconds"), crossed([0, 1], [0.1, 2.0], quick=4))
 def test_a_killed_worker_is_the_cause_and_not_its_peers(
     victim: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

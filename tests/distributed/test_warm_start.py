@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval.distributed import warm_start
 from tests.patience import PATIENCE
+
+HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 # A program of ours: a launcher with two workers that say who they are, then wait to be ended.
 PROGRAM = """
@@ -86,6 +89,50 @@ def test_without_a_place_for_the_servers_socket_workers_are_spawned(tmp_path: Pa
     assert 0 == launcher.returncode, err
     assert "[(0, '0'), (1, '1')]" in out
     assert [str(launcher.pid)] * 2 == [parent for _, parent, *_ in said_by_workers(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "10000"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_threads_that_wait_soon_sleep_unless_the_user_says_how_they_wait(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, str], expected: dict[str, str]
+) -> None:
+    monkeypatch.setattr(os, "environ", {"PATH": "", **said})
+
+    warm_start.let_threads_sleep()
+
+    assert expected == {name: os.environ[name] for name in HOW_TO_WAIT if name in os.environ}
+
+
+def test_the_command_says_how_threads_wait_before_torch_is_imported(tmp_path: Path) -> None:
+    program = """
+import os, sys
+class Ending:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            print(os.environ["GOMP_SPINCOUNT"], flush=True)
+            os._exit(0)
+sys.meta_path.insert(0, Ending())
+from pbgeval.cli import main
+main()
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in HOW_TO_WAIT}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--config", "eval.py", "--workers", "1"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+    assert (0, "10000\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

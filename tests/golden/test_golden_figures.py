@@ -28,6 +28,8 @@ NAMES = {
 OUR_DATA = Path(__file__).resolve().parents[1] / "reference_data"
 REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", Path(__file__).resolve().parents[3] / "shared"))
 
+Parts = Iterator[tuple[str, int, Mapping[str, float], Mapping[str, float]]]  # what, count, PBG's figures, ours
+
 # PBG's workers rescale shared rows to max_norm in place and without a lock: a row that two of them find too long at
 # once is rescaled twice. Its figures then differ from run to run (mean rank 236.43 to 236.51 in three runs of the
 # first); expected.json holds one outcome. With one worker there is no race: those figures are ours to compare with.
@@ -47,11 +49,16 @@ def names_of(case: str) -> list[str]:
 
 
 def run(
-    case: Path, setting: Mapping[str, Any], output: Path, monkeypatch: pytest.MonkeyPatch
+    case: Path,
+    setting: Mapping[str, Any],
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    with_loss: bool = True,
 ) -> tuple[dict[str, Any], dict[tuple[int, int, int], dict[str, float]]]:
     """Evaluate a setting as PBG was run; return metrics.json and the rows of buckets.csv by path and bucket."""
     monkeypatch.chdir(case)
-    overrides = [*setting["params"], "pbg_semantics=True", "compute_loss=True"]
+    overrides = [*setting["params"], "pbg_semantics=True", f"compute_loss={with_loss}"]
     config = load_config(case / setting["config"], overrides)
     report = evaluate(config, RunOptions(output=output, workers=1), Silence())
     with (output / "buckets.csv").open(newline="") as file:
@@ -69,7 +76,7 @@ def run(
 
 def parts(
     setting: Mapping[str, Any], metrics: dict[str, Any], buckets: dict[tuple[int, int, int], dict[str, float]]
-) -> Iterator[tuple[str, int, Mapping[str, float], Mapping[str, float]]]:
+) -> Parts:
     """Yield (what, count, PBG's figures, ours) of every bucket, every edge path, and the total."""
     for part in setting["first_run"]:
         path, bucket = part["edge_path"], part["bucket"]
@@ -90,6 +97,35 @@ def closeness(setting_name: str, params: list[str], metric: str, count: int) -> 
     if any("l2" in param for param in params):
         return {"rel": 1e-5, "abs": 2 / count}
     return {"abs": {"pos_rank": 2 / count, "mrr": 1e-7}.get(metric, 1 / (2 * count))}
+
+
+def assert_ranks_equal_pbgs(name: str, params: list[str], of_setting: Parts) -> None:
+    """Within the tolerances."""
+    for what, count, expected, ours in of_setting:
+        for metric, key in NAMES.items():
+            tolerance = closeness(name, params, metric, count)
+            assert expected[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **tolerance), (what, metric)
+
+
+def assert_pbg_lies_between(of_setting: Parts) -> None:
+    """Between our figures where copies never count and where they always do."""
+    for what, count, expected, ours in of_setting:
+        one_query = {"mean_rank": 1 / (2 * count)}
+        for metric, key in NAMES.items():
+            low, high = bounds(ours, key)
+            slack = one_query.get(key, 1 / (2 * count))
+            assert low - slack <= expected[metric] <= high + slack, (what, metric)
+
+
+def assert_losses_equal_pbgs(of_setting: Parts) -> None:
+    for what, _, expected, ours in of_setting:
+        assert expected["loss"] == pytest.approx(ours["both.loss"], rel=1e-5), what
+
+
+def bounds(ours: Mapping[str, float], key: str) -> tuple[float, float]:
+    """Return our figures where copies never count and where they always do, the smaller first."""
+    low, high = sorted(ours[f"both.{rank_type}.{key}"] for rank_type in ("optimistic", "pessimistic"))
+    return low, high
 
 
 # Each takes seconds. Without --all: every setting in one case at least, bias and cos together, and every case in its
@@ -137,11 +173,8 @@ def test_an_all_negatives_setting_equals_pbg_bucket_by_bucket(
 
     metrics, buckets = run(folder, setting, tmp_path / "output", monkeypatch)
 
-    for what, count, expected, ours in parts(setting, metrics, buckets):
-        for metric, key in NAMES.items():
-            tolerance = closeness(name, setting["params"], metric, count)
-            assert expected[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **tolerance), (what, metric)
-        assert expected["loss"] == pytest.approx(ours["both.loss"], rel=1e-5), what
+    assert_ranks_equal_pbgs(name, setting["params"], parts(setting, metrics, buckets))
+    assert_losses_equal_pbgs(parts(setting, metrics, buckets))
 
 
 @pytest.mark.reference
@@ -162,12 +195,6 @@ def test_max_norm_equals_pbg_with_one_worker(
             assert part[metric] == pytest.approx(ours[f"both.pessimistic.{key}"], **six_digits), (part, metric)
 
 
-def bounds(ours: Mapping[str, float], key: str) -> tuple[float, float]:
-    """Return our figures where copies never count and where they always do, the smaller first."""
-    low, high = sorted(ours[f"both.{rank_type}.{key}"] for rank_type in ("optimistic", "pessimistic"))
-    return low, high
-
-
 @pytest.mark.reference
 @pytest.mark.parametrize(("case", "name"), BATCH_ONLY)
 def test_pbg_lies_between_our_optimistic_and_pessimistic_figures_with_batch_negatives(
@@ -178,13 +205,8 @@ def test_pbg_lies_between_our_optimistic_and_pessimistic_figures_with_batch_nega
 
     metrics, buckets = run(folder, setting, tmp_path / "output", monkeypatch)
 
-    for what, count, expected, ours in parts(setting, metrics, buckets):
-        one_query = {"mean_rank": 1 / (2 * count)}
-        for metric, key in NAMES.items():
-            low, high = bounds(ours, key)
-            slack = one_query.get(key, 1 / (2 * count))
-            assert low - slack <= expected[metric] <= high + slack, (what, metric)
-        assert expected["loss"] == pytest.approx(ours["both.loss"], rel=1e-5), what
+    assert_pbg_lies_between(parts(setting, metrics, buckets))
+    assert_losses_equal_pbgs(parts(setting, metrics, buckets))
 
 
 @pytest.mark.reference

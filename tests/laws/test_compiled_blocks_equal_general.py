@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pbgeval.counting import blocks
-from pbgeval.passes import auc_sampling, certified, query_edges, sweep_rank
+from pbgeval.passes import auc_sampling, certified, compiled_block, query_edges, sweep_rank
 from pbgeval.passes.block_threads import BlockThreads
 from tests.examples import crossed
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
@@ -38,6 +38,12 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
     return case
 
 
+def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_block, "BYTES_PER_BLOCK", 1)  # as few candidates as there may be
+    for module in (compiled_block, sweep_rank):
+        monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", width)
+
+
 def both_ways(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, *overrides: str
 ) -> tuple[dict[str, Any], dict[str, Any], int]:
@@ -62,12 +68,15 @@ def both_ways(
 
 
 @pytest.mark.parametrize(
-    ("settings", "num_threads", "candidates"), crossed(list(SETTINGS), [1, 2], ["all", "partition"], quick=2)
+    ("settings", "num_threads", "width", "candidates"),
+    crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=2),
 )
 def test_the_loop_gives_the_figures_of_the_general_path(
-    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, settings: str
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, width: int, settings: str
 ) -> None:
+    """With all candidates of a partition at a time, or seven."""
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(num_threads)))
+    count_at_a_time(width, monkeypatch)
 
     expected, found, num_calls = both_ways(case, monkeypatch, f"candidates={candidates}", *SETTINGS[settings])
 
@@ -90,6 +99,7 @@ def test_certified_ranks_are_those_of_the_general_path(
     """A product in bfloat16 may leave any share of the cells open, some, or is not tried."""
     monkeypatch.setattr(blocks, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
     monkeypatch.setattr(certified, "MOST_OPEN_SHARE", in_bfloat16 or 0.0)
+    count_at_a_time(7 if settings == "filtered" else 576, monkeypatch)
     overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
 
     expected, found, num_calls = both_ways(case, monkeypatch, *overrides)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pbgeval.errors import LowPrecisionError
 from pbgeval.scoring import product as kernels
 from pbgeval.scoring import self_check
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
@@ -97,6 +98,19 @@ def assert_all_shapes_agree(dimension: int, threads: int, dtype: torch.dtype) ->
 @pytest.mark.parametrize(("dimension", "threads"), [(4, 1), (33, 1), (50, 1), (100, 1), (33, 2), (50, 3), (100, 4)])
 def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threads, dtype):
     assert_all_shapes_agree(dimension, threads, dtype)
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 193, 194, 255, 256, 257, 258, 385, 512, 513, 514, 769])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_no_last_cut_of_the_inner_dimension_has_other_bits_in_small_blocks(dimension, dtype):
+    """A single dimension beyond a cut was added by another kernel in blocks of 16 x 16."""
+    x_ND = vectors(dimension, dtype)
+    expected_NN = one_big_product(x_ND)
+
+    # Vectors that are not their own neighbours: sums near zero show a rounding more often.
+    assert torch.equal(expected_NN.diagonal(7), paired_product(x_ND[:-7], x_ND[7:]))
+    for rows, columns in ((1, 1), (3, 15), (16, 16), (16, 11), (17, 16), (15, 33), (64, 20)):
+        assert torch.equal(expected_NN[:rows, -columns:], product(x_ND[None, :rows], x_ND[None, -columns:])[0])
 
 
 @pytest.mark.slow
@@ -412,3 +426,19 @@ def test_broken_kernels_are_found_and_the_cheapest_rule_that_holds_is_used(broke
     for rows, columns in ((1, 1), (40, 250), (288, 7)):
         found_QC = product(batched(x_ND[:rows], 2), batched(x_ND[-columns:], 2))[-1]
         assert torch.equal(expected_NN[:rows, -columns:], found_QC)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_of_a_lower_precision_are_refused_whoever_asked_for_them(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment variable of a library makes torch do it whatever torch is told; all its products then agree."""
+
+    def imprecise(query_BRD: Tensor, candidate_BSD: Tensor) -> Tensor:
+        return torch.bmm(query_BRD.bfloat16().to(dtype), candidate_BSD.bfloat16().to(dtype).transpose(1, 2))
+
+    monkeypatch.setattr(self_check, "_reports", {})
+    monkeypatch.setattr(kernels, "product", imprecise)
+
+    with pytest.raises(LowPrecisionError, match=f"expected those of {dtype}"):
+        compute_with(1, dtype)

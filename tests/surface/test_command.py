@@ -23,6 +23,7 @@ from pbgeval.config.fields import keys_of
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.version import __version__
 from tests import pbg_files
+from tests.examples import crossed
 from tests.tiny_checkpoint import (
     COMMAND,
     TinyCase,
@@ -203,8 +204,7 @@ def test_the_seed_matters_and_only_it(case: TinyCase) -> None:
     assert metrics[0] != metrics[1] != metrics[2] != metrics[0]
 
 
-@pytest.mark.parametrize("layout", [*pbg_files.LAYOUTS])
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8], ids=["int64", "int32", "uint8"])
+@pytest.mark.parametrize(("dtype", "layout"), crossed([np.int64, np.int32, np.uint8], [*pbg_files.LAYOUTS], quick=3))
 def test_how_edges_are_stored_does_not_matter(case: TinyCase, dtype: Any, layout: str) -> None:
     before = succeeds(case)["metrics"]
 

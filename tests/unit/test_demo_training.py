@@ -119,6 +119,7 @@ def test_checkpoints_are_those_of_torchbiggraph(trained, name, version):
                 assert f"rhs_operators.{relation}.{parameter}" == dataset.attrs["state_dict_key"]
 
 
+@pytest.mark.slow  # with the tests above in another process, it would train anew
 def test_the_three_checkpoints_differ(trained):
     tables = []
     for name in ("checkpoint.v2", "checkpoint_shuffled.v2", "checkpoint_untrained.v0"):

@@ -231,6 +231,15 @@ def test_training_draws_the_same_numbers_with_and_without_a_monitor() -> None:
     assert 1 == torch.get_num_threads()
 
 
+def test_autocast_of_the_training_changes_no_figure(tmp_path: Path) -> None:
+    one_visit(make_monitor(tmp_path / "expected"), model())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        one_visit(make_monitor(tmp_path / "found"), model())
+
+    expected, found = (read_history(tmp_path / name, pytest.fail).visits[0] for name in ("expected", "found"))
+    assert expected.after.metrics == found.after.metrics
+
+
 def test_live_parameters_need_no_detaching_and_get_no_gradient() -> None:
     tensors = model()
     tables = {key: torch.nn.Parameter(table) for key, table in tensors.tables.items()}

@@ -1,0 +1,184 @@
+"""Times the command's help and evaluations of a tiny graph beside Python's own start and torch's import.
+
+    python benchmarks/start_up/main.py              # seven turns
+    python benchmarks/start_up/main.py --smoke      # one: does it run?
+
+Run it with the Python that pbgeval is installed in. What each figure includes stands in the README beside this file.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from attrs import field, frozen
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "sampled_vs_torchbiggraph")]
+import machine  # noqa: E402
+from graph import GraphSize, Protocol, make_graph, write_config  # noqa: E402 - the same graph as there, tiny
+
+COMMAND = Path(sys.executable).parent / "kgeval-dist"
+SIZE = GraphSize(num_partitions=2, num_entities=100, num_relations=5, num_edges=400, few_edges=1, dimension=16)
+PROTOCOL = Protocol(num_batch_negs=10, num_uniform_negs=10, batch_size=100, workers=2)
+NUM_PACKAGES = 10
+# Python is to keep bytecode, and torch's threads to wait, as they do unless they are told otherwise.
+LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+# import time: self [us] | cumulative | imported package
+IMPORT_LINE = re.compile(r"import time:\s*(\d+) \|\s*\d+ \|\s*([^.\s]+)")
+
+
+@frozen
+class Run:
+    """How long a command took, by the clock, and the metrics of an evaluation."""
+
+    seconds: float
+    metrics: dict[str, float] | None = None
+
+
+@frozen
+class Program:
+    """A command that is timed."""
+
+    name: str
+    words: tuple[str, ...]
+    limit: float | None = None  # seconds that are asked for
+    is_evaluation: bool = False
+    variables: Mapping[str, str] = field(factory=dict)  # added to its environment
+
+    def run(self, folder: Path) -> Run:
+        """Run it once in the graph's folder, an evaluation into an output directory that is removed."""
+        with tempfile.TemporaryDirectory(prefix="output-", dir=folder) as name:
+            further = ["--output", name] if self.is_evaluation else []
+            begun = time.perf_counter()
+            _run([*self.words, *further], folder, self.variables)
+            seconds = time.perf_counter() - begun
+            if not self.is_evaluation:
+                return Run(seconds)
+            document = json.loads((Path(name) / "metrics.json").read_text(encoding="utf-8"))
+            return Run(seconds, document["metrics"])
+
+
+def main() -> None:
+    """Make the graph, measure, print."""
+    options = _options()
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as name:
+        folder = Path(name).resolve() / "graph"
+        make_graph(folder, SIZE)
+        config = write_config(folder, SIZE, PROTOCOL)
+        programs = _programs(config)
+        for program in [] if options.smoke else programs:
+            program.run(folder)  # bytecode, the system's cache of files
+        runs: dict[str, list[Run]] = {program.name: [] for program in programs}
+        for turn in range(options.repeats):
+            for program in programs:
+                runs[program.name].append(program.run(folder))
+            _say(f"turn {turn + 1}: " + ", ".join(f"{name} {of_it[-1].seconds:.2f} s" for name, of_it in runs.items()))
+        imports = _imports(config, folder)
+    print(machine.describe("benchmarks/start_up/main.py", load))
+    print(
+        f"Graph: {SIZE.num_edges} edges, {SIZE.num_partitions} x {SIZE.num_entities} entities, D={SIZE.dimension}; "
+        f"medians of {options.repeats} (lowest to highest); "
+        f"OMP_NUM_THREADS: {os.environ.get('OMP_NUM_THREADS', 'not set')}; "
+        f"MRR of every evaluation: {_mean_reciprocal_rank(runs):.10f}\n"
+    )
+    _print_times(programs, {name: [run.seconds for run in of_program] for name, of_program in runs.items()})
+    _print_imports(imports)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7, help="turns [%(default)s]")
+    parser.add_argument("--smoke", action="store_true", help="one turn, and none before it that does not count")
+    options = parser.parse_args()
+    if options.smoke:
+        options.repeats = 1
+    return options
+
+
+def _programs(config: Path) -> list[Program]:
+    """Return the commands, in the order of a turn."""
+    one, two = (_evaluation(config, workers) for workers in (1, 2))
+    spinning = "evaluation, 1 worker, `GOMP_SPINCOUNT=300000`"
+    return [
+        Program("`python -c pass`", (sys.executable, "-c", "pass")),
+        Program("`kgeval-dist --help`", (str(COMMAND), "--help"), 0.3),
+        Program("`python -c 'import torch'`", (sys.executable, "-c", "import torch")),
+        Program("evaluation, 1 worker", one, 3.0, is_evaluation=True),
+        Program("evaluation, 2 workers", two, 6.0, is_evaluation=True),
+        Program(spinning, one, is_evaluation=True, variables={"GOMP_SPINCOUNT": "300000"}),
+    ]
+
+
+def _evaluation(config: Path, workers: int) -> tuple[str, ...]:
+    return (str(COMMAND), "--config", str(config), "--workers", str(workers), "--device", "cpu")
+
+
+def _run(command: list[str], folder: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+    done = subprocess.run(
+        command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr)
+        raise SystemExit(f"ended with status {done.returncode}: {shlex.join(command)}")
+    return done
+
+
+def _mean_reciprocal_rank(runs: dict[str, list[Run]]) -> float:
+    """Return the MRR, which all evaluations must share: what was timed is right."""
+    found = [run.metrics for of_program in runs.values() for run in of_program if run.metrics is not None]
+    if any(metrics != found[0] for metrics in found):
+        raise SystemExit("expected the same metrics from all evaluations, found others")
+    return found[0]["both.realistic.mean_reciprocal_rank"]
+
+
+def _imports(config: Path, folder: Path) -> dict[str, float]:
+    """Return the seconds that one worker spends on importing each top-level package, as Python says."""
+    seconds: dict[str, float] = defaultdict(float)
+    of_python = (sys.executable, "-X", "importtime", "-m", "pbgeval", *_evaluation(config, 1)[1:])
+    done = _run([*of_python, "--output", str(folder / "output-imports")], folder, {})
+    for line in done.stderr.splitlines():
+        found = IMPORT_LINE.match(line)
+        if found:
+            seconds[found[2]] += int(found[1]) / 1e6
+    return seconds
+
+
+def _print_times(programs: list[Program], seconds: dict[str, list[float]]) -> None:
+    of_torch = seconds["`python -c 'import torch'`"]
+    print("| | s | asked for: less than | times torch's import, median of turns |")
+    print("|---|---|---|---|")
+    for program in programs:
+        taken = seconds[program.name]
+        times = statistics.median(one / other for one, other in zip(taken, of_torch, strict=True))
+        limit = "" if program.limit is None else f"{program.limit:g}"
+        spread = f"{min(taken):.2f} to {max(taken):.2f}"
+        print(f"| {program.name} | {statistics.median(taken):.2f} ({spread}) | {limit} | {times:.2f} |")
+
+
+def _print_imports(seconds: dict[str, float]) -> None:
+    total = sum(seconds.values())
+    shown = sorted(seconds.items(), key=lambda item: -item[1])[:NUM_PACKAGES]
+    print("\n| imported by an evaluation with one worker, one run under `-X importtime` | s | share |")
+    print("|---|---|---|")
+    for package, of_package in [*shown, ("others", total - sum(of_one for _, of_one in shown)), ("all", total)]:
+        print(f"| {package} | {of_package:.3f} | {of_package / total:.0%} |")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

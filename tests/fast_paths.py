@@ -1,0 +1,221 @@
+"""Every fast path of the package, and how a test switches some of them on and all others off.
+
+A fast path is a second way to what the package also does in a general way, taken where it serves and pays. Here
+whether it pays no longer counts: a path that is on takes inputs of any size, one that is off takes none. Whoever
+adds a path adds it to `PATHS`; a test finds compiled loops that are not there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve, frozen
+
+from pbgeval import ranking
+from pbgeval.candidates import compiled_copies
+from pbgeval.counting import blocks, chunk_loops, chunks, compiled, fused, gathered_chunks
+from pbgeval.jit import CompiledLoop
+from pbgeval.known import semi_join
+from pbgeval.passes import certified, partition_blocks, sweep_blocks
+from pbgeval.scoring import (
+    compiled_distances,
+    compiled_hashes,
+    compiled_lengths,
+    compiled_operators,
+    compiled_pairs,
+    contest,
+    fast_products,
+)
+from pbgeval.scoring.self_check import check_kernels
+from pbgeval.worker import sweep
+
+Note = Callable[[], None]
+
+
+@frozen
+class FastPath:
+    """How a path is switched, and how it is seen when it is taken."""
+
+    turn_on: Callable[[pytest.MonkeyPatch], None]
+    turn_off: Callable[[pytest.MonkeyPatch], None]
+    watch: Callable[[pytest.MonkeyPatch, Note], None]  # calls the note whenever the path is taken
+    loops: tuple[CompiledLoop, ...] = ()
+    needs: tuple[str, ...] = ()  # other paths, without which it has nothing to do
+    # Whether scores have the bits of the general path; else figures may differ by candidates within a rounding.
+    same_bits: bool = True
+
+
+def by_loops(module: ModuleType, threshold: str, *loops: CompiledLoop) -> FastPath:
+    """A path by compiled loops: off where numba is not installed, on from a size that a constant names."""
+    assert hasattr(module, threshold)
+
+    def watch(patch: pytest.MonkeyPatch, note: Note) -> None:
+        call = CompiledLoop.__call__
+
+        def watched(self: CompiledLoop, *arguments: Any) -> Any:
+            if self in loops:
+                note()
+            return call(self, *arguments)
+
+        patch.setattr(CompiledLoop, "__call__", watched)
+
+    return FastPath(
+        turn_on=lambda patch: patch.setattr(module, threshold, 0),
+        turn_off=lambda patch: patch.setattr(module, "is_installed", lambda: False),
+        watch=watch,
+        loops=loops,
+    )
+
+
+def watch_calls(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, note: Note, takes: Callable[..., bool] = lambda *_, **__: True
+) -> None:
+    """Note the calls of a function whose arguments say that a path is taken."""
+    function = getattr(owner, name)
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        if takes(*arguments, **named):
+            note()
+        return function(*arguments, **named)
+
+    patch.setattr(owner, name, watched)
+
+
+# Products in bfloat16 for certified ranks. Where no routine multiplies them, float32's takes the rounded rows.
+
+
+def multiply_bfloat16(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(blocks, "multiplies_bfloat16", lambda: True)
+    patch.setattr(certified, "MOST_OPEN_SHARE", 1.0)  # never given up
+
+
+def watch_bfloat16(patch: pytest.MonkeyPatch, note: Note) -> None:
+    watch_calls(patch, blocks, "count", note, lambda query_KD, *_, **__: query_KD.dtype is torch.bfloat16)
+
+
+# Scores in float32 for certified ranks, where blocks of them are kept.
+
+
+def watch_float32(patch: pytest.MonkeyPatch, note: Note) -> None:
+    watch_calls(patch, fast_products.FloatProduct, "scores", note, lambda product, *_: product.dtype is torch.float32)
+
+
+# The kernel of a GPU; the fixture `fused_device` lets Triton's interpreter run it where there is none.
+
+
+def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
+    assert fused.DEVICE_TYPES, "the fixture fused_device comes before"
+    patch.setattr(fused, "TILES", fused.Tiles())  # the package's own: fewer to interpret
+
+
+def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
+    for module in (partition_blocks, sweep_blocks):
+        watch_calls(patch, module, "count_fused", note)
+
+
+# Operators that act on queries instead of candidates, so that relations share them.
+
+
+def watch_moved(patch: pytest.MonkeyPatch, note: Note) -> None:
+    of_side = sweep.contests
+
+    def watched(*arguments: Any) -> list[contest.Contest]:
+        found = of_side(*arguments)
+        for one in found:
+            if one.moved and any(scorer.acts_on_candidates(one.hidden) for scorer in one.scorers.values()):
+                note()
+        return found
+
+    patch.setattr(sweep, "contests", watched)
+
+
+# Statistics of counts that many queries share.
+
+
+def look_for_repeated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ranking, "FEWEST_REPEATED", 1)
+    patch.setattr(ranking, "CODES_PER_QUERY", 1 << 10)
+
+
+def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
+    """Whatever the size, the package takes the path by itself."""
+
+
+WORTH_COMPILING = "CELLS_WORTH_COMPILING"
+PATHS: Mapping[str, FastPath] = {
+    "compiled": by_loops(compiled, WORTH_COMPILING, compiled._COMPARE, compiled._COMPARE_KNOWN),
+    "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block),
+    "chunks": by_loops(chunks, WORTH_COMPILING, chunk_loops.count_prepared),
+    "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
+    "copies": by_loops(compiled_copies, "ENTRIES_WORTH_COMPILING", compiled_copies._FIND),
+    "distances": by_loops(
+        compiled_distances, "TERMS_WORTH_COMPILING", compiled_distances._ABSOLUTE, compiled_distances._MODULUS
+    ),
+    "hashes": by_loops(compiled_hashes, "NUMBERS_WORTH_COMPILING", compiled_hashes._HASH),
+    "lengths": by_loops(compiled_lengths, "NUMBERS_WORTH_COMPILING", compiled_lengths._SQUARES),
+    "operators": by_loops(compiled_operators, "VALUES_WORTH_COMPILING", compiled_operators._COMPLEX),
+    # A product in float64 leaves hardly any pair open.
+    "pairs": evolve(by_loops(compiled_pairs, "PAIRS_WORTH_COMPILING", compiled_pairs._PAIRS), needs=("float32",)),
+    "semi_join": by_loops(semi_join, "ROWS_WORTH_COMPILING", semi_join._PASSES),
+    "bfloat16": FastPath(
+        turn_on=multiply_bfloat16,
+        turn_off=lambda patch: patch.setattr(blocks, "multiplies_bfloat16", lambda: False),
+        watch=watch_bfloat16,
+        needs=("blocks",),
+    ),
+    "float32": FastPath(
+        turn_on=leave_as_it_is,
+        turn_off=lambda patch: patch.setattr(fast_products, "operands_of", lambda *_: None),
+        watch=watch_float32,
+    ),
+    "moved_operators": FastPath(
+        turn_on=leave_as_it_is,
+        turn_off=lambda patch: patch.setattr(sweep, "contests", functools.partial(contest.contests, move=False)),
+        watch=watch_moved,
+        same_bits=False,
+    ),
+    "repeated_counts": FastPath(
+        turn_on=look_for_repeated,
+        turn_off=lambda patch: patch.setattr(ranking, "FEWEST_REPEATED", 1 << 62),
+        watch=lambda patch, note: watch_calls(patch, ranking, "RepeatedCounts", note),
+    ),
+    "fused": FastPath(
+        turn_on=count_by_kernel,
+        turn_off=lambda patch: patch.setattr(fused, "DEVICE_TYPES", ()),
+        watch=watch_kernel,
+        same_bits=False,
+    ),
+}
+OF_A_CPU = tuple(name for name in PATHS if name != "fused")  # where the kernel serves, the others are not asked
+
+
+def with_needs(name: str) -> set[str]:
+    """Return a path and those without which it has nothing to do."""
+    return {name, *PATHS[name].needs}
+
+
+def switch(patch: pytest.MonkeyPatch, *on: str) -> set[str]:
+    """Switch some paths on, with those that they need, and all others off, in this process.
+
+    Args:
+        patch: what it undoes in the end.
+        on: names of paths; before "fused" the fixture `fused_device` must have been asked for.
+
+    Returns:
+        The names of the paths that are taken from now on, as they are.
+    """
+    check_kernels(torch.device("cpu"))
+    chunks.product_is_callable()  # its self-check calls a loop, which is not what counts
+    taken: set[str] = set()
+    wanted = set().union(*map(with_needs, on))
+    for name, path in PATHS.items():
+        (path.turn_on if name in wanted else path.turn_off)(patch)
+        path.watch(patch, functools.partial(taken.add, name))
+    if "fused" not in wanted:
+        patch.setattr(torch.cuda, "is_available", lambda: False)  # the other paths are those of a CPU
+    return taken

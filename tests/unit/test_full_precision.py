@@ -1,0 +1,84 @@
+"""A training loop's settings of products reach neither scores nor bounds, and are the loop's again afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from pbgeval.scoring.full_precision import full_precision
+
+SETTINGS: dict[str, Callable[[], None]] = {
+    "nothing": lambda: None,
+    "medium": lambda: torch.set_float32_matmul_precision("medium"),
+    "high": lambda: torch.set_float32_matmul_precision("high"),
+    "TF32 on a GPU": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    "TF32 on a GPU, said as torch 2.9 has it": lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+    "bfloat16 on a CPU": lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"),
+    "TF32 for all operations": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+}
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    yield
+    torch.backends.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+    for backend in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
+        backend.fp32_precision = "none"
+
+
+def settings_of_torch() -> list[str]:
+    """What each getter says, or that it refuses to."""
+
+    def said(getter: Callable[[], object]) -> str:
+        try:
+            return str(getter())
+        except RuntimeError as error:
+            return str(error)
+
+    return [
+        said(torch.get_float32_matmul_precision),
+        said(lambda: torch.backends.cuda.matmul.allow_tf32),
+        said(lambda: torch.backends.cuda.matmul.fp32_precision),
+        said(lambda: torch.backends.mkldnn.matmul.fp32_precision),
+        said(lambda: torch.backends.fp32_precision),
+    ]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_products_are_in_float32_and_settings_come_back(setting: str) -> None:
+    x_ND = torch.randn((96, 64), generator=torch.Generator().manual_seed(0))
+    expected = torch.bmm(x_ND[None], x_ND.T[None])
+    SETTINGS[setting]()
+    before = settings_of_torch()
+
+    with full_precision():
+        found = torch.bmm(x_ND[None], x_ND.T[None])
+        inside = settings_of_torch()
+
+    assert torch.equal(expected, found)
+    assert ["highest", "False", "ieee", "ieee"] == inside[:4]
+    assert before == settings_of_torch()
+
+
+def test_settings_come_back_after_an_error() -> None:
+    torch.set_float32_matmul_precision("medium")
+
+    with pytest.raises(ZeroDivisionError), full_precision():
+        raise ZeroDivisionError
+
+    assert "medium" == torch.get_float32_matmul_precision()
+
+
+def test_autocast_is_suspended_unless_it_is_asked_for() -> None:
+    x_ND = torch.ones((4, 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with full_precision():
+            suspended = x_ND @ x_ND
+        with full_precision(of_autocast=False):
+            left = x_ND @ x_ND
+        after = x_ND @ x_ND
+
+    assert [torch.float32, torch.bfloat16, torch.bfloat16] == [x.dtype for x in (suspended, left, after)]
