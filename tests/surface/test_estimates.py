@@ -60,7 +60,8 @@ def test_it_changes_nothing_else(case: TinyCase) -> None:
     usual, asked = evaluated(case, *UNIFORM), evaluated(case, *ASKED, output="asked")
 
     assert usual["estimates"] is None
-    assert {"estimates", "provenance", "run"} == {key for key in usual if usual[key] != asked[key]}
+    unlike = {key for key in usual if usual[key] != asked[key]}
+    assert {"estimates", "provenance"} == unlike - {"run"}  # which may differ, and need not
     assert ["auc", "estimates", "rank"] == asked["provenance"]["settings"]["metrics"]
     assert usual["provenance"]["digest"] != asked["provenance"]["digest"]
 
