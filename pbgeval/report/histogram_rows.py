@@ -38,7 +38,7 @@ class _Part:
         """Return the same rows as text."""
         num_exact, start = self._num_exact, f"{self.side},{self.rank_type},"
         bins, counts = self.bins_B[:num_exact].tolist(), self.counts_B.tolist()
-        if self._halves == 1:  # what `repr` gives for these floats, of integers: several times as fast
+        if self._halves == 1:  # what `repr` gives for these floats, of integers: faster
             lines = [f"{start}{rank}.0,{rank}.0,{count}" for rank, count in zip(bins, counts, strict=False)]
         else:
             ranks = [f"{doubled >> 1}{'.5' if doubled & 1 else '.0'}" for doubled in bins]
