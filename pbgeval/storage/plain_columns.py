@@ -1,4 +1,4 @@
-"""Datasets whose pieces lie in their file as arrays of 64-bit integers -> rows of them, without HDF5.
+"""Datasets whose pieces lie in their file as arrays of 32- or 64-bit integers -> rows of them, without HDF5.
 
 Opening a file by HDF5 takes milliseconds, and h5py holds Python's lock while it reads; edges are read a bucket at a
 time, so both count. Where each piece begins is noted when the file's header is checked. Whatever is not plain, or has
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import h5py
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_NUMBER = np.dtype(np.int64)  # in this machine's byte order
+_NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))  # in this machine's byte order
 _MOST_PIECES = 1024  # of a column: beyond, noting them takes longer than HDF5 does
 
 
@@ -25,17 +26,18 @@ _MOST_PIECES = 1024  # of a column: beyond, noting them takes longer than HDF5 d
 class PlainColumn:
     """Where the pieces of a dataset begin."""
 
+    number: np.dtype[np.signedinteger[Any]]
     rows_per_piece: int
     offsets: tuple[int, ...]  # bytes
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> PlainColumn | None:
         """Return the pieces of a dataset; None where it has filters, other numbers, or rows that were never written."""
-        if dataset.dtype != _NUMBER or dataset.is_virtual or dataset.external or not len(dataset):
+        if dataset.dtype not in _NUMBERS or dataset.is_virtual or dataset.external or not len(dataset):
             return None
         if dataset.chunks is None:
             offset = dataset.id.get_offset()  # None for data inside the header, or never written
-            return None if offset is None else cls(len(dataset), (offset,))
+            return None if offset is None else cls(dataset.dtype, len(dataset), (offset,))
         rows = dataset.chunks[0]
         num_pieces = -(-len(dataset) // rows)
         if num_pieces > _MOST_PIECES or dataset.id.get_create_plist().get_nfilters():
@@ -46,21 +48,20 @@ class PlainColumn:
             offsets[piece.chunk_offset[0] // rows] = piece.byte_offset
         if sorted(offsets) != list(range(num_pieces)):
             return None
-        return cls(rows, tuple(offsets[number] for number in range(num_pieces)))
+        return cls(dataset.dtype, rows, tuple(offsets[number] for number in range(num_pieces)))
 
     def read(self, descriptor: int, start: int, stop: int) -> Tensor | None:
         """Return rows start to stop, int64; None where the file ends before."""
-        column = torch.empty(stop - start, dtype=torch.int64)
-        numbers = column.numpy()
+        numbers = np.empty(stop - start, self.number)
         row = start
         while row < stop:
             piece, place = divmod(row, self.rows_per_piece)
             num_rows = min(self.rows_per_piece - place, stop - row)
             part = numbers[row - start : row - start + num_rows]
-            if not _fill(descriptor, part, self.offsets[piece] + place * _NUMBER.itemsize):
+            if not _fill(descriptor, part, self.offsets[piece] + place * self.number.itemsize):
                 return None
             row += num_rows
-        return column
+        return torch.from_numpy(numbers.astype(np.int64, copy=False))
 
 
 @attrs.frozen
