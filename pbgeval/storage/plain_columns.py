@@ -28,16 +28,20 @@ class PlainColumn:
 
     number: np.dtype[np.signedinteger[Any]]
     rows_per_piece: int
-    offsets: tuple[int, ...]  # bytes
+    offsets: tuple[int, ...]  # bytes; none: no row was ever written
+    fill: int = 0  # what rows hold that were never written
 
     @classmethod
     def of(cls, dataset: h5py.Dataset) -> PlainColumn | None:
-        """Return the pieces of a dataset; None where it has filters, other numbers, or rows that were never written."""
+        """Return the pieces of a dataset; None if it has filters, other numbers, or pieces that were never written."""
         if dataset.dtype not in _NUMBERS or dataset.is_virtual or dataset.external or not len(dataset):
             return None
         if dataset.chunks is None:
-            offset = dataset.id.get_offset()  # None for data inside the header, or never written
-            return None if offset is None else cls(dataset.dtype, len(dataset), (offset,))
+            if dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
+                return None  # inside the header
+            offset = dataset.id.get_offset()
+            offsets_of_one = () if offset is None else (offset,)
+            return cls(dataset.dtype, len(dataset), offsets_of_one, int(dataset.fillvalue))
         rows = dataset.chunks[0]
         num_pieces = -(-len(dataset) // rows)
         if num_pieces > _MOST_PIECES or dataset.id.get_create_plist().get_nfilters():
@@ -52,6 +56,8 @@ class PlainColumn:
 
     def read(self, descriptor: int, start: int, stop: int) -> Tensor | None:
         """Return rows start to stop, int64; None where the file ends before."""
+        if not self.offsets:
+            return torch.full((stop - start,), self.fill)
         numbers = np.empty(stop - start, self.number)
         row = start
         while row < stop:
