@@ -138,6 +138,21 @@ def operator_params(operator: str, dimension: int, draw_row: RowSource) -> Param
     return params
 
 
+def user_relations(operators: Sequence[str], dimension: int, draw_row: RowSource, *, dynamic: bool) -> list[Relation]:
+    """Draw a relation among users for each operator; dynamic ones have parameters on both sides."""
+    return [
+        Relation(
+            f"relation{index}",
+            "user",
+            "user",
+            operator,
+            operator_params(operator, dimension, draw_row),
+            operator_params(operator, dimension, draw_row) if dynamic else {},
+        )
+        for index, operator in enumerate(operators)
+    ]
+
+
 @st.composite
 def tables_of_rows(
     draw: st.DrawFn, dimension: int, kind: str, max_partitions: int

@@ -1,6 +1,6 @@
 """Rows of candidates -> the squares of their lengths in float64 by a compiled loop, for the bounds of certified ranks.
 
-What `torch.linalg.vector_norm` with a wider type does, in a quarter of its time; sums are in any order.
+What `torch.linalg.vector_norm` with a wider type does, but faster; sums are in any order.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class PlainColumn:
     def read(self, descriptor: int, start: int, stop: int) -> Tensor | None:
         """Return rows start to stop, int64; None where the file ends before."""
         if not self.offsets:
-            return torch.full((stop - start,), self.fill)
+            return torch.full((stop - start,), self.fill, dtype=torch.int64)
         numbers = np.empty(stop - start, self.number)
         row = start
         while row < stop:

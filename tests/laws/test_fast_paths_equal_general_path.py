@@ -23,7 +23,7 @@ from tests.laws.competition import Rules, expected_cases
 from tests.laws.expected import Protocol
 from tests.laws.test_competition_equals_reference import ranks_in
 from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
-from tests.strategies import OPERATORS, Edge, Relation, RowSource, TinyGraph, operator_params
+from tests.strategies import OPERATORS, Edge, RowSource, TinyGraph, user_relations
 
 DIMENSION = 6
 SIZES = (31, 30)  # of the partitions
@@ -46,17 +46,7 @@ class Job(NamedTuple):
         tables = [[draw_row(DIMENSION) for _ in range(size)] for size in SIZES]
         for table in tables:
             table[7] = list(table[3])
-        relations = [
-            Relation(
-                f"relation{index}",
-                "user",
-                "user",
-                operator,
-                operator_params(operator, DIMENSION, draw_row),
-                operator_params(operator, DIMENSION, draw_row) if self.dynamic else {},
-            )
-            for index, operator in enumerate(self.operators)
-        ]
+        relations = user_relations(self.operators, DIMENSION, draw_row, dynamic=self.dynamic)
         buckets = {
             (lhs, rhs): edges_among(source, SIZES[lhs], len(relations), SIZES[rhs]) for lhs in (0, 1) for rhs in (0, 1)
         }

@@ -23,7 +23,7 @@ from pbgeval.storage.ranks import COLUMNS, read_ranks
 from tests.examples import crossed
 from tests.graph_on_disk import write_graph
 from tests.laws.test_competition_equals_reference import without_fsync
-from tests.strategies import Bucket, Edge, Relation, RowSource, TinyGraph, operator_params
+from tests.strategies import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
 
 Place = tuple[int, int]  # partition, row
 PARTITIONS_AND_THREADS = ((2, 1), (3, 2), (4, 1), (7, 1))
@@ -56,17 +56,7 @@ def plain_graph(
 ) -> Plain:
     """Some rows are copies of others, and some edges of others; the first entity is a hub with many known answers."""
     source, draw_row = random.Random(seed), RowSource(seed, is_quarters=False)
-    relations = [
-        Relation(
-            f"relation{index}",
-            "user",
-            "user",
-            operator,
-            operator_params(operator, dimension, draw_row),
-            operator_params(operator, dimension, draw_row) if dynamic else {},
-        )
-        for index, operator in enumerate(operators)
-    ]
+    relations = user_relations(operators, dimension, draw_row, dynamic=dynamic)
     rows = [draw_row(dimension) for _ in range(num_entities)]
     for _ in range(num_entities // 8):
         rows[source.randrange(num_entities)] = list(rows[source.randrange(num_entities)])
