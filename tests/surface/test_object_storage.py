@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,9 +18,8 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from pbgeval import driver
+from pbgeval import driver, files
 from pbgeval.errors import StorageError
-from pbgeval.storage import scratch
 from pbgeval.storage.objects import list_objects
 from tests.edges_by_name import write_edges_by_name
 from tests.group import run_group
@@ -27,6 +28,7 @@ from tests.patience import PATIENCE
 from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, numbers_of, run_command, start_command
 
 POLICIES = ["sampled", "partition", "all"]
+HANGS = 60.0  # seconds after which a test takes a program for one that hangs
 EMBEDDINGS = "checkpoint/embeddings_user_1.v3.h5"
 
 
@@ -83,7 +85,7 @@ class RemoteCase:
         assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
         assert [] == list(self.scratch.iterdir())
         assert not (self.case.root / "remote").exists()
-        assert str(self.scratch) not in done.err.partition("expected room")[0]  # it names URLs, not copies
+        assert f"{self.scratch}/" not in done.err  # it names URLs, not copies
         return done.err.rstrip("\n")
 
     def local_numbers(self, *overrides: str) -> dict[str, str]:
@@ -173,49 +175,67 @@ def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
 
 
 @pytest.mark.parametrize("candidates", [pytest.param("partition", marks=pytest.mark.slow), "all"])
-def test_copies_stay_below_the_limit_that_a_fault_asks_for(
-    remote: RemoteCase, candidates: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_exceeds_the_limit_is_read_in_place(
+    remote: RemoteCase, candidates: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    totals: list[int] = []
-    reserve_file = scratch.reserve_file
+    sizes = {path.name: path.stat().st_size for path in remote.case.root.glob("checkpoint/*")}
+    edges = [path.stat().st_size for name in ("edges", "known") for path in (remote.case.root / name).iterdir()]
+    fixed = sum(path.stat().st_size for path in (remote.case.root / "entity").iterdir())
+    limit = fixed + sum(edges) + sum(size for name, size in sizes.items() if "embeddings" not in name)
+    limit += max(sizes.values())  # one partition or more, but not all
+    found: list[Path] = []
+    evaluate = driver._evaluate
 
-    def counted(path: Path, num_bytes: int) -> int:
-        descriptor = reserve_file(path, num_bytes)
-        files = [
-            *remote.scratch.glob("*/*/**/*.h5"),
-            *remote.scratch.glob("*/*/**/*.txt"),
-            *remote.scratch.rglob("*.part"),
-        ]
-        totals.append(sum(path.stat().st_size for path in set(files)))
-        return descriptor
+    def looking(*arguments: Any) -> Any:
+        found.extend(path for path in remote.scratch.rglob("*") if path.is_file() and not path.name.startswith("."))
+        assert sum(path.stat().st_size for path in found) <= limit
+        return evaluate(*arguments)
 
-    monkeypatch.setattr(scratch, "reserve_file", counted)
-    settings = [f"candidates={candidates}"]
-    small = sum(path.stat().st_size for path in remote.case.root.glob("checkpoint/model*"))
+    monkeypatch.setattr(driver, "_evaluate", looking)
+    settings = [f"candidates={candidates}", "save_ranks=True"]
 
-    fault = remote.refused(*settings, f"scratch_limit={small + 5000}")
-    found = re.match(
-        r"scratch_limit: expected at least (\d+) bytes \(\d+ for the whole run, \d+ for a bucket and its partitions of "
-        r"each of 1 workers of a host\), got \d+; raise it or use fewer --workers$",
-        fault,
-    )
-    assert found is not None, fault
-    totals.clear()
+    assert remote.local_numbers(*settings) == remote.succeeds(*settings, f"scratch_limit={limit}", workers=workers)
 
-    assert remote.local_numbers(*settings) == remote.succeeds(*settings, f"scratch_limit={found[1]}")
-    num_objects = len(list((remote.case.root / "edges").iterdir())) + len(list(remote.case.root.glob("checkpoint/e*")))
-    assert max(totals) <= int(found[1])
-    assert len(totals) > num_objects  # some were copied again
+    copied = [path.name for path in found]
+    assert len(edges) == sum(name.startswith("edges_") for name in copied)
+    num_partitions = sum("embeddings" in name for name in sizes)
+    assert 0 < sum(name.startswith("embeddings_") for name in copied) < num_partitions
 
 
-def test_a_limit_that_one_object_exceeds_is_refused(remote: RemoteCase) -> None:
+@pytest.mark.parametrize("candidates", [*POLICIES[:2], pytest.param("all", marks=pytest.mark.slow)])
+def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
+    small = [*remote.case.root.glob("entity/*"), *remote.case.root.glob("checkpoint/[mc]*")]
+    limit = sum(path.stat().st_size for path in small)
+
+    expected = remote.local_numbers(f"candidates={candidates}")
+
+    assert expected == remote.succeeds(f"candidates={candidates}", f"scratch_limit={limit}")
+
+
+def test_a_limit_below_what_has_to_be_copied_is_refused(remote: RemoteCase) -> None:
     fault = remote.refused("scratch_limit=100")
 
-    size, of_version = (
-        (remote.case.root / "checkpoint" / name).stat().st_size for name in ("model.v3.h5", "checkpoint_version.txt")
+    assert re.fullmatch(
+        rf"{remote.url}/checkpoint/model.v3.h5: expected room for a copy of its \d+ bytes, found \d+ left for copies; "
+        "raise scratch_limit, or choose a scratch_path with more room",
+        fault,
     )
-    assert fault.startswith(f"{remote.url}/checkpoint/model.v3.h5: expected room for its copy of {size} bytes below ")
-    assert fault.endswith(f"set scratch_limit to at least {size + of_version} (now 100) or use fewer workers")
+
+
+def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(files.System):
+        def write(self, descriptor: int, data: memoryview) -> int:
+            if len(data) > 1000 and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".h5"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(descriptor, data)
+
+    monkeypatch.setattr(files, "system", Full())
+
+    fault = remote.only_line(remote.run())
+
+    assert fault.startswith(f"{remote.scratch}: expected to write a copy of {remote.url}/checkpoint/model.v3.h5 (")
+    assert fault.endswith("got: No space left on device; choose another scratch_path or set scratch_limit")
 
 
 # Runs that are killed
@@ -239,7 +259,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_leaves_copies_that_the_next_one_uses_and_removes(remote: RemoteCase) -> None:
+def test_what_a_run_that_was_killed_left_is_removed_by_the_next_one(remote: RemoteCase) -> None:
     config = ["--config", str(remote.case.config)]
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, *config, *remote.arguments()], cwd=remote.case.root, timeout=PATIENCE
@@ -255,6 +275,72 @@ def test_a_run_that_was_killed_leaves_copies_that_the_next_one_uses_and_removes(
         [*remote.scratch.iterdir()],
     )
     assert remote.local_numbers() == numbers_of(remote.case.root / "remote")
+
+
+# A folder for scratch that others use too
+
+
+def folder_of_another(path: Path) -> None:
+    path.mkdir()
+    (path / "users").touch()
+    os.chown(path, 1, -1)
+    path.chmod(0o700)
+
+
+NOT_OURS = {
+    "a link to a folder": lambda path: path.symlink_to(path.parent.parent),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a pipe": os.mkfifo,
+    "a file": Path.touch,
+    "a folder of another user": folder_of_another,
+}
+
+
+@pytest.mark.parametrize("what", NOT_OURS)
+def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(remote: RemoteCase, what: str) -> None:
+    if what == "a folder of another user" and os.getuid():
+        pytest.skip("only root can give a folder to another user")
+    path = remote.scratch / f"pbgeval-{os.getuid()}-0123456789abcdef"
+    NOT_OURS[what](path)
+    (remote.case.root.parent / "users").touch()  # in the folder that the link leads to
+
+    done = start_command(remote.case, *remote.arguments(), timeout=HANGS)
+
+    assert (0, "") == (done.status, done.err)
+    assert [path] == list(remote.scratch.iterdir())
+    assert (remote.case.root.parent / "users").exists()
+
+
+def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: RemoteCase) -> None:
+    left = remote.scratch / f"pbgeval-{os.getuid()}-0123456789abcdef"
+    left.mkdir()
+    os.mkfifo(left / "users")
+
+    done = start_command(remote.case, *remote.arguments(), timeout=HANGS)
+
+    assert (0, "") == (done.status, done.err)
+    assert [] == list(remote.scratch.iterdir())
+
+
+def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: dict[str, int] = {}
+    evaluate = driver._evaluate
+
+    def looking(*arguments: Any) -> Any:
+        modes.update((path.name, stat.S_IMODE(os.lstat(path).st_mode)) for path in remote.scratch.rglob("*"))
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(driver, "_evaluate", looking)
+    before = os.umask(0o022)
+    try:
+        remote.succeeds()
+    finally:
+        os.umask(before)
+
+    (folder,) = (name for name in modes if name.startswith("pbgeval-"))
+    assert 0o700 == modes[folder]
+    assert {0o600} == {mode for name, mode in modes.items() if "." in name}
+    assert Path(EMBEDDINGS).name in modes
 
 
 # Faults
