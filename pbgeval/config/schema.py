@@ -231,10 +231,14 @@ class EvalConfig:
         None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
     )
     scratch_path: str | None = key(
-        None, EVALUATION, "Directory for copies of what URLs name, while they are needed. Unset: TMPDIR, or /tmp."
+        None,
+        EVALUATION,
+        "Directory for copies of what URLs name, which a run removes at its end. Unset: TMPDIR, or /tmp.",
     )
     scratch_limit: str | None = key(
-        None, EVALUATION, "Most bytes of such copies per run and host, such as 100GB. Unset: half of what is free."
+        None,
+        EVALUATION,
+        "Most bytes of such copies per host, such as 100GB; the rest is read in place. Unset: half of the free space.",
     )
     taxonomy_path: str | None = key(
         None,

@@ -24,7 +24,7 @@ from pbgeval.storage.text_files import listed, one_line, read_small_text
 # Where torch's own allocator would put it: kernels may round otherwise on data that starts elsewhere.
 _ALIGNMENT_BYTES = 64
 _EMBEDDINGS = "embeddings"
-_RANGE_BYTES = 32 << 20
+_RANGE_BYTES = 16 << 20  # of an object, at a time
 
 
 def read_checkpoint_version(checkpoint_path: Path) -> int:

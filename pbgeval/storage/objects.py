@@ -150,9 +150,10 @@ def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[h5py.File]:
             yield file
     except _errors_of_libraries(EvalError) as error:
         check_unchanged(of)  # says it better where it is gone, another one, or the network does not answer
-        if isinstance(error, EvalError):
-            raise
-        raise StorageError(f"{of.url}: {_fault(error)}") from error
+        cause = error.__cause__ if isinstance(error, EvalError) else error
+        if isinstance(cause, _errors_of_libraries(ConnectionError, TimeoutError)):  # nothing is wrong with the file
+            raise StorageError(f"{of.url}: {_fault(cause)}") from cause
+        raise
     check_unchanged(of)
 
 

@@ -11,7 +11,8 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,12 @@ import pytest
 from attrs import frozen
 
 from pbgeval import driver, files
+from pbgeval.config import load_config
+from pbgeval.distributed.team import Team
 from pbgeval.errors import StorageError
-from pbgeval.storage.objects import list_objects
+from pbgeval.inputs import object_storage
+from pbgeval.inputs.object_storage import local_copies
+from pbgeval.storage.objects import RemoteObject, list_objects
 from tests.edges_by_name import write_edges_by_name
 from tests.group import run_group
 from tests.object_store import ObjectStore, object_store
@@ -159,6 +164,49 @@ def test_a_group_reads_objects(remote: RemoteCase, edges: str) -> None:
     run_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
 
     assert alone == numbers_of(remote.case.root / "remote")
+    assert [] == list(remote.scratch.iterdir())
+
+
+class WorkersInThreads(Team):
+    """A group on one host whose workers are threads."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.secret, self.barrier = "0123456789abcdef", threading.Barrier(size, timeout=HANGS)
+
+    def broadcast_object(self, value: Any) -> Any:
+        return self.secret
+
+    def together(self, action: Callable[[], Any]) -> Any:
+        result = action()
+        self.barrier.wait()
+        return result
+
+
+def test_workers_of_a_group_on_one_host_copy_each_object_once(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+    copy_object = object_storage.copy_object
+    monkeypatch.setattr(object_storage, "copy_object", lambda of, path: copied.append(of.url) or copy_object(of, path))
+    config = load_config(remote.case.config, [*remote.paths(remote.url), f"scratch_path={remote.scratch}"])
+    team, found = WorkersInThreads(3), []
+
+    def worker() -> None:
+        with local_copies(config, team) as local:
+            found.append((local.edge_paths, len(list(Path(local.edge_paths[0]).glob("*.h5")))))
+            team.barrier.wait()
+
+    threads = [threading.Thread(target=worker) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [found[0]] * 3 == found
+    assert found[0][1] == len(list((remote.case.root / "edges").iterdir()))
+    assert sorted(set(copied)) == sorted(copied)
+    assert f"{remote.url}/{EMBEDDINGS}" in copied
     assert [] == list(remote.scratch.iterdir())
 
 
@@ -388,7 +436,25 @@ def test_an_environment_that_was_mended_is_used_by_the_same_process(
     assert expected == list_objects(url)
 
 
-def test_an_object_that_changes_between_header_and_copy_is_refused(
+def test_an_object_that_changes_while_it_is_copied_is_refused(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (remote.case.root / EMBEDDINGS).read_bytes()
+    copied = object_storage.copy_object
+
+    def after_a_change(of: RemoteObject, path: Path) -> None:
+        if of.url.endswith(EMBEDDINGS):
+            remote.store.put(f"{remote.key}/{EMBEDDINGS}", content[: len(content) // 2])
+        copied(of, path)
+
+    monkeypatch.setattr(object_storage, "copy_object", after_a_change)
+
+    fault = remote.refused()
+
+    assert fault.startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
+
+
+def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = (remote.case.root / EMBEDDINGS).read_bytes()
@@ -400,7 +466,9 @@ def test_an_object_that_changes_between_header_and_copy_is_refused(
 
     monkeypatch.setattr(driver, "_evaluate", after_a_change)
 
-    fault = remote.refused()
+    small = [*remote.case.root.glob("entity/*"), *remote.case.root.glob("checkpoint/[mc]*")]
+
+    fault = remote.refused(f"scratch_limit={sum(path.stat().st_size for path in small)}")
 
     assert fault.startswith(
         f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "
