@@ -27,7 +27,7 @@ from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
 from pbgeval.storage.objects import RemoteObject, list_objects
 from tests.edges_by_name import write_edges_by_name
-from tests.group import run_group
+from tests.group import run_group, start_group
 from tests.object_store import ObjectStore, object_store
 from tests.patience import PATIENCE
 from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, numbers_of, run_command, start_command
@@ -391,7 +391,36 @@ def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monk
     assert Path(EMBEDDINGS).name in modes
 
 
+def test_a_signal_to_end_while_objects_are_copied_leaves_nothing(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(of: RemoteObject, path: Path) -> None:
+        path.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(object_storage, "copy_object", ended)
+
+    done = remote.run()
+
+    assert (75, "") == (done.status, done.out)
+    assert ["ended by SIGTERM"] == re.findall("ended by SIGTERM", done.err)
+    assert [] == list(remote.scratch.iterdir())
+
+
 # Faults
+
+
+@pytest.mark.slow
+def test_a_group_that_finds_no_object_ends_with_the_fault(remote: RemoteCase) -> None:
+    overrides = [*remote.paths(remote.url), f"edge_paths={remote.url}/nothing", f"scratch_path={remote.scratch}"]
+
+    processes = start_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
+    for process in processes:
+        process.join(PATIENCE)
+
+    assert [1, 1] == [process.exitcode for process in processes]
+    assert [] == list(remote.scratch.iterdir())
+    assert not (remote.case.root / "remote").exists()
 
 
 def test_all_prefixes_that_are_not_there_are_named(remote: RemoteCase) -> None:
