@@ -6,13 +6,14 @@ Every open, write, fsync and rename goes through `system`, which tests replace b
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -139,44 +140,22 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = No
         rest = rest[num_written:]
 
 
-def reserve_file(path: Path, num_bytes: int) -> int:
-    """Make a file of a size, to be filled; return its descriptor. Its folder is made where there is none.
+def write_new(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write a scratch file that only this user may read, block by block; there must be none of its name.
 
     Raises:
-        OutputError: it cannot be made, or there is one.
+        OutputError: it cannot be written (permissions, a full disk).
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        os.truncate(descriptor, num_bytes)
+        descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            os.fchmod(descriptor, 0o600)
+            for block in blocks:
+                write_all(descriptor, block)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
-    return descriptor
-
-
-def write_reserved(descriptor: int, path: Path, data: bytes, offset: int) -> None:
-    """Fill a part of a file that `reserve_file` made.
-
-    Raises:
-        OutputError: it cannot be written (a full disk).
-    """
-    try:
-        write_all(descriptor, data, offset)
-    except OSError as error:
-        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
-
-
-def put_reserved_file(descriptor: int, path: Path, target: Path) -> None:
-    """Give a file that is full its name, once all of it is on the disk.
-
-    Raises:
-        OutputError: it cannot be written or renamed.
-    """
-    try:
-        system.sync(descriptor)
-        system.rename(path, target)
-    except OSError as error:
-        raise OutputError(f"{target}: expected to write this file, got: {error.strerror or error}") from error
 
 
 def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> Path:
@@ -201,6 +180,66 @@ def temporary_folder() -> Iterator[Path]:
     """Make a folder for what a run writes that nobody wants afterwards; it is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="pbgeval-") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def private_folder(path: Path, siblings: str) -> Iterator[bool]:
+    """Use a folder that only this user may enter; yield whether this process made it, which then removes it.
+
+    Every process that uses it has a lock on it. Folders beside it that a run made and nobody uses any more, because
+    the run was killed, are removed.
+
+    Args:
+        path: a name that others cannot guess, in a folder that is there.
+        siblings: a pattern of the names that such folders have.
+
+    Raises:
+        OutputError: it cannot be made or locked, or is another user's.
+    """
+    for other in path.parent.glob(siblings):
+        _remove_left_over(other)
+    with ExitStack() as at_end:
+        with _folder_faults(path):
+            try:
+                path.mkdir(mode=0o700)
+                made = True
+                # What cannot be removed now, the next run removes.
+                at_end.callback(shutil.rmtree, path, ignore_errors=True)
+            except FileExistsError:
+                made = False
+            descriptor = _open_own_folder(path)
+            if descriptor is None:
+                raise OutputError(f"{path}: expected a folder of this user's, found another's; set scratch_path")
+            at_end.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield made
+
+
+def _open_own_folder(path: Path) -> int | None:
+    """Open a folder that is this user's; None for a link, a file, a pipe, what is another user's, or nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if os.fstat(descriptor).st_uid == os.getuid():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove a private folder that no process has locked; an empty one may just be in the making, and stays."""
+    descriptor = _open_own_folder(path)
+    if descriptor is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.listdir(descriptor):
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return  # somebody uses it, or this file system cannot tell
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

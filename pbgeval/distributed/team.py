@@ -9,6 +9,7 @@ import datetime
 import os
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +21,7 @@ from pbgeval.distributed.environment import TORCHRUN, place_in_group
 from pbgeval.distributed.meeting import address_of, open_store, stay_on_loopback
 from pbgeval.distributed.resources import cores, host_name
 from pbgeval.distributed.watch import Watch
-from pbgeval.errors import LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 T = TypeVar("T")
 
@@ -126,6 +127,28 @@ class Team:
         if self.size > 1:
             dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[no-any-return]
+
+    def together(self, action: Callable[[], T]) -> T:
+        """Do something on every worker, and go on only if no worker has met a fault; else the group ends.
+
+        Raises:
+            EvalError: the faults of all workers, on every worker.
+            IncompleteError: likewise, where one of them was ended.
+        """
+        result: T | None = None
+        mine: tuple[tuple[str, ...], bool] = (), False
+        try:
+            result = action()
+        except EvalError as error:
+            if self.size == 1:
+                raise
+            mine = error.faults, isinstance(error, IncompleteError)
+        of_workers = self.gather_objects(mine)
+        faults = dict.fromkeys(fault for of_worker, _ in of_workers for fault in of_worker)
+        if faults:
+            self.leave()
+            raise (IncompleteError if any(incomplete for _, incomplete in of_workers) else EvalError)(*faults)
+        return result  # type: ignore[return-value]  # no fault: the action returned
 
     def watch(self, name: str) -> Watch:
         """Return this worker's part in a stretch of work; every worker calls it, with a name of its own each time."""

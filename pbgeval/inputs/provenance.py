@@ -10,7 +10,7 @@ from pbgeval.config import numeric_settings
 from pbgeval.inputs.digests import data_digests
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.protocol import counts_keys
-from pbgeval.storage.object_folder import read_object_folder
+from pbgeval.storage.objects import read_object_folder
 
 
 def provenance_of(inputs: Inputs) -> dict[str, Any]:

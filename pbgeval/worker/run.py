@@ -19,7 +19,6 @@ from pbgeval.files import ScratchFolder, make_folder, remove_scratch, write_atom
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.inputs.scratch_room import partition_copies
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.estimates import Drawn
@@ -28,7 +27,7 @@ from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.full_precision import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
-from pbgeval.storage.object_folder import read_object_folder
+from pbgeval.storage.objects import read_object_folder
 from pbgeval.version import __version__
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
@@ -75,7 +74,6 @@ def _do_work(work: Work, team: Team) -> Outcome:
 
 def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
-    partition_copies(inputs, team.local_size)  # too little room for copies is found before anything is computed
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
