@@ -66,44 +66,77 @@ def changes(before, after):
 LOGGERS = set(logging.root.manager.loggerDict)
 """
 
-EVALUATION = """
-from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.errors import EvalError
-
-def run(output):
-    try:
-        evaluate(load_config(sys.argv[1]), RunOptions(output=output, workers=int(sys.argv[2]), device="cpu"))
-        return "complete"
-    except EvalError as error:
-        return "fault"
-
+PROGRAM = """
 if __name__ == "__main__":
     torch.set_num_threads(3)
     random.seed(5)
     before = snapshot()
-    end = run(sys.argv[3])
+    end = run()
     gc.collect()
     print(json.dumps([end, changes(before, snapshot())]))
 """
 
+EVALUATION = """
+from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.errors import EvalError
 
-@pytest.mark.parametrize("workers", [1, 2])
+def run():
+    try:
+        evaluate(load_config(sys.argv[1]), RunOptions(output="output", workers=int(sys.argv[2]), device="cpu"))
+        return "complete"
+    except EvalError as error:
+        return "fault"
+"""
+
+IN_MEMORY = """
+from pbgeval import Edges, EvalConfig, RunOptions, edge_scorer, evaluate
+
+def run():
+    vectors = torch.arange(27.0).view(9, 3).sin()
+    scorer = edge_scorer(lambda lhs, rel, rhs: (vectors[lhs] * vectors[rhs]).sum(-1), num_entities=9, num_relations=1)
+    edges = Edges(torch.tensor([[0, 0, 1], [2, 0, 3], [4, 0, 8]]))
+    evaluate(EvalConfig(candidates="all"), RunOptions(device="cpu"), model=scorer, edges=edges)
+    return "complete"
+"""
+
+MONITOR = """
+import pbgeval.monitor.monitor
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.notation import Bucket
+
+def run():
+    schema = ModelSchema([MonitoredRelation("links", "e", "e", "none")], {"e": 1}, "dot")
+    keys = {"eval_num_batch_negs": 5, "eval_num_uniform_negs": 5}
+    monitor = Monitor(schema, "monitor", eval_fraction=0.5, **keys)
+    model = ModelTensors({("e", 0): torch.arange(60.0).view(20, 3).sin()}, {})
+    edges = torch.tensor([[lhs, 0, rhs] for lhs in range(10) for rhs in range(10, 20)])
+    monitor.split(edges, Bucket(0, 0))
+    with monitor.watch(0, Bucket(0, 0), model):
+        pass
+    return "complete"
+"""
+
+
+def ended_and_changed(tmp_path: Path, work: str, *arguments: str) -> str:
+    """Run a program that compares its process before and after; return what it prints."""
+    program = tmp_path / "program.py"
+    program.write_text(SNAPSHOT + work + PROGRAM, encoding="utf-8")
+    words = [sys.executable, str(program), *arguments]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("end", ["complete", "fault"])
-def test_an_evaluation_leaves_its_callers_process_as_it_was(tmp_path: Path, workers: int, end: str) -> None:
+def test_an_evaluation_leaves_its_callers_process_as_it_was(tmp_path: Path, workers: str, end: str) -> None:
     case = TinyCase.write(tmp_path / "case", dynamic=True)
     if end == "fault":
         case.spoil_embeddings("user", 1, row=3, value=float("nan"))
-    program = tmp_path / "program.py"
-    program.write_text(SNAPSHOT + EVALUATION, encoding="utf-8")
 
-    done = subprocess.run(
-        [sys.executable, str(program), str(case.config), str(workers), str(tmp_path / "output")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    assert ended_and_changed(tmp_path, EVALUATION, str(case.config), workers) == f'["{end}", {{}}]\n'
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f'["{end}", {{}}]\n'
+
+@pytest.mark.parametrize("work", [IN_MEMORY, MONITOR], ids=["in memory", "monitor"])
+def test_what_works_in_the_process_itself_leaves_it_as_it_was(tmp_path: Path, work: str) -> None:
+    assert ended_and_changed(tmp_path, work) == '["complete", {}]\n'
