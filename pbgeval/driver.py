@@ -147,11 +147,11 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
         return finished
     num_workers = options.workers or _default_workers(work)
     try:
-        if num_workers == 1:
-            with ended_by_signals():
+        with ended_by_signals():
+            if num_workers == 1:
                 outcome = do_work(work, Team())
-        else:
-            outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
+            else:
+                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
         return conclude(outcome, output, work)
     except EvalError as error:
         raise end_of(error, output, work) from None

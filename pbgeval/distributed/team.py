@@ -17,8 +17,8 @@ import torch.distributed as dist
 from attrs import define, evolve, field
 from torch import Tensor
 
-from pbgeval.distributed.environment import TORCHRUN, place_in_group
-from pbgeval.distributed.meeting import address_of, open_store, stay_on_loopback
+from pbgeval.distributed.environment import place_in_group
+from pbgeval.distributed.meeting import address_of, on_loopback, open_store
 from pbgeval.distributed.resources import cores, host_name
 from pbgeval.distributed.watch import Watch
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
@@ -58,11 +58,11 @@ class Team:
         if place is None:
             raise LaunchError("the environment: expected a launcher's variables (torchrun's, srun's), found none")
         place = evolve(place, address=address_of(place.address))
-        stay_on_loopback(place)
-        # Under torchrun the agent may hold the store, which torch finds out by itself.
-        store = None if place.how == TORCHRUN else open_store(place)
+        # Where torchrun's agent holds the store, torch finds out by itself.
+        store = None if place.has_store else open_store(place)
         rank, size = (-1, -1) if store is None else (place.rank_in_team, place.size)
-        dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
+        with on_loopback(place):
+            dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
         # A store may outlive a group that is started anew, so each has a part of its own.
         nonce = [uuid.uuid4().hex[:_NONCE_LENGTH]]
         dist.broadcast_object_list(nonce, src=0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pbgeval.counting import fused
 from pbgeval.distributed.journal import Journal, writer_name
-from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
+from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.files import ScratchFolder, make_folder, remove_scratch, write_atomically
@@ -49,7 +49,7 @@ def work_as_local_worker(work: Work) -> Outcome:
 
 def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
-    with full_precision(of_autocast=work.inputs.scorer is None):
+    with threads_put_back(), full_precision(of_autocast=work.inputs.scorer is None):
         return _do_work(work, team)
 
 
