@@ -187,7 +187,7 @@ _TABLE_TEXTS = (
     "from 1; equal scores in the order of partition and row",
     "name",
     "higher is better",
-    "1: a known answer",
+    "1: a known answer other than the true entity",
     "1: the true entity",
 )
 _WHO = {
@@ -242,7 +242,7 @@ OUTPUT_DIRECTORY = (
             Part("entity", "int64", "row in its partition; -1 where there are fewer"),
             Part("partition", "int64", "-1 where there are fewer"),
             Part("score", "float64", "NaN where there are fewer"),
-            Part("known", "uint8", "1: a known answer"),
+            Part("known", "uint8", "1: a known answer other than the true entity"),
         ),
     ),
     OutputFile(

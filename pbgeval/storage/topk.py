@@ -2,7 +2,7 @@
 
 A group per ranked side, `head` and `tail`, with datasets (edges, k), the best candidate first:
 `entity` int64 (row in its partition) and `partition` int64, both -1 where there are fewer than k candidates;
-`score` float64; `known` uint8, 1 where the candidate is a known answer.
+`score` float64; `known` uint8, 1 where the candidate is a known answer other than the true entity.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TopK:
     entity_QK: np.ndarray  # int64: row in its partition; -1 where there is none
     partition_QK: np.ndarray  # int64; -1 where there is none
     score_QK: np.ndarray  # float64; NaN where there is none
-    known_QK: np.ndarray  # bool: a known answer
+    known_QK: np.ndarray  # bool: a known answer other than the true entity
 
 
 @frozen
