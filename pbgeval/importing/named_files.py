@@ -96,6 +96,15 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
     return counts
 
 
+def is_made(folder: Path) -> bool:
+    """Tell whether a folder is one that `split_files` has made, and no link."""
+    try:
+        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not folder.is_symlink() and isinstance(found, dict) and {"num_buckets", "num_left_out"} <= found.keys()
+
+
 def refuse_unknown(path: Path, counts: ImportedEdges, buckets: Path, dictionary: Path) -> None:
     """Refuse a file that names what has no number: figures without those edges would be those of another graph.
 
