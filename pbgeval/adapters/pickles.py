@@ -25,7 +25,6 @@ from pbgeval.storage.array_rows import MappedRows
 from pbgeval.storage.text_files import one_line
 
 _DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
-_MAX_REASON = 200  # characters: a file may have names of any length
 _ENCRYPTED = 1  # of an archive's flags
 
 
@@ -90,7 +89,7 @@ def read_saved(path: Path, advice: str) -> object:
         reason = error.__context__ if isinstance(error.__context__, type(error)) else error
         raise StorageError(
             f"{path}: expected tensors and plain values of torch.save (1.6 or later), found: "
-            f"{one_line(reason)[:_MAX_REASON] or type(error).__name__}: nothing was run; {advice}"
+            f"{one_line(reason) or type(error).__name__}: nothing was run; {advice}"
         ) from error
 
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -34,7 +33,7 @@ from pbgeval.report.histogram_rows import HistogramRows
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.report.result_line import result_line
 from pbgeval.sinks.json_lines import line_of
-from pbgeval.storage.text_files import listed
+from pbgeval.storage.text_files import cell_of, listed
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
@@ -422,16 +421,21 @@ class _Nobody:
     def check(self) -> None: ...
 
 
+def _cell(value: object) -> object:
+    return cell_of(value) if isinstance(value, str) else value
+
+
 def csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip."""
+    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip.
+
+    Texts are written so that no spreadsheet runs them (`cell_of`).
+    """
     if isinstance(rows, HistogramRows):  # tens of thousands, of numbers that many share
         return rows.to_csv()
-    text = io.StringIO()
     names = list(rows[0]) if rows else []
-    writer = csv.writer(text, lineterminator="\n")
+    lines: list[str] = []
+    # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
     writer.writerow(names)
-    if len(names) > 1 and all(row.keys() == rows[0].keys() for row in rows):
-        writer.writerows(map(itemgetter(*names), rows))
-    else:
-        writer.writerows([row.get(name) for name in names] for row in rows)
-    return text.getvalue()
+    writer.writerows(map(_cell, map(row.get, names)) for row in rows)
+    return "".join(f"{line[:-2]}\n" for line in lines)
