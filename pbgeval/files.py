@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -53,6 +54,7 @@ class System:
 system = System()
 
 _REMOVED = ".removed"
+_SCRATCH_NAME = re.compile(rf"[0-9a-f]{{12}}(?:{re.escape(_REMOVED)})?")  # a team's nonce
 
 
 def write_atomically(path: Path, *parts: str | bytes | memoryview, check: Callable[[], None] | None = None) -> None:
@@ -278,50 +280,78 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def move_files(source: Path, target: Path, names: list[str]) -> None:
-    """Move the named files that exist from one folder to another, replacing those there; a source left empty goes."""
-    for name in names:
-        if (source / name).is_file():
-            target.mkdir(parents=True, exist_ok=True)
-            os.replace(source / name, target / name)
-    if source.is_dir() and not any(source.iterdir()):
-        source.rmdir()
+def files_below(folder: Path, inside: Collection[str]) -> list[str]:
+    """Return the paths within a folder of all that is not a real folder: links are not followed.
+
+    Args:
+        folder: need not be there.
+        inside: the folders in it that are entered; another one is returned by its name.
+    """
+    found: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=_raise):
+        here = Path(place).relative_to(folder)
+        at_top = here == Path()
+        entered = [
+            name for name in folders if (not at_top or name in inside) and not os.path.islink(os.path.join(place, name))
+        ]
+        others = [name for name in folders if name not in entered]
+        folders[:] = entered
+        found += [(here / name).as_posix() for name in (*names, *others)]
+    return found
 
 
-def move_folders(source: Path, target: Path, names: list[str]) -> None:
-    """Move the named folders that exist; a source left empty goes."""
-    for name in names:
-        if (source / name).is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-            os.replace(source / name, target / name)
-    if source.is_dir() and not any(source.iterdir()):
-        source.rmdir()
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
-def remove_folders(folder: Path, names: list[str]) -> None:
-    """Remove the named folders that exist, with all that is in them."""
-    for name in names:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
+def move_files(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Move files to the same paths in another folder, one after the other; what has such a path there stays.
+
+    Args:
+        source: the folder; folders in it that are left empty go.
+        target: the folder, which is made if needed.
+        names: paths within the folders; those that are not there are left out.
+    """
+    for name in (names := list(names)):
+        if os.path.lexists(source / name) and not os.path.lexists(target / name):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            system.rename(source / name, target / name)
+    _remove_emptied(source, names)
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove files by their paths within a folder, if they are there, and the folders in it that are left empty."""
+    for name in (names := list(names)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (folder / name).unlink()
+    _remove_emptied(folder, names)
+
+
+def _remove_emptied(folder: Path, names: Iterable[str]) -> None:
+    emptied = {folder / parent for name in names for parent in Path(name).parents if parent != Path()}
+    for place in sorted(emptied, key=lambda path: len(path.parts), reverse=True):
+        with suppress(OSError):  # others have put something there
+            place.rmdir()
 
 
 def remove_scratch(folder: Path) -> None:
     """Remove a folder of scratch folders, each at once: a worker that still reads sees all of its own or nothing.
 
-    A file of many that is missing would be taken for one that was never written.
+    A file of many that is missing would be taken for one that was never written. Only folders with a name as runs give
+    it go, and the folder itself if nothing else is in it.
     """
-    if not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return
-    for scratch in [path for path in folder.iterdir() if not path.name.endswith(_REMOVED)]:
+    scratch_folders = [path for path in folder.iterdir() if _SCRATCH_NAME.fullmatch(path.name) and path.is_dir()]
+    for scratch in [path for path in scratch_folders if path.suffix != _REMOVED and not path.is_symlink()]:
         with suppress(FileNotFoundError):  # somebody else was faster
             scratch.rename(scratch.with_name(scratch.name + _REMOVED))
-    shutil.rmtree(folder)
-
-
-def remove_files(folder: Path, names: list[str]) -> None:
-    """Remove the named files of a folder that exist."""
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
+    for removed in folder.glob(f"*{_REMOVED}"):
+        if _SCRATCH_NAME.fullmatch(removed.name) and not removed.is_symlink():
+            shutil.rmtree(removed)
+    with suppress(OSError):  # others have put something there
+        folder.rmdir()
 
 
 @frozen

@@ -5,6 +5,7 @@ Heavy imports happen inside the command, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,9 +45,9 @@ def report(
     ] = False,
 ) -> None:
     """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
-    from pbgeval.errors import ConfigError
+    from pbgeval.errors import ConfigError, OutputError
     from pbgeval.files import write_atomically
-    from pbgeval.report.output import PAGE
+    from pbgeval.report.output import PAGE, is_page
 
     if form not in SUFFIXES:
         raise ConfigError(f"--format {form}: expected one of {', '.join(SUFFIXES)}")
@@ -54,6 +55,8 @@ def report(
         raise ConfigError(f"--watch with --format {form}: expected --format html; leave out one of them")
     target = output / f"report.{SUFFIXES[form]}" if output is not None and output.is_dir() else output
     if form == "html":
+        if target is None and os.path.lexists(folder / PAGE) and not is_page(folder / PAGE):
+            raise OutputError(f"{folder / PAGE}: this file is not a page of kgeval-dist report; give another --output")
         _page(folder, monitor, metric, target or folder / PAGE, watch=watch)
         return
     text = _tables(_read(folder, monitor, metric), form)

@@ -1,4 +1,4 @@
-"""Path of a small text file -> its text; values -> the words of a message."""
+"""Path of a small text file -> its text; values -> the words of a message; names -> cells of a table, and back."""
 
 from __future__ import annotations
 
@@ -22,6 +22,20 @@ def read_small_text(path: Path) -> str | None:
         raise StorageError(
             f"{path}: expected a text file that can be read, found: {one_line(error)}; check the path"
         ) from error
+
+
+# What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"), and the mark of a text itself.
+_MARKED = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20'")
+
+
+def cell_of(name: str) -> str:
+    """Return a name as a cell of CSV or TSV: an apostrophe in front makes a text of what could be a formula."""
+    return f"'{name}" if name.startswith(_MARKED) else name
+
+
+def name_of(cell: str) -> str:
+    """Return the name that `cell_of` made a cell of."""
+    return cell.removeprefix("'")
 
 
 def listed(names: Sequence[str], limit: int = 6) -> str:
