@@ -1,8 +1,39 @@
-"""What has broken programs before: lines of Python configs, values of settings, and programs of pickles."""
+"""What has broken programs before: names, numbers, lines of configs, values of settings, programs of pickles."""
 
 from __future__ import annotations
 
 import pickle
+from typing import Any
+
+import h5py
+import numpy as np
+
+# Of datasets
+DTYPES: tuple[Any, ...] = (
+    *("f8", ">f4", ">i4", "f2", "i1", "u8", "c8", "S5", "V8", "?", h5py.string_dtype(), h5py.vlen_dtype("i4")),
+    *([("x", "f4"), ("y", "i8")], h5py.enum_dtype({"a": 0, "b": 1}, "i1"), h5py.ref_dtype, "longdouble"),
+)
+CONVERTED = ("f8", "f2", ">f4", ">i8", "u8", "i4", "c16", "S20", "longdouble")
+ODD_NAMES = (b"\xff\xfe", b"9" * 30, b"-1", b"x" * 60_000, b" ", b"\x1b[31m", b"..", b"lhs\xe2\x80\xae")
+ODD_ATTRIBUTES: tuple[Any, ...] = (
+    *("x" * 60_000, b"\xff\xfe", np.arange(9), 1.5, 2**63, h5py.Empty("f4"), "\x1b[2J", "lhs_operators.0.x"),
+)
+# Of texts
+ODD_NUMBERS = (
+    *(b"", b"-1\n", b"1e3\n", b"9" * 5000, b"\xff\n", b"3\n" * 10**6, "\uff19\n".encode(), b"0\n", b"+9\n", b"9\0\n"),
+)
+ODD_BYTES = (
+    *(b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\r\n", b'"', b"\t", b"\n\n", b"\x1b[2J", b"nan", b"inf", b"1e999"),
+    *(b"9" * 5000, b"-", b"x" * 300_000, b"\xe2\x80\xa8", b"#", b"a\tb\tc\n" * 1000, b"\xc4\xb0", b"[" * 9999),
+)
+ODD_OVERRIDES = (
+    *("=", "=1e999", "=99999999999999999999", "=-1", "=\x1b[31m", "=a,b", "..x=1", "[0]=1", "", "=nan", ".0.0.0=1"),
+)
+ODD_JSON = (
+    *("[" * 100_000, '{"a":' * 50_000, "9" * 5000, "NaN", "1e999", '"\\ud800"', '"\\u0000\\u001b[2J"', "null", "{}"),
+)
+
+# Of configs
 
 LINES_OF_PYTHON = (
     # exceptions
@@ -25,8 +56,6 @@ LINES_OF_PYTHON = (
     "raise type('x' * 200_000, (Exception,), {})('y')",
     "raise type('\\x1b[2J', (Exception,), {})('y')",
     "def f():\n    return f()\nf()",
-    "import sys\nsys.setrecursionlimit(50)",
-    "import sys\nsys.stderr = None",
     "import sys\nsys.path.clear()\nimport nothing_of_that_name",
     "exec('(' * 500 + ')' * 500)",
     "x = 10**5000\nraise ValueError(x)",
@@ -37,7 +66,6 @@ LINES_OF_PYTHON = (
     "settings['entities']['user'] = settings['entities']",
     "x = []\nfor _ in range(100_000):\n    x = [x]\nsettings['edge_paths'] = x",
     "x = []\nfor _ in range(60):\n    x = [x, x]\nsettings['hits_at'] = x",
-    "class L(list):\n    def __iter__(self):\n        while True:\n            yield 1\nsettings['hits_at'] = L([1])",
     "class L(list):\n    def __len__(self):\n        raise ValueError('no length')\nsettings['hits_at'] = L([1])",
     "class D(dict):\n    def items(self):\n        raise ValueError('no items')\nsettings = D(settings)",
     "class S(str):\n    def __str__(self):\n        raise ValueError('no text')\nsettings['comparator'] = S('dot')",
