@@ -30,7 +30,7 @@ class NotWholeError(Exception):
 def write_originals(root: Path) -> None:
     """Write all inputs, a folder for each."""
     for name, dynamic in (("static", False), ("dynamic", True)):
-        sizes: dict[str, Any] = {"partition_sizes": (9, 8), "edges_per_bucket": 11, "filter_paths": ["known"]}
+        sizes: dict[str, Any] = {"partition_sizes": (9, 8), "edges_per_bucket": 5, "filter_paths": ["known"]}
         case = TinyCase.write(root / name, dynamic=dynamic, **sizes)
         shutil.copytree(root / name / "edges", root / name / "known")
         if dynamic:
@@ -81,6 +81,7 @@ def _write_models(folder: Path) -> None:
     for name, rows in (("entity", 41), ("relation", 4)):
         np.save(arrays / f"{name}.npy", source.standard_normal((rows, 8)).astype(np.float32))
     (arrays / "model.json").write_text(json.dumps({"model": "distmult", "reciprocal": False, "norm": 1}))
+    (folder / "evaluation.json").write_text(json.dumps({"edge_paths": ["edges.npy"]}))
     header = json.dumps({"entity": {"dtype": "F32", "shape": [41, 8], "data_offsets": [0, 1312]}}).encode()
     content = len(header).to_bytes(8, "little") + header + bytes(1312)
     (folder / "model.safetensors").write_bytes(content)
