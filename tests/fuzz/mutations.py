@@ -50,7 +50,9 @@ class Case:
     arguments: tuple[str, ...]
     end: str = READ
     note: str = ""  # what was done to the input
-    num_descriptors: int | None = None  # that it may open beside those that are open
+    reason: str = ""  # which a refusal names
+    as_program: bool = False  # a process of its own, not a forked one
+    num_descriptors: int | None = None
     file_bytes: int | None = None  # that a file may have
     disk_bytes: int | None = None  # of the disk below `out`
 
@@ -443,14 +445,25 @@ def safetensors(random: Random) -> Case:
 # What surrounds a run
 
 
-def resources(random: Random) -> Case:
-    """Few descriptors, a limit of the size of files, a full disk."""
-    case = evaluation(random, end=SAME)
-    way = random.choice(("descriptors", "file", "disk", "disk"))
-    if way == "descriptors":
-        return evolve(case, num_descriptors=random.randrange(1, 20))
-    num_bytes = int(2 ** random.uniform(10, 18))
-    return evolve(case, file_bytes=num_bytes) if way == "file" else evolve(case, disk_bytes=num_bytes)
+def full_disks(random: Random) -> Case:
+    """A full disk, or a limit of the size of files."""
+    saved = ("candidates=all", "save_ranks=true", "save_topk=20")
+    case = Case(("--config", "eval.py", *EVALUATE, *flags(*saved)), SAME)
+    num_bytes = int(2 ** random.uniform(12, 20))
+    if random.random() < 0.7:
+        return evolve(case, disk_bytes=num_bytes, reason="No space left on device", note=f"disk {num_bytes}")
+    return evolve(case, file_bytes=num_bytes, reason="File too large", note=f"files {num_bytes}")
+
+
+def few_descriptors(random: Random) -> Case:
+    limit = random.randrange(4, 12)
+    return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="Too many open files", note=str(limit))
+
+
+def workers_with_few_descriptors(random: Random) -> Case:
+    limit = random.choice((8, 16, 20, 24, 28, 32))
+    arguments = ("--config", "eval.py", "--output", "out/result", "--workers", "2", "--quiet")
+    return Case(arguments, SAME, str(limit), num_descriptors=limit, as_program=True, reason="Too many open files")
 
 
 def special_files(random: Random) -> Case:
@@ -508,6 +521,8 @@ KINDS: dict[str, Kind] = {
     "arrays": Kind(arrays, ("models",), 80),
     "pickles": Kind(pickles, ("models",), 120),
     "safetensors": Kind(safetensors, ("models",), 40),
-    "resources": Kind(resources, CHECKPOINTS, 100),
+    "full_disks": Kind(full_disks, ("large",), 60),
+    "few_descriptors": Kind(few_descriptors, CHECKPOINTS, 40),
+    "workers_with_few_descriptors": Kind(workers_with_few_descriptors, CHECKPOINTS, 5),
     "special_files": Kind(special_files, ("static", "dynamic", "graph", "named", "topk", "types", "models"), 80),
 }

@@ -36,6 +36,7 @@ def write_originals(root: Path) -> None:
         if dynamic:
             _store_in_chunks(root / name)
         (root / name / "eval.json").write_text(json.dumps(case.settings, indent=1), encoding="utf-8")
+    TinyCase.write(root / "large", dynamic=True, partition_sizes=(40, 40), edges_per_bucket=600)
     edges_by_name = TinyCase.write(root / "named", partition_sizes=(9, 8), edge_paths=["edges.tsv"])
     edges = write_edges_by_name(edges_by_name)
     edges_by_name.write_config(filter_paths=["edges_known.tsv.gz"])

@@ -19,6 +19,7 @@ import resource
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -30,10 +31,12 @@ from unittest import mock
 
 from attrs import frozen
 
+from pbgeval.cli import main
 from tests.fuzz.mutations import ANY, KINDS, READ, REFUSED, Case
 from tests.fuzz.originals import contents_of, write_originals
 from tests.tiny_checkpoint import run_main
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 20
 MAX_BYTES = 3 << 29
 MAX_LINES, MAX_CHARACTERS = 10, 10_000
@@ -98,18 +101,23 @@ def _run_command(case: Case) -> int:
     out.mkdir()
     if case.disk_bytes is not None:
         _mount_disk(out, case.disk_bytes)
-    limits = {resource.RLIMIT_FSIZE: case.file_bytes}
-    if case.num_descriptors is not None:
-        limits[resource.RLIMIT_NOFILE] = max(map(int, os.listdir("/proc/self/fd"))) + case.num_descriptors
+    limits = {resource.RLIMIT_FSIZE: case.file_bytes, resource.RLIMIT_NOFILE: case.num_descriptors}
     before = {number: resource.getrlimit(number) for number in limits}
-    for number, limit in limits.items():
-        if limit is not None:
-            resource.setrlimit(number, (limit, before[number][1]))
-    from pbgeval.cli import main
 
-    sys.argv = ["kgeval-dist", *case.arguments]
+    def limit_all() -> None:
+        for number, limit in limits.items():
+            if limit is not None:
+                resource.setrlimit(number, (limit, before[number][1]))
+
     try:
-        main()
+        if case.as_program:
+            command = [sys.executable, "-m", "pbgeval", *case.arguments]
+            environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+            status = subprocess.run(command, env=environment, preexec_fn=limit_all, check=False).returncode
+        else:
+            limit_all()
+            sys.argv = ["kgeval-dist", *case.arguments]
+            main()
     except SystemExit as exit_:
         status = exit_.code
     except BaseException:
@@ -172,19 +180,23 @@ class Runner:
         def work() -> int:
             os.chdir(folder)
             case = KINDS[kind].mutate(random)
-            (place / "case").write_text(json.dumps([case.end, case.arguments, case.note]), encoding="utf-8")
+            (place / "case").write_text(
+                json.dumps([case.end, case.arguments, case.note, case.reason]), encoding="utf-8"
+            )
             return _run_command(case)
 
         end = in_child(work, place / "stderr")
         fault = _fault_of(end) or self._fault_of_figures(place, original)
-        done = json.loads((place / "case").read_text()) if (place / "case").exists() else []
+        done = json.loads((place / "case").read_text()) if (place / "case").exists() else ["", [], "", ""]
+        if fault is None and end.status and done[3] not in end.output:
+            fault = f"a refusal that does not say {done[3]!r}: {end.output[:300]}"
         if not keep:
             shutil.rmtree(place)
         return {"fault": fault, "status": end.status, "input": original, "case": done, "stderr": end.output}
 
     def _fault_of_figures(self, place: Path, original: str) -> str | None:
         figures = place / "input" / "figures"
-        end, arguments, _ = json.loads((place / "case").read_text())
+        end, arguments, *_ = json.loads((place / "case").read_text())
         if not figures.exists() or end == ANY:
             return None
         if end == REFUSED:
@@ -239,7 +251,7 @@ def _fault_of(end: End) -> str | None:
     return None
 
 
-def main() -> None:
+def run_cases() -> None:
     """Run the cases named by the arguments, or those named on stdin."""
     root = Path(tempfile.mkdtemp(prefix="pbgeval-fuzz-"))
     lines = sys.stdin if len(sys.argv) == 1 else [" ".join([*sys.argv[1:3], index]) for index in sys.argv[3:]]
@@ -259,4 +271,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_cases()
