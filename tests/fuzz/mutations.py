@@ -53,7 +53,7 @@ class Case:
     reason: str = ""  # which a refusal names
     as_program: bool = False  # a process of its own, not a forked one
     num_descriptors: int | None = None
-    file_bytes: int | None = None  # that a file may have
+    file_bytes: int = 1 << 30  # that a file may have: no case fills this machine's disk
     disk_bytes: int | None = None  # of the disk below `out`
 
 

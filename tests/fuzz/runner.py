@@ -112,7 +112,7 @@ def _run_command(case: Case) -> int:
     try:
         if case.as_program:
             command = [sys.executable, "-m", "pbgeval", *case.arguments]
-            environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+            environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "TMPDIR": os.getcwd()}
             status = subprocess.run(command, env=environment, preexec_fn=limit_all, check=False).returncode
         else:
             limit_all()
