@@ -24,6 +24,7 @@ from attrs import frozen
 
 from pbgeval.adapters.pickle_programs import check_program
 from pbgeval.errors import StorageError
+from pbgeval.reading import check_regular, open_input
 from pbgeval.storage.array_rows import MappedRows
 from pbgeval.storage.text_files import one_line
 
@@ -220,7 +221,7 @@ def read_saved(path: Path, advice: str) -> object:
         StorageError: it is no such file, damaged, or wants to call what is not allowed.
     """
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
             prefix = next((name.removesuffix("data.pkl") for name in names if name.endswith("/data.pkl")), None)
             if prefix is None:
@@ -251,6 +252,7 @@ def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
         StorageError: it cannot be read here.
     """
     try:
+        check_regular(path)
         return torch.load(path, map_location="cpu", weights_only=False)
     except ImportError as error:
         raise StorageError(

@@ -21,6 +21,7 @@ from pbgeval.config.python_file import run_python_file
 from pbgeval.config.schema import EvalConfig
 from pbgeval.config.structure import Structured, plain, structure
 from pbgeval.errors import ConfigError
+from pbgeval.reading import read_bytes
 
 
 @frozen
@@ -93,7 +94,7 @@ def _all_faults(structured: Structured, config: EvalConfig, missing: Iterable[Fa
 
 def _read_document(source: Path, shown: str) -> _Document:
     try:
-        content = source.read_bytes()
+        content = read_bytes(source)
     except FileNotFoundError:
         raise ConfigError(f"{shown}: no such config file") from None
     except IsADirectoryError:

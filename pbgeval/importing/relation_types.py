@@ -8,8 +8,8 @@ from pathlib import Path
 from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
+from pbgeval.reading import text_lines
 from pbgeval.storage.text_files import one_line
-from pbgeval.text_lines import text_lines
 
 ANY_OTHER = "*"
 ENTITY_TYPE = "all"

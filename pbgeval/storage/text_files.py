@@ -1,27 +1,8 @@
-"""Path of a small text file -> its text; values -> the words of a message."""
+"""Values -> the words of a message."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-
-from pbgeval.errors import StorageError
-
-
-def read_small_text(path: Path) -> str | None:
-    """Return the text of a small file, None if it (or its folder) is absent.
-
-    Raises:
-        StorageError: it exists but cannot be read as UTF-8 text.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(
-            f"{path}: expected a text file that can be read, found: {one_line(error)}; check the path"
-        ) from error
 
 
 def listed(names: Sequence[str], limit: int = 6) -> str:
