@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pbgeval.storage.text_files import printable
+
 if TYPE_CHECKING:
     from pbgeval.report.page.source import Source
     from pbgeval.report.training_curves import Curves
@@ -61,7 +63,7 @@ def report(
         print(text, end="")
     else:
         write_atomically(target, text)
-        print(target)
+        print(printable(str(target)))
 
 
 def _tables(source: Source, form: str) -> str:
@@ -92,8 +94,8 @@ def _page(folder: Path, monitor: Path | None, metric: str, target: Path, *, watc
     if watch:
         _watch(folder, draw, target)
     elif not draw():
-        print(f"warning: {folder}: this evaluation is not complete, and the page says so", file=sys.stderr)
-    print(target)
+        print(printable(f"warning: {folder}: this evaluation is not complete, and the page says so"), file=sys.stderr)
+    print(printable(str(target)))
 
 
 def _watch(folder: Path, draw: Callable[[int | None], bool], target: Path) -> None:
@@ -148,9 +150,9 @@ def _curves(records: Path, metric: str, *, needed: bool) -> Curves | None:
     if name is None and needed:
         raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)} for the records of a training run")
     try:
-        return read_curves(records, name or "mrr", lambda line: print(f"warning: {line}", file=sys.stderr))
+        return read_curves(records, name or "mrr", lambda line: print(printable(f"warning: {line}"), file=sys.stderr))
     except DataError as error:
         if needed:
             raise
-        print(f"warning: {records}: nothing of the training run is shown: {error}", file=sys.stderr)
+        print(printable(f"warning: {records}: nothing of the training run is shown: {error}"), file=sys.stderr)
         return None

@@ -105,12 +105,13 @@ def _read_document(source: Path, shown: str) -> _Document:
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error
     if source.suffix.lower() == ".json":
         return _Document(_read_json(source, content), is_ours=False)
-    function, value = run_python_file(source, content)
+    function, value, copied = run_python_file(source, content)
     is_ours = function == "get_config"
     if not isinstance(value, EvalConfig if is_ours else dict):
         expected = "an EvalConfig" if is_ours else "a dict"
         raise ConfigError(f"{source.name}: {function}(): {wrong_type(expected, value)}")
-    return _Document(_plain_dict(value), is_ours)
+    assert isinstance(copied, dict)
+    return _Document(copied, is_ours)
 
 
 def _read_json(source: Path, content: bytes) -> dict[Any, Any]:

@@ -21,6 +21,7 @@ from pbgeval.distributed.signals import SIGNALS_TO_END
 from pbgeval.distributed.watch import StalledWorkerError
 from pbgeval.errors import IncompleteError, LaunchError
 
+MOST_LOCAL_WORKERS = 1024
 FAULTS_FILE_PREFIX = "pbgeval-workers-"
 LOST = "lost-connection"  # a file that says that a worker lost its peers
 
@@ -58,10 +59,12 @@ def start_local_workers(
     Raises:
         IncompleteError: this process was ended by a signal (the operator, the scheduler), or workers were, again and
             again (memory).
-        LaunchError: workers did not start.
+        LaunchError: there are too many, or they did not start.
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
+    if num_workers > MOST_LOCAL_WORKERS:
+        raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
     warm_start.set_environment()
     for restart in range(MOST_RESTARTS + 1):
         try:

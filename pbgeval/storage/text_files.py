@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
+
+MOST_LETTERS = 2000  # of a line for a terminal
 
 
 def listed(names: Sequence[str], limit: int = 6) -> str:
@@ -17,3 +20,20 @@ def one_line(value: object) -> str:
     """Text of a value without line breaks, and short enough for a message."""
     text = " ".join(str(value).split())
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, on one line and not too long: what would control it is written as an escape.
+
+    Names in files and configs may hold anything; printed as they are, they could move the cursor, recolour or hide
+    what stands around them, or be no text at all. The middle of a text that is too long is left out.
+    """
+    if len(text) > MOST_LETTERS:
+        text = f"{text[: MOST_LETTERS - 500]} ... {text[-495:]}"
+    if text.isprintable():
+        return text
+    return "".join(letter if _is_shown(letter) else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _is_shown(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"
