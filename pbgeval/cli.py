@@ -19,6 +19,7 @@ import typer
 
 from pbgeval import commands, report_command
 from pbgeval.errors import INCOMPLETE_STATUS, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.storage.text_files import printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -198,8 +199,8 @@ def submit(
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
     print(f"job {job.job_id}: {shape.num_workers} workers, {scheduler}")
-    print(f"output: {path}")
-    print(f"logs: {logs}/{job.job_id}_*_log.err", flush=True)
+    print(printable(f"output: {path}"))
+    print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
         _wait_for(job)
 
@@ -231,7 +232,7 @@ def _print_result(report: Report) -> None:
         return
     try:
         print_table(report, Console())
-        print(f"{report.path}: {', '.join(files_of(report))}", flush=True)
+        print(printable(f"{report.path}: {', '.join(files_of(report))}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:
@@ -264,7 +265,7 @@ def main() -> None:
 
 def _fail(faults: list[str], status: int = FAULT_STATUS) -> int:
     for fault in faults[:MOST_FAULTS]:
-        print(fault, file=sys.stderr)
+        print(printable(fault), file=sys.stderr)
     if len(faults) > MOST_FAULTS:
         print(f"... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
     return status

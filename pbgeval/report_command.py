@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pbgeval.storage.text_files import printable
+
 if TYPE_CHECKING:
     from pbgeval.report.page.source import Source
     from pbgeval.report.training_curves import Curves
@@ -57,7 +59,7 @@ def report(
         print(text, end="")
     else:
         write_atomically(target, text)
-        print(target)
+        print(printable(str(target)))
 
 
 def _tables(source: Source, form: str) -> str:
@@ -74,8 +76,8 @@ def _page(folder: Path, monitor: Path | None, metric: str, target: Path) -> None
     source = _read(folder, monitor, metric)
     write_atomically(target, render_page(source, PageOptions(metric, meanings())))
     if not source.is_complete:
-        print(f"warning: {folder}: this evaluation is not complete, and the page says so", file=sys.stderr)
-    print(target)
+        print(printable(f"warning: {folder}: this evaluation is not complete, and the page says so"), file=sys.stderr)
+    print(printable(str(target)))
 
 
 def _read(folder: Path, monitor: Path | None, metric: str) -> Source:
@@ -111,9 +113,9 @@ def _curves(records: Path, metric: str, *, needed: bool) -> Curves | None:
     if name is None and needed:
         raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)} for the records of a training run")
     try:
-        return read_curves(records, name or "mrr", lambda line: print(f"warning: {line}", file=sys.stderr))
+        return read_curves(records, name or "mrr", lambda line: print(printable(f"warning: {line}"), file=sys.stderr))
     except DataError as error:
         if needed:
             raise
-        print(f"warning: {records}: nothing of the training run is shown: {error}", file=sys.stderr)
+        print(printable(f"warning: {records}: nothing of the training run is shown: {error}"), file=sys.stderr)
         return None

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import check_regular
 from pbgeval.storage.array_rows import MappedRows
 from pbgeval.storage.text_files import one_line
 
@@ -75,6 +76,7 @@ def read_saved(path: Path, advice: str) -> object:
         StorageError: it is no such file, damaged, or wants to call what is not allowed.
     """
     try:
+        check_regular(path)
         _records(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of another version of pickle's protocol
@@ -123,6 +125,7 @@ def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
         StorageError: it cannot be read here.
     """
     try:
+        check_regular(path)
         return torch.load(path, map_location="cpu", weights_only=False)
     except ImportError as error:
         raise StorageError(

@@ -20,7 +20,7 @@ from pbgeval.adapters.triple_lines import Triple, triples_of
 from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.listed_ranks import ListedRanks
 from pbgeval.notation import Side
-from pbgeval.text_lines import text_lines
+from pbgeval.reading import text_lines
 
 Key = tuple[Side, str, str]  # of a query: the hidden side, the relation, the known entity
 

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import Side
-from pbgeval.text_lines import text_lines
+from pbgeval.reading import text_lines
 
 
 @frozen(eq=False)

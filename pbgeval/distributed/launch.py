@@ -27,6 +27,7 @@ from pbgeval.distributed.signals import SIGNALS_TO_END, ended_at_once
 from pbgeval.distributed.watch import StalledWorkerError
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
+MOST_LOCAL_WORKERS = 1024
 MOST_RESTARTS = 3
 _SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
 _SECONDS_FOR_THE_CAUSE = 60.0  # from a worker that lost its peer to that peer's own end
@@ -57,10 +58,12 @@ def start_local_workers(
     Raises:
         IncompleteError: workers were ended by a signal, again and again (memory).
         EvalError: a worker raised it.
-        LaunchError: workers did not start.
+        LaunchError: there are too many workers, or they did not start.
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
+    if num_workers > MOST_LOCAL_WORKERS:
+        raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
     if multiprocessing.current_process().daemon:
         raise LaunchError(
             f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import check_regular
 from pbgeval.storage.text_files import listed, one_line
 
 FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
@@ -29,6 +30,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         StorageError: the file is missing, cannot be read, is truncated or is not HDF5.
     """
     try:
+        check_regular(path)
         file = h5py.File(os.fspath(path), "r", locking=False)
     except OSError as error:
         raise StorageError(f"{path}: {_open_fault(path, error)}") from error

@@ -216,6 +216,20 @@ def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
         assert expected["provenance"] == found["provenance"], path
 
 
+@pytest.mark.parametrize("key", ["edge_paths", "filter_paths", "train_paths"])
+def test_compressed_edges_that_are_not_whole_are_refused(dynamic: TinyCase, key: str) -> None:
+    packed = bytearray(gzip.compress((dynamic.root / "edges.tsv").read_bytes() * 50))
+    (dynamic.root / "cut.tsv.gz").write_bytes(packed[:-9])
+    packed[-8] ^= 1  # the checksum
+    (dynamic.root / "flipped.tsv.gz").write_bytes(packed)
+
+    for name, found in (("cut", "Compressed file ended"), ("flipped", "CRC check failed")):
+        edges = () if key == "edge_paths" else ("edge_paths=edges.tsv",)
+        line = refused(dynamic, *edges, f"{key}={name}.tsv.gz")
+        assert line.startswith(f"{name}.tsv.gz:")
+        assert f"expected a text file that can be read, found: {found}" in line
+
+
 def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
     edges = edges_of(dynamic)
     weights = [str(0.25 * (index % 5)) for index in range(len(edges))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from attrs import evolve, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.reading import open_input
 from pbgeval.report.output import BUCKETS, HISTOGRAM, METRICS
 from pbgeval.report.report import Report
 from pbgeval.report.training_curves import Curves
@@ -72,7 +74,7 @@ def read_table(path: Path) -> tuple[Row, ...]:
         OutputError: it is not as it was written.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             names = next(reader, [])
             parsers = [name_of if name in _TEXT else _number for name in names]
