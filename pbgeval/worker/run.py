@@ -85,7 +85,9 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     relations, global_embeddings = inputs.read_relations(device)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
-        kernels.fingerprint["scorer"] = scorer_state(scorer, work.protocol.sides)
+        kernels.fingerprint["scorer"] = scorer_state(
+            scorer, work.protocol.sides, inputs.num_edges * len(work.protocol.sides)
+        )
     scratch = work.scratch_path / team.nonce
     journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)
     bench = Bench(
