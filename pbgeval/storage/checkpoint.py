@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.files_hdf5 import check_format_version, hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text_files import listed, one_line, read_small_text
 
@@ -80,8 +79,8 @@ class EmbeddingFile:
             dataset = self._checked_dataset(file)
             if 0 in shape:
                 return torch.empty(shape)
-            if self.is_mapped:
-                return map_rows(self.path, dataset.id.get_offset(), shape)
+            if self.is_mapped and dataset.offset is not None:
+                return map_rows(self.path, dataset.offset, shape)
             return self._read(dataset, 0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
@@ -97,23 +96,19 @@ class EmbeddingFile:
         """Return a short text that changes when the file does."""
         return fingerprint(self.path)
 
-    def _checked_dataset(self, file: h5py.File) -> h5py.Dataset:
+    def _checked_dataset(self, file: Hdf5File) -> Hdf5Dataset:
         shape = (self.num_rows, self.dimension)
-        dataset = require_dataset(file, self.path, _EMBEDDINGS)
-        with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
-            is_unchanged = dataset.shape == shape and _is_mappable(dataset) == self.is_mapped
-        if not is_unchanged:
+        dataset = file.require(_EMBEDDINGS)
+        if dataset.shape != shape or _is_mappable(dataset) != self.is_mapped:
             raise StorageError(
                 f"{self.path}: dataset {_EMBEDDINGS}: expected shape {shape} and the layout seen at the start,"
                 f" found shape {dataset.shape}; the file changed during the run: start it again"
             )
         return dataset
 
-    def _read(self, dataset: h5py.Dataset, start: int, stop: int) -> Tensor:
+    def _read(self, dataset: Hdf5Dataset, start: int, stop: int) -> Tensor:
         block = torch.empty((stop - start, self.dimension))
-        if block.numel():
-            with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}, rows {start} to {stop}"):
-                dataset.read_direct(block.numpy(), np.s_[start:stop])
+        dataset.read_into(block.numpy(), start)
         return block
 
 
@@ -143,18 +138,17 @@ def open_embeddings(
     if not path.exists():
         raise StorageError(missing_fault(path, _names_in(path.parent), entity_type, partition, version))
     with open_hdf5(path) as file:
-        return embeddings_of_header(file, path, entity_type, partition, dimension=dimension, num_rows=num_rows)
+        return embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
 
 
 def embeddings_of_header(
-    file: h5py.File, path: Path, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
+    file: Hdf5File, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
 ) -> EmbeddingFile:
-    """Check the header of an open file; `path` is where its values will be read. Otherwise as `open_embeddings`."""
-    check_format_version(file, path)
-    dataset = require_dataset(file, path, _EMBEDDINGS)
-    with hdf5_faults(path, f"dataset {_EMBEDDINGS}"):
-        shape, dtype, is_mapped = dataset.shape, dataset.dtype, _is_mappable(dataset)
-    where = f"{path}: dataset {_EMBEDDINGS}: expected"
+    """Check the header of an open file, as `open_embeddings` does."""
+    file.check_format_version()
+    dataset = file.require(_EMBEDDINGS)
+    shape, dtype = dataset.shape, dataset.dtype
+    where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
     if shape is None or len(shape) != 2:
         raise StorageError(
             f"{where} two dimensions (entities, {dimension}), found shape {shape}; is this the right file?"
@@ -170,7 +164,7 @@ def embeddings_of_header(
             f"{where} {num_rows} rows (the entity count of type {one_line(entity_type)}, partition {partition}),"
             f" found {shape[0]}; do entity_path and checkpoint_path belong together?"
         )
-    return EmbeddingFile(path=path, num_rows=int(shape[0]), dimension=dimension, is_mapped=is_mapped)
+    return EmbeddingFile(file.path, int(shape[0]), dimension, is_mapped=_is_mappable(dataset))
 
 
 def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
@@ -189,12 +183,10 @@ def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
     return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="c", offset=offset, shape=shape))
 
 
-def _is_mappable(dataset: h5py.Dataset) -> bool:
+def _is_mappable(dataset: Hdf5Dataset) -> bool:
     """Whether the bytes lie in this file as torch wants them: one piece, float32 of this machine, aligned."""
-    if dataset.dtype != np.dtype(np.float32) or dataset.chunks is not None or dataset.is_virtual or dataset.external:
-        return False
-    offset = dataset.id.get_offset()  # None for data inside the header, or never written
-    return offset is not None and offset % _ALIGNMENT_BYTES == 0
+    offset = dataset.offset
+    return dataset.dtype == np.dtype(np.float32) and offset is not None and offset % _ALIGNMENT_BYTES == 0
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import h5py
 from attrs import asdict, frozen
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from pbgeval.files import create_exclusively
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint import EmbeddingFile, embedding_path, embeddings_of_header, missing_fault
 from pbgeval.storage.edges import BucketFile, EdgeBlock, bucket_of_header, open_buckets
-from pbgeval.storage.files_hdf5 import open_hdf5_stream
+from pbgeval.storage.files_hdf5 import Hdf5File, open_hdf5_stream
 from pbgeval.storage.fingerprint import blocks_of, fingerprint_of
 from pbgeval.storage.objects import RemoteObject, open_object, read_ranges
 from pbgeval.storage.scratch import Scratch
@@ -60,7 +59,7 @@ class ObjectFolder:
         return ObjectCopy(self.objects[path.name], path, self.scratch)
 
     @contextmanager
-    def header(self, path: Path) -> Iterator[h5py.File]:
+    def header(self, path: Path) -> Iterator[Hdf5File]:
         """Open an object as HDF5, for its header; faults call it `path`.
 
         Raises:
@@ -179,7 +178,7 @@ def find_remote_buckets(folder: ObjectFolder, num_lhs: int, num_rhs: int) -> dic
 
     def opening(path: Path, bucket: Bucket) -> RemoteBucket:
         with folder.header(path) as file:
-            return RemoteBucket(bucket_of_header(file, path, bucket), folder.copy_of(path))
+            return RemoteBucket(bucket_of_header(file, bucket), folder.copy_of(path))
 
     return open_buckets(folder.path, sorted(folder.objects), num_lhs, num_rhs, opening)
 
@@ -196,5 +195,5 @@ def open_remote_embeddings(
     if path.name not in folder.objects:
         raise StorageError(missing_fault(path, sorted(folder.objects), entity_type, partition, version))
     with folder.header(path) as file:
-        header = embeddings_of_header(file, path, entity_type, partition, dimension=dimension, num_rows=num_rows)
+        header = embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
     return RemoteRows(header, folder.copy_of(path))
