@@ -16,7 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
 
 MAX_FUNCTION_LINES = 60
-MAX_MODULE_LINES = 400
+MAX_MODULE_LINES = 600
 MAX_DRIVER_LINES = 200
 
 # What each room may import from outside the standard library. torch.distributed: ruff's TID251 and the test below.
@@ -86,6 +86,12 @@ def test_a_room_imports_only_the_libraries_it_may(path: Path) -> None:
     assert set() == outside - LIBRARIES.get(room_of(path), NUMERICS), (
         f"{name_of(path)} imports a library that its room may not use: see docs/architecture.md"
     )
+
+
+def test_h5py_is_called_in_one_module_which_turns_its_faults_into_lines() -> None:
+    found = [name_of(path) for path in MODULES if "h5py" in {name.partition(".")[0] for name in imports_of(path)}]
+
+    assert ["pbgeval/storage/files_hdf5.py"] == found
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) != "distributed"], ids=name_of)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -292,3 +294,98 @@ def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
         file["lhs"] = h5py.ExternalLink("pipe", "lhs")
     os.mkfifo(tmp_path / "linked" / "pipe")
     assert "found no regular file" in fault(read)
+
+
+def sparse(file: h5py.File, name: str, values: np.ndarray) -> None:
+    """Declare 2^34 rows and write the last ones: 512 GiB of which a few blocks are on the disk."""
+    shape = (1 << 34, *values.shape[1:])
+    file.create_dataset(name, shape, values.dtype)[-NUM_ROWS:] = values
+
+
+def packed_zeros(file: h5py.File, name: str, values: np.ndarray) -> None:
+    """Declare one chunk of 2 GiB that a thousand bytes unpack to."""
+    rows = (1 << 31) // values[:1].nbytes
+    layout = {"chunks": (rows, *values.shape[1:]), "compression": "gzip", "maxshape": (None, *values.shape[1:])}
+    dataset = file.create_dataset(name, (rows, *values.shape[1:]), values.dtype, **layout)
+    dataset.id.write_direct_chunk((0,) * values.ndim, zlib.compress(bytes(1 << 20)))
+
+
+@pytest.mark.parametrize("declared", [sparse, packed_zeros])
+@pytest.mark.parametrize("reader", ["rel", "weight", "embeddings", "head"])
+def test_sizes_that_the_file_does_not_have_on_the_disk_are_refused(
+    tmp_path: Path, reader: str, declared: Callable[[h5py.File, str, np.ndarray], object]
+) -> None:
+    line = fault(replace(tmp_path, reader, declared))
+
+    assert f"dataset {READERS[reader][1]}: " in line
+    assert "bytes of rows in a file that takes " in line
+
+
+@pytest.mark.parametrize("with_size", [False, True])
+@pytest.mark.parametrize("power", [31, 40, 60, 62])
+def test_edges_that_only_the_header_declares_are_refused(tmp_path: Path, power: int, with_size: bool) -> None:
+    path = written(tmp_path, "lhs") / "edges_0_0.h5"
+    header = path.read_bytes()
+    rows, size = struct.pack("<QQ", NUM_ROWS, NUM_ROWS), struct.pack("<Q", NUM_ROWS * 8)  # rows: now and at most
+    assert 3 == header.count(rows) == header.count(size)
+    header = header.replace(rows, struct.pack("<QQ", 1 << power, 1 << power))
+    if with_size:
+        header = header.replace(size, struct.pack("<Q", (8 << power) % (1 << 64)))
+    path.write_bytes(header)
+
+    assert "dataset rel: " in fault(lambda: read_edges(tmp_path))
+
+
+def test_a_chunk_larger_than_its_rows_is_measured_too(tmp_path: Path) -> None:
+    write_edges(tmp_path, (0, 0), IDS, IDS, IDS, layout={"chunks": (1 << 20,), "maxshape": (None,)})
+    assert IDS.tolist() == read_edges(tmp_path).lhs.tolist()
+
+    def one_chunk(file: h5py.File, name: str, values: np.ndarray) -> None:
+        layout = {"chunks": (1 << 28,), "maxshape": (None,), "compression": "gzip"}
+        dataset = file.create_dataset(name, values.shape, values.dtype, **layout)
+        dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 20)))
+
+    assert "dataset lhs: 2,147,483,648 bytes of rows" in fault(replace(tmp_path, "lhs", one_chunk))
+
+
+def test_zeros_that_pack_well_are_read(tmp_path: Path) -> None:
+    layout = {"chunks": (1 << 18,), "maxshape": (None,), "compression": "gzip", "compression_opts": 9}
+    zeros = np.zeros(1 << 20, np.int64)
+    write_edges(tmp_path, (0, 0), zeros, zeros, zeros, layout=layout)
+
+    assert not find_buckets(tmp_path, 1, 1)[Bucket(0, 0)].read(0, len(zeros)).rel.any()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array(["a"] * NUM_ROWS, h5py.string_dtype()),
+        h5py.vlen_dtype(np.int64),
+        np.zeros(NUM_ROWS, [("a", "i4"), ("b", "f8")]),
+        np.zeros(NUM_ROWS, "V8"),
+        np.zeros((NUM_ROWS, 2, 2)),
+        np.float32(1),
+        h5py.Empty("f4"),
+    ],
+    ids=["text", "lists", "records", "opaque", "three dimensions", "number", "nothing"],
+)
+@pytest.mark.parametrize("reader", ["rel", "weight", "embeddings", "head"])
+def test_datasets_of_another_kind_are_refused(tmp_path: Path, reader: str, values: object) -> None:
+    def make(file: h5py.File, name: str, _: np.ndarray) -> None:
+        if isinstance(values, np.dtype):
+            file.create_dataset(name, (NUM_ROWS,), values)[0] = [1, 2]
+        else:
+            file[name] = values
+
+    assert "expected " in fault(replace(tmp_path, reader, make))
+
+
+def test_numbers_of_fewer_bits_than_bytes_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "lhs") / "edges_0_0.h5"
+    header = path.read_bytes()
+    # Of a type: 8 bytes, the first bit, 64 bits. With 5 HDF5 would cut every value.
+    sound, damaged = (struct.pack("<IHH", 8, 0, num_bits) for num_bits in (64, 5))
+    assert 4 == header.count(sound)  # that of the format version, too
+    path.write_bytes(header.replace(sound, damaged))
+
+    assert "dataset rel: a type of numbers that numpy does not have" in fault(lambda: read_edges(tmp_path))
