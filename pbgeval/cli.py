@@ -7,6 +7,7 @@ Heavy imports happen inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -254,6 +255,12 @@ def main() -> None:
         status = _fail(list(error.faults), INCOMPLETE_STATUS)
     except EvalError as error:
         status = _fail(list(error.faults))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        status = _fail(
+            [f"{error.strerror}: raise the limit (ulimit -n), and run the same command again"], INCOMPLETE_STATUS
+        )
     except typer.TyperException as error:
         status = _fail([f"{error.format_message().rstrip('.')}; see kgeval-dist --help"])
     except (KeyboardInterrupt, typer.Abort):

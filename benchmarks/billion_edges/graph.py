@@ -84,7 +84,7 @@ def _write_bucket(folder: Path, size: GraphSize, bucket: int) -> None:
     lhs_partition, rhs_partition = divmod(bucket, size.num_partitions)
     with h5py.File(folder / "edges" / f"edges_{lhs_partition}_{rhs_partition}.h5", "w") as file:
         file.attrs["format_version"] = made_graph.FORMAT_VERSION
-        file.create_dataset("rel", (num_edges,), np.int32)  # one relation: zeros
+        file.create_dataset("rel", data=np.zeros(num_edges, np.int32))  # one relation
         for column, name in enumerate(("lhs", "rhs")):
             random = np.random.default_rng([size.seed, 1, bucket, column])
             ids = file.create_dataset(name, (num_edges,), np.int32)

@@ -78,6 +78,11 @@ def start_local_workers(
             if restart == MOST_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
             say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
+        except OSError as error:  # too many open files, for instance: elastic passes on nothing of workers' own
+            raise LaunchError(
+                f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
+                " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
+            ) from error
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import h5py
 import numpy as np
 from attrs import frozen
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.files_hdf5 import find_dataset, hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
 from pbgeval.storage.text_files import one_line
 
 
@@ -60,10 +59,10 @@ class CandidateFile:
             raise ValueError(f"rows {start} to {stop} of a file of {self.num_edges}")
         shape = (self.num_edges, self.num_candidates[side])
         with open_hdf5(self.path) as file:
-            ids_EK = _read_rows(file, self.path, side.label, shape, start, stop)[row_E - start]
+            ids_EK = _read_rows(file, side.label, shape, start, stop)[row_E - start]
             if side in self.with_partition:
                 name = f"{side.label}_partition"
-                partitions_EK = _read_rows(file, self.path, name, shape, start, stop)[row_E - start]
+                partitions_EK = _read_rows(file, name, shape, start, stop)[row_E - start]
             else:
                 partitions_EK = np.full_like(ids_EK, self.bucket.partition(side))
         counts_T = np.array([len(partitions) for partitions in sizes], np.int64)
@@ -140,8 +139,7 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
     with_partition: set[Side] = set()
     with open_hdf5(path) as file:
         for side in sides:
-            dataset = require_dataset(file, path, side.label)
-            shape = _matrix_shape(dataset, path, side.label)
+            shape = _matrix_shape(file.require(side.label))
             if shape[0] != edges.num_edges:
                 raise StorageError(
                     f"{path}: dataset {side.label}: not aligned with {edges.path}: expected {edges.num_edges} rows, one"
@@ -149,19 +147,18 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
                 )
             num_candidates[side] = shape[1]
             name = f"{side.label}_partition"
-            partitions = find_dataset(file, path, name)
+            partitions = file.find(name)
             if partitions is None:
                 continue
             with_partition.add(side)
-            if (found := _matrix_shape(partitions, path, name)) != shape:
+            if (found := _matrix_shape(partitions)) != shape:
                 raise StorageError(f"{path}: dataset {name}: expected shape {shape} as {side.label}, found {found}")
     return CandidateFile(path, edges.bucket, edges.num_edges, num_candidates, frozenset(with_partition))
 
 
-def _matrix_shape(dataset: h5py.Dataset, path: Path, name: str) -> tuple[int, int]:
-    with hdf5_faults(path, f"dataset {name}"):
-        shape, dtype = dataset.shape, dataset.dtype
-    where = f"{path}: dataset {name}: expected"
+def _matrix_shape(dataset: Hdf5Dataset) -> tuple[int, int]:
+    shape, dtype = dataset.shape, dataset.dtype
+    where = f"{dataset.file.path}: dataset {dataset.name}: expected"
     if shape is None or len(shape) != 2:
         raise StorageError(f"{where} two dimensions (edges, candidates), found shape {shape}; write the file again")
     if not shape[1]:
@@ -171,14 +168,13 @@ def _matrix_shape(dataset: h5py.Dataset, path: Path, name: str) -> tuple[int, in
     return int(shape[0]), int(shape[1])
 
 
-def _read_rows(file: h5py.File, path: Path, name: str, shape: tuple[int, int], start: int, stop: int) -> np.ndarray:
-    dataset = require_dataset(file, path, name)
-    if (found := _matrix_shape(dataset, path, name)) != shape:
+def _read_rows(file: Hdf5File, name: str, shape: tuple[int, int], start: int, stop: int) -> np.ndarray:
+    dataset = file.require(name)
+    if (found := _matrix_shape(dataset)) != shape:
         raise StorageError(
-            f"{path}: dataset {name}: expected shape {shape} as at the start, found {found}; it changed during the run"
+            f"{file.path}: dataset {name}: expected shape {shape} as at the start, found {found};"
+            " it changed during the run"
         )
     stored = np.empty((stop - start, shape[1]), dataset.dtype)
-    if stored.size:
-        with hdf5_faults(path, f"dataset {name}, rows {start} to {stop}"):
-            dataset.read_direct(stored, np.s_[start:stop])
+    dataset.read_into(stored, start)
     return stored.astype(np.int64)

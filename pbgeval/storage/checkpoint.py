@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
 from pbgeval.errors import StorageError
 from pbgeval.reading import read_small_text
-from pbgeval.storage.files_hdf5 import check_format_version, hdf5_faults, require_dataset
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.text_files import listed, one_line
 
@@ -83,8 +82,8 @@ class EmbeddingFile:
             dataset = self._checked_dataset(file)
             if 0 in shape:
                 return torch.empty(shape)
-            if self.is_mapped and self.of is None:
-                return map_rows(self.path, dataset.id.get_offset(), shape)
+            if self.is_mapped and self.of is None and dataset.offset is not None:
+                return map_rows(self.path, dataset.offset, shape)
             return self._read(dataset, 0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
@@ -100,27 +99,22 @@ class EmbeddingFile:
         """Return a short text that changes when the file does."""
         return fingerprint_at(self.path, self.of)
 
-    def _checked_dataset(self, file: h5py.File) -> h5py.Dataset:
+    def _checked_dataset(self, file: Hdf5File) -> Hdf5Dataset:
         shape = (self.num_rows, self.dimension)
-        dataset = require_dataset(file, self.path, _EMBEDDINGS)
-        with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}"):
-            is_unchanged = dataset.shape == shape and _is_mappable(dataset) == self.is_mapped
-        if not is_unchanged:
+        dataset = file.require(_EMBEDDINGS)
+        if dataset.shape != shape or _is_mappable(dataset) != self.is_mapped:
             raise StorageError(
                 f"{self.path}: dataset {_EMBEDDINGS}: expected shape {shape} and the layout seen at the start,"
                 f" found shape {dataset.shape}; the file changed during the run: start it again"
             )
         return dataset
 
-    def _read(self, dataset: h5py.Dataset, start: int, stop: int) -> Tensor:
+    def _read(self, dataset: Hdf5Dataset, start: int, stop: int) -> Tensor:
         block = torch.empty((stop - start, self.dimension))
-        if block.numel():
-            # An object is asked for a range at a time: its library has the bytes of one in memory once more.
-            step = stop - start if self.of is None else max(_RANGE_BYTES // (4 * self.dimension), 1)
-            for first in range(start, stop, step):
-                last = min(first + step, stop)
-                with hdf5_faults(self.path, f"dataset {_EMBEDDINGS}, rows {first} to {last}"):
-                    dataset.read_direct(block.numpy()[first - start : last - start], np.s_[first:last])
+        # An object is asked for a range at a time: its library has the bytes of one in memory once more.
+        step = max(stop - start if self.of is None else _RANGE_BYTES // (4 * self.dimension), 1)
+        for first in range(start, stop, step):
+            dataset.read_into(block.numpy()[first - start : first - start + step], first)
         return block
 
 
@@ -153,18 +147,17 @@ def open_embeddings(
         names = _names_in(path.parent) if folder is None else sorted(folder.objects)
         raise StorageError(_missing_fault(path, names, entity_type, partition, version))
     with open_hdf5_at(path, of) as file:
-        header = _embeddings_of_header(file, path, entity_type, partition, dimension=dimension, num_rows=num_rows)
+        header = _embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
     return attrs.evolve(header, of=of)
 
 
 def _embeddings_of_header(
-    file: h5py.File, path: Path, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
+    file: Hdf5File, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
 ) -> EmbeddingFile:
-    check_format_version(file, path)
-    dataset = require_dataset(file, path, _EMBEDDINGS)
-    with hdf5_faults(path, f"dataset {_EMBEDDINGS}"):
-        shape, dtype, is_mapped = dataset.shape, dataset.dtype, _is_mappable(dataset)
-    where = f"{path}: dataset {_EMBEDDINGS}: expected"
+    file.check_format_version()
+    dataset = file.require(_EMBEDDINGS)
+    shape, dtype = dataset.shape, dataset.dtype
+    where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
     if shape is None or len(shape) != 2:
         raise StorageError(
             f"{where} two dimensions (entities, {dimension}), found shape {shape}; is this the right file?"
@@ -180,7 +173,7 @@ def _embeddings_of_header(
             f"{where} {num_rows} rows (the entity count of type {one_line(entity_type)}, partition {partition}),"
             f" found {shape[0]}; do entity_path and checkpoint_path belong together?"
         )
-    return EmbeddingFile(path=path, num_rows=int(shape[0]), dimension=dimension, is_mapped=is_mapped)
+    return EmbeddingFile(file.path, int(shape[0]), dimension, is_mapped=_is_mappable(dataset))
 
 
 def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
@@ -199,12 +192,10 @@ def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
     return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="c", offset=offset, shape=shape))
 
 
-def _is_mappable(dataset: h5py.Dataset) -> bool:
+def _is_mappable(dataset: Hdf5Dataset) -> bool:
     """Whether the bytes lie in this file as torch wants them: one piece, float32 of this machine, aligned."""
-    if dataset.dtype != np.dtype(np.float32) or dataset.chunks is not None or dataset.is_virtual or dataset.external:
-        return False
-    offset = dataset.id.get_offset()  # None for data inside the header, or never written
-    return offset is not None and offset % _ALIGNMENT_BYTES == 0
+    offset = dataset.offset
+    return dataset.dtype == np.dtype(np.float32) and offset is not None and offset % _ALIGNMENT_BYTES == 0
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -6,11 +6,9 @@ A checkpoint is there once `checkpoint_version.txt` is, which is written last.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import h5py
 import numpy as np
 from torch import Tensor
 
@@ -20,8 +18,9 @@ from pbgeval.storage.array_rows import PartitionRows
 from pbgeval.storage.checkpoint import embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
 from pbgeval.storage.entities import entity_count_path
-from pbgeval.storage.output_files import output_faults, put_in_place, temporary_path, write_lines
-from pbgeval.storage.row_files import FORMAT_VERSION, ColumnLayout, RowFile, create_row_file
+from pbgeval.storage.files_hdf5 import FORMAT_VERSION, NewDataset, hdf5_pieces
+from pbgeval.storage.output_files import write_lines, write_pieces
+from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file
 
 ROWS_AT_A_TIME = 1 << 16
 EDGE_COLUMNS: Mapping[str, np.dtype] = {name: np.dtype(np.int64) for name in ("lhs", "rel", "rhs")}
@@ -53,25 +52,16 @@ def write_model(
     Raises:
         OutputError: they cannot be written.
     """
-    path = model_path(checkpoint_path, version)
-    temporary = temporary_path(path)
-    with output_faults(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with h5py.File(os.fspath(temporary), "w", locking=False) as file:
-                file.attrs["format_version"] = FORMAT_VERSION
-                group = file.create_group("model", track_order=True)
-                for (index, side), parameters in operators.items():
-                    word = side.pick("lhs", "rhs")
-                    for name, values in parameters.items():
-                        stored = f"{name}s" if dynamic and name in _PLURAL else name
-                        dataset = group.create_dataset(
-                            f"relations/{index}/operator/{word}/{stored}", data=values.float().numpy()
-                        )
-                        dataset.attrs["state_dict_key"] = f"{word}_operators.{index}.{stored}"
-            put_in_place(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    datasets: dict[str, NewDataset] = {}
+    for (index, side), parameters in operators.items():
+        word = side.pick("lhs", "rhs")
+        for name, parameter in parameters.items():
+            stored, values = f"{name}s" if dynamic and name in _PLURAL else name, parameter.float().numpy()
+            key = {"state_dict_key": f"{word}_operators.{index}.{stored}"}
+            place = f"model/relations/{index}/operator/{word}/{stored}"
+            datasets[place] = NewDataset(values.shape, values.dtype, values=values, attributes=key)
+    size, pieces = hdf5_pieces({"format_version": FORMAT_VERSION}, datasets, groups=("model",))
+    write_pieces(model_path(checkpoint_path, version), size, pieces)
 
 
 def write_version(checkpoint_path: Path, version: int) -> None:

@@ -13,19 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 import attrs
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.files_hdf5 import (
-    check_format_version,
-    find_dataset,
-    hdf5_faults,
-    require_dataset,
-)
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.plain_columns import PlainColumns
 from pbgeval.storage.text_files import listed, one_line
@@ -89,7 +83,7 @@ class BucketFile:
             lhs, rel, rhs = columns
             return EdgeBlock(start, lhs, rel, rhs, weight=None, lhs_features=None, rhs_features=None)
         with open_hdf5_at(self.path, self.of) as file:
-            rows = _Rows(file, self.path, start, stop)
+            rows = _Rows(file, start, stop)
             block = EdgeBlock(
                 start=start,
                 lhs=rows.integers("lhs", self.num_edges),
@@ -190,57 +184,44 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> B
         StorageError: it is missing, cannot be read, or is not in PBG's format.
     """
     with open_hdf5_at(path, of) as file:
-        return _bucket_of_header(file, path, bucket, of)
+        return _bucket_of_header(file, bucket, of)
 
 
-def _bucket_of_header(file: h5py.File, path: Path, bucket: Bucket, of: RemoteObject | None) -> BucketFile:
-    check_format_version(file, path)
-    num_edges = int(_column(file, path, "rel", _INTEGERS).shape[0])
-    columns = [_column(file, path, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
-    has_weight = find_dataset(file, path, "weight") is not None
+def _bucket_of_header(file: Hdf5File, bucket: Bucket, of: RemoteObject | None) -> BucketFile:
+    file.check_format_version()
+    num_edges = _column(file, "rel", _INTEGERS).num_rows
+    columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
+    has_weight = file.find("weight") is not None
     if has_weight:
-        _column(file, path, "weight", _NUMBERS, num_edges)
-    featurized = [_is_featurized(file, path, prefix, num_edges) for prefix in ("lhsd", "rhsd")]
+        _column(file, "weight", _NUMBERS, num_edges)
+    featurized = [_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd")]
     return BucketFile(
-        path=path,
+        path=file.path,
         bucket=bucket,
         num_edges=num_edges,
         has_weight=has_weight,
         lhs_featurized=featurized[0],
         rhs_featurized=featurized[1],
-        rows_per_chunk=max(_rows_per_chunk(column, path) for column in columns),
-        plain=None if of is not None or has_weight or any(featurized) else _plain_columns(file, path, columns),
+        rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
+        plain=None if of is not None or has_weight or any(featurized) else PlainColumns.of(file, columns),
         of=of,
     )
 
 
-def _plain_columns(file: h5py.File, path: Path, columns: list[h5py.Dataset]) -> PlainColumns | None:
-    lhs, rel, rhs = columns
-    with hdf5_faults(path, "the columns' places"):
-        return PlainColumns.of(file, (lhs, rel, rhs))
-
-
-def _is_featurized(file: h5py.File, path: Path, prefix: str, num_edges: int) -> bool:
+def _is_featurized(file: Hdf5File, prefix: str, num_edges: int) -> bool:
     names = (f"{prefix}_offsets", f"{prefix}_data")
-    if all(find_dataset(file, path, name) is None for name in names):
+    if all(file.find(name) is None for name in names):
         return False
-    _column(file, path, names[0], _INTEGERS, num_edges + 1)
-    _column(file, path, names[1], _INTEGERS)
+    _column(file, names[0], _INTEGERS, num_edges + 1)
+    _column(file, names[1], _INTEGERS)
     return True
 
 
-def _rows_per_chunk(column: h5py.Dataset, path: Path) -> int:
-    with hdf5_faults(path, f"dataset {column.name}"):
-        is_filtered = column.id.get_create_plist().get_nfilters() > 0
-        return int(column.chunks[0]) if is_filtered and column.chunks is not None else 1
-
-
-def _column(file: h5py.File, path: Path, name: str, kinds: str, length: int | None = None) -> h5py.Dataset:
+def _column(file: Hdf5File, name: str, kinds: str, length: int | None = None) -> Hdf5Dataset:
     """Return a dataset that is one-dimensional, of one of numpy's `kinds`, and of the length given."""
-    dataset = require_dataset(file, path, name)
-    with hdf5_faults(path, f"dataset {name}"):
-        shape, dtype = dataset.shape, dataset.dtype
-    where = f"{path}: dataset {name}: expected"
+    dataset = file.require(name)
+    shape, dtype = dataset.shape, dataset.dtype
+    where = f"{file.path}: dataset {name}: expected"
     if shape is None or len(shape) != 1:
         raise StorageError(f"{where} one dimension, found shape {shape}; write the file again")
     if dtype.kind not in kinds:
@@ -256,49 +237,43 @@ def _column(file: h5py.File, path: Path, name: str, kinds: str, length: int | No
 class _Rows:
     """A range of rows of an open bucket file."""
 
-    file: h5py.File
-    path: Path
+    file: Hdf5File
     start: int
     stop: int
 
     def integers(self, name: str, length: int) -> Tensor:
-        dataset = _column(self.file, self.path, name, _INTEGERS, length)
-        return _read_range(dataset, self.path, name, self.start, self.stop, torch.int64)
+        return _read_range(_column(self.file, name, _INTEGERS, length), self.start, self.stop, torch.int64)
 
     def reals(self, name: str, length: int) -> Tensor:
-        dataset = _column(self.file, self.path, name, _NUMBERS, length)
-        return _read_range(dataset, self.path, name, self.start, self.stop, torch.float64)
+        return _read_range(_column(self.file, name, _NUMBERS, length), self.start, self.stop, torch.float64)
 
     def features(self, prefix: str, length: int) -> FeatureLists:
         offsets_name, data_name = f"{prefix}_offsets", f"{prefix}_data"
-        dataset = _column(self.file, self.path, offsets_name, _INTEGERS, length + 1)
-        data = _column(self.file, self.path, data_name, _INTEGERS)
-        offsets = _read_range(dataset, self.path, offsets_name, self.start, self.stop + 1, torch.int64)
+        data = _column(self.file, data_name, _INTEGERS)
+        dataset = _column(self.file, offsets_name, _INTEGERS, length + 1)
+        offsets = _read_range(dataset, self.start, self.stop + 1, torch.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         wrong = torch.nonzero(offsets[1:] < offsets[:-1])
-        if first < 0 or last > data.shape[0] or len(wrong):
+        if first < 0 or last > data.num_rows or len(wrong):
             row = self.start + (int(wrong[0]) if len(wrong) else 0)
             raise StorageError(
-                f"{self.path}: dataset {offsets_name}: row {row}: expected offsets that do not decrease, from 0 to"
-                f" {data.shape[0]} (the length of {data_name}), found {first} to {last}; write the file again"
+                f"{self.file.path}: dataset {offsets_name}: row {row}: expected offsets that do not decrease, from 0 to"
+                f" {data.num_rows} (the length of {data_name}), found {first} to {last}; write the file again"
             )
-        features = _read_range(data, self.path, data_name, first, last, torch.int64)
+        features = _read_range(data, first, last, torch.int64)
         return FeatureLists(offsets=offsets - first, data=features)
 
 
-def _read_range(dataset: h5py.Dataset, path: Path, name: str, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype) -> Tensor:
     """Read rows start to stop into a fresh tensor of `dtype`."""
     block = torch.empty(stop - start, dtype=dtype)
-    if start == stop:  # HDF5 refuses empty selections of some layouts
-        return block
     buffer = block.numpy()
-    with hdf5_faults(path, f"dataset {name}, rows {start} to {stop}"):
-        if dataset.dtype == buffer.dtype:
-            dataset.read_direct(buffer, np.s_[start:stop])
-            return block
-        # HDF5 converts types in small strips, at a third of the speed of reading as it is and converting here.
-        stored = np.empty(stop - start, dataset.dtype)
-        dataset.read_direct(stored, np.s_[start:stop])
+    if dataset.dtype == buffer.dtype:
+        dataset.read_into(buffer, start)
+        return block
+    # HDF5 converts types in small strips, at a third of the speed of reading as it is and converting here.
+    stored = np.empty(stop - start, dataset.dtype)
+    dataset.read_into(stored, start)
     buffer[:] = stored
     return block
 

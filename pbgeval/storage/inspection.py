@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import h5py
+import numpy as np
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
 from pbgeval.storage.edges import find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
-from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, open_hdf5
 from pbgeval.storage.text_files import listed
 
 _BUCKET = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
@@ -102,22 +102,22 @@ def _describe_bucket(path: Path) -> Description:
     names = ["lhs", "rel", "rhs", *(["weight"] if file.has_weight else [])]
     with open_hdf5(path) as opened:
         for name in names:
-            lines.append((name, _describe_column(require_dataset(opened, path, name), path, name)))
+            lines.append((name, _describe_column(opened.require(name))))
     block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
     for row in range(block.num_edges):
         lines.append((f"row {row}", f"{int(block.lhs[row])} -[{int(block.rel[row])}]-> {int(block.rhs[row])}"))
     return lines
 
 
-def _describe_column(dataset: h5py.Dataset, path: Path, name: str) -> str:
+def _describe_column(dataset: Hdf5Dataset) -> str:
     """Say type, layout and range; reads the column, a range of rows at a time."""
-    layout = "one piece" if dataset.chunks is None else f"chunks of {dataset.chunks[0]:,}"
+    layout = "one piece" if dataset.rows_per_chunk is None else f"chunks of {dataset.rows_per_chunk:,}"
     if dataset.compression:
         layout += f", {dataset.compression}"
     bounds: list[float | int] = []
-    for start in range(0, dataset.shape[0], _ROWS_AT_A_TIME):
-        with hdf5_faults(path, f"dataset {name}"):
-            rows = dataset[start : start + _ROWS_AT_A_TIME]
+    for start in range(0, dataset.num_rows, _ROWS_AT_A_TIME):
+        rows = np.empty(min(_ROWS_AT_A_TIME, dataset.num_rows - start), dataset.dtype)
+        dataset.read_into(rows, start)
         bounds += [rows.min().item(), rows.max().item()]
     span = f"{min(bounds)} to {max(bounds)}" if bounds else "no rows"
     return f"{dataset.dtype}, {layout}, {span}"
@@ -158,10 +158,9 @@ def _describe_checkpoint(path: Path) -> Description:
 def _shape(path: Path) -> tuple[int, int, str]:
     """Return rows, dimension and type of a partition's embeddings."""
     with open_hdf5(path) as file:
-        dataset = require_dataset(file, path, "embeddings")
-        with hdf5_faults(path, "dataset embeddings"):
-            shape, dtype = dataset.shape, str(dataset.dtype)
-    if len(shape) != 2:
+        dataset = file.require("embeddings")
+        shape, dtype = dataset.shape, str(dataset.dtype)
+    if shape is None or len(shape) != 2:
         raise StorageError(f"{path}: dataset embeddings: expected two dimensions, found shape {shape}")
     return int(shape[0]), int(shape[1]), dtype
 
@@ -171,15 +170,10 @@ def _parameters(path: Path) -> str:
     if not path.exists():
         return f"none ({path.name} is missing)"
     found: dict[str, int] = {}
-
-    def note(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset):
-            what = f"{'/'.join(name.split('/')[2:]) if name.startswith('relations/') else name} {item.shape}"
+    with open_hdf5(path) as file:
+        for name, dataset in (file.datasets("model") or {}).items():
+            what = f"{'/'.join(name.split('/')[2:]) if name.startswith('relations/') else name} {dataset.shape}"
             found[what] = found.get(what, 0) + 1
-
-    with open_hdf5(path) as file, hdf5_faults(path, "group model"):
-        if "model" in file:
-            file["model"].visititems(note)
     return "; ".join(f"{what} x {count}" if count > 1 else what for what, count in sorted(found.items())) or "none"
 
 

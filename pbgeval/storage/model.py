@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from torch import Tensor
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Side
 from pbgeval.storage.checkpoint import model_path
-from pbgeval.storage.files_hdf5 import check_format_version, hdf5_faults, open_hdf5
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, open_hdf5
 from pbgeval.storage.text_files import listed, one_line
 
 # Name on disk -> name of today. Both `rotation`s are transposed (see `_Parameter.from_dataset`).
@@ -71,12 +70,14 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
     if not path.exists():
         return None
     with open_hdf5(path) as file:
-        check_format_version(file, path)
-        datasets = _datasets(file, path)
+        file.check_format_version()
+        datasets = file.datasets("model")
+        if datasets is None:
+            raise StorageError(f"{path}: expected a group model, found {listed(file.names())}; is this the right file?")
         parameters = ModelParameters(path=path, operators={}, global_embeddings={})
         not_finite: list[str] = []
-        for name, dataset in datasets:
-            value = _read_parameter(path, name, dataset)
+        for name, dataset in datasets.items():
+            value = _read_parameter(dataset)
             _file_away(parameters, name, dataset, value)
             not_finite.extend(_not_finite(path, name, value))
     if not_finite:
@@ -152,40 +153,22 @@ def global_embedding(model: ModelParameters | None, entity_type: str, dimension:
     return found
 
 
-def _datasets(file: h5py.File, path: Path) -> list[tuple[str, h5py.Dataset]]:
-    """Every dataset under `model/`, by its path from there."""
-    datasets: list[tuple[str, h5py.Dataset]] = []
-
-    def note(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset):
-            datasets.append((name, item))
-
-    with hdf5_faults(path, "group model"):
-        group = file.get("model")
-        if isinstance(group, h5py.Group):
-            group.visititems(note)
-    if not isinstance(group, h5py.Group):
-        raise StorageError(f"{path}: expected a group model, found {listed(sorted(file))}; is this the right file?")
-    return datasets
-
-
-def _read_parameter(path: Path, name: str, dataset: h5py.Dataset) -> Tensor:
-    with hdf5_faults(path, f"dataset model/{name}"):
-        if dataset.dtype.kind != "f":
-            raise StorageError(
-                f"{path}: dataset model/{name}: expected floating-point numbers, found {one_line(dataset.dtype)};"
-                " write the file again as float32"
-            )
-        values = dataset[()]
+def _read_parameter(dataset: Hdf5Dataset) -> Tensor:
+    if dataset.dtype.kind != "f" or dataset.shape is None:
+        raise StorageError(
+            f"{dataset.file.path}: dataset {one_line(dataset.name)}: expected floating-point numbers, found"
+            f" {one_line(dataset.dtype)}; write the file again as float32"
+        )
+    values = np.empty(dataset.shape, dataset.dtype)
+    dataset.read_into(values)
     with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
         return torch.from_numpy(np.array(values, dtype=np.float32))
 
 
-def _file_away(parameters: ModelParameters, name: str, dataset: h5py.Dataset, value: Tensor) -> None:
+def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, value: Tensor) -> None:
     """Put a value where its key says."""
     path = parameters.path
-    with hdf5_faults(path, f"dataset model/{name}"):
-        key = dataset.attrs.get(_KEY_ATTRIBUTE)
+    key = dataset.attribute(_KEY_ATTRIBUTE)
     if isinstance(key, bytes):
         key = key.decode("utf-8", "replace")
     operator_pattern, global_pattern, text = (

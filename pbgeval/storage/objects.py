@@ -17,12 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import h5py
 from attrs import asdict, frozen
 
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.files import make_folder, write_new
-from pbgeval.storage.files_hdf5 import open_hdf5, open_hdf5_stream
+from pbgeval.storage.files_hdf5 import Hdf5File, open_hdf5, open_hdf5_stream
 from pbgeval.storage.fingerprint import blocks_of, fingerprint, fingerprint_of
 from pbgeval.storage.text_files import one_line
 
@@ -132,7 +131,7 @@ def copy_object(of: RemoteObject, path: Path) -> None:
 
 
 @contextmanager
-def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[h5py.File]:
+def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
     """Open a file or, where there is an object, that one in place; faults call it `path`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What fails while output is written -> `OutputError`; pieces of text -> a file that is whole or not there."""
+"""What fails while output is written -> `OutputError`; pieces -> a file that is whole or not there."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from pbgeval.storage.text_files import one_line
 
 @contextmanager
 def output_faults(path: Path) -> Iterator[None]:
-    """Turn what the system or HDF5 raises while `path` is written into an `OutputError`.
-
-    Wrap the writing, not what is computed for it: a `RuntimeError` of ours must stay a traceback.
-    """
+    """Turn what the system raises while `path` is written into an `OutputError`."""
     try:
         yield
-    except (OSError, RuntimeError) as error:  # h5py raises RuntimeError where a full disk is found at the last moment
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
+    except OSError as error:
+        reason = error.strerror or one_line(error)
         raise OutputError(
             f"{path}: expected to write this file, got: {reason}; make room or choose another --output"
         ) from error
@@ -48,6 +45,36 @@ def put_in_place(temporary: Path, path: Path, check: Callable[[], None] | None =
     if check is not None:
         check()
     files.system.rename(temporary, path)
+
+
+def write_pieces(
+    path: Path, size: int, pieces: Iterable[tuple[int, bytes]], check: Callable[[], None] | None = None
+) -> None:
+    """Write a file of some size, zeros but for some pieces, replacing what was there.
+
+    Args:
+        path: the file; folders are made as needed.
+        size: its bytes.
+        pieces: what is written at which byte.
+        check: as for `put_in_place`.
+
+    Raises:
+        OutputError: it cannot be written (permissions, a full disk).
+    """
+    temporary = temporary_path(path)
+    with output_faults(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = files.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                os.truncate(descriptor, size)
+                for offset, data in pieces:
+                    files.write_all(descriptor, data, offset)
+            finally:
+                os.close(descriptor)
+            put_in_place(temporary, path, check)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_lines(path: Path, pieces: Iterable[str]) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
 
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File
+
 _NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))  # in this machine's byte order
-_MOST_PIECES = 1024  # of a column: beyond, noting them takes longer than HDF5 does
 
 
 @attrs.frozen
@@ -28,36 +28,18 @@ class PlainColumn:
 
     number: np.dtype[np.signedinteger[Any]]
     rows_per_piece: int
-    offsets: tuple[int, ...]  # bytes; none: no row was ever written
-    fill: int = 0  # what rows hold that were never written
+    offsets: tuple[int, ...]  # bytes
 
     @classmethod
-    def of(cls, dataset: h5py.Dataset) -> PlainColumn | None:
-        """Return the pieces of a dataset; None if it has filters, other numbers, or pieces that were never written."""
-        if dataset.dtype not in _NUMBERS or dataset.is_virtual or dataset.external or not len(dataset):
+    def of(cls, dataset: Hdf5Dataset) -> PlainColumn | None:
+        """Return the pieces of a dataset; None if it has filters, other numbers, or no rows."""
+        if dataset.dtype not in _NUMBERS or not dataset.num_rows:
             return None
-        if dataset.chunks is None:
-            if dataset.id.get_create_plist().get_layout() != h5py.h5d.CONTIGUOUS:
-                return None  # inside the header
-            offset = dataset.id.get_offset()
-            offsets_of_one = () if offset is None else (offset,)
-            return cls(dataset.dtype, len(dataset), offsets_of_one, int(dataset.fillvalue))
-        rows = dataset.chunks[0]
-        num_pieces = -(-len(dataset) // rows)
-        if num_pieces > _MOST_PIECES or dataset.id.get_create_plist().get_nfilters():
-            return None
-        offsets: dict[int, int] = {}
-        for number in range(dataset.id.get_num_chunks()):
-            piece = dataset.id.get_chunk_info(number)
-            offsets[piece.chunk_offset[0] // rows] = piece.byte_offset
-        if sorted(offsets) != list(range(num_pieces)):
-            return None
-        return cls(dataset.dtype, rows, tuple(offsets[number] for number in range(num_pieces)))
+        offsets = dataset.piece_offsets()
+        return None if offsets is None else cls(dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
 
     def read(self, descriptor: int, start: int, stop: int) -> Tensor | None:
         """Return rows start to stop, int64; None where the file ends before."""
-        if not self.offsets:
-            return torch.full((stop - start,), self.fill, dtype=torch.int64)
         numbers = np.empty(stop - start, self.number)
         row = start
         while row < stop:
@@ -79,16 +61,15 @@ class PlainColumns:
     changed_ns: int
 
     @classmethod
-    def of(cls, file: h5py.File, datasets: Sequence[h5py.Dataset]) -> PlainColumns | None:
+    def of(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
         """Return where datasets of an open file lie; None where one is not plain or HDF5 does not read by itself."""
-        if file.id.get_access_plist().get_driver() != h5py.h5fd.SEC2:
+        if file.stat is None:
             return None
         columns = [PlainColumn.of(dataset) for dataset in datasets]
         plain = tuple(column for column in columns if column is not None)
         if len(plain) < len(columns):
             return None
-        stat = os.fstat(file.id.get_vfd_handle())
-        return cls(plain, stat.st_size, stat.st_mtime_ns)
+        return cls(plain, file.stat.st_size, file.stat.st_mtime_ns)
 
     def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""

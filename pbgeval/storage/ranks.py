@@ -14,7 +14,7 @@ from attrs import frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5
+from pbgeval.storage.files_hdf5 import open_hdf5
 from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, open_row_file
 
 COLUMNS = (
@@ -126,8 +126,9 @@ def open_ranks_file(folder: Path, path_index: int, bucket: Bucket) -> RanksFile:
         StorageError: there is none, or it does not hold what it should.
     """
     path = ranks_path(folder, path_index, bucket)
-    with open_hdf5(path) as file, hdf5_faults(path, "root group"):
-        sides = tuple(side for side in Side if side.label in file)
+    with open_hdf5(path) as file:
+        names = file.names()
+    sides = tuple(side for side in Side if side.label in names)
     if not sides:
         raise StorageError(f"{path}: expected a group head or tail, found neither; did this program write it?")
     return RanksFile(open_row_file(path, _layouts(sides), ("digest",)), sides)

@@ -12,17 +12,14 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import h5py
 import numpy as np
 from attrs import frozen
 
 from pbgeval import files
 from pbgeval.errors import StorageError
-from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5, require_dataset
-from pbgeval.storage.output_files import output_faults, put_in_place, temporary_path
+from pbgeval.storage.files_hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, hdf5_pieces, open_hdf5
+from pbgeval.storage.output_files import output_faults, write_pieces
 from pbgeval.storage.text_files import one_line
-
-FORMAT_VERSION = 1
 
 
 @frozen
@@ -113,9 +110,7 @@ class RowFile:
         rows = np.empty((stop - start, *place.row_shape), place.dtype)
         if rows.size:
             with open_hdf5(self.path) as file:
-                dataset = require_dataset(file, self.path, name)
-                with hdf5_faults(self.path, f"dataset {name}, rows {start} to {stop}"):
-                    dataset.read_direct(rows, np.s_[start:stop])
+                file.require(name).read_into(rows, start)
         return rows
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:
@@ -164,34 +159,12 @@ def create_row_file(
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
     """
-    temporary = temporary_path(path)
-    with output_faults(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with h5py.File(os.fspath(temporary), "w", locking=False) as file:
-                for name, layout in layouts.items():
-                    _create_dataset(file, name, num_rows, layout)
-                for name, value in {"format_version": FORMAT_VERSION, "num_rows": num_rows, **attributes}.items():
-                    file.attrs[name] = value
-            put_in_place(temporary, path, check)
-        finally:
-            temporary.unlink(missing_ok=True)
+    datasets = {
+        name: NewDataset((num_rows, *layout.row_shape), layout.dtype, layout.fill) for name, layout in layouts.items()
+    }
+    size, pieces = hdf5_pieces({"format_version": FORMAT_VERSION, "num_rows": num_rows, **attributes}, datasets)
+    write_pieces(path, size, pieces, check)
     return open_row_file(path, layouts, tuple(attributes))
-
-
-def _create_dataset(file: h5py.File, name: str, num_rows: int, layout: ColumnLayout) -> None:
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_layout(h5py.h5d.CONTIGUOUS)
-    properties.set_obj_track_times(False)  # equal content is equal bytes, whenever it was written
-    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    properties.set_fill_value(np.asarray(layout.fill, layout.dtype))
-    # Space at the end of a new file reads as zeros: only another value must be written.
-    is_zero = layout.fill == 0
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER if is_zero else h5py.h5d.FILL_TIME_ALLOC)
-    group_name, _, own_name = name.rpartition("/")
-    group = file.require_group(group_name) if group_name else file
-    space = h5py.h5s.create_simple((num_rows, *layout.row_shape))
-    h5py.h5d.create(group.id, own_name.encode(), h5py.h5t.py_create(layout.dtype), space, dcpl=properties)
 
 
 def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: tuple[str, ...]) -> RowFile:
@@ -206,33 +179,33 @@ def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: t
         StorageError: there is no such file, or it is not as described.
     """
     with open_hdf5(path) as file:
-        found = {name: _attribute(file, path, name) for name in ("format_version", "num_rows", *attributes)}
+        found = {name: _attribute(file, name) for name in ("format_version", "num_rows", *attributes)}
         if found.pop("format_version") != FORMAT_VERSION:
             raise StorageError(f"{path}: attribute format_version: expected {FORMAT_VERSION}; evaluate again")
         num_rows = int(found.pop("num_rows"))
-        places = {name: _place(file, path, name, num_rows, layout) for name, layout in layouts.items()}
+        places = {name: _place(file, name, num_rows, layout) for name, layout in layouts.items()}
     return RowFile(path, num_rows, found, places)
 
 
-def _attribute(file: h5py.File, path: Path, name: str) -> int | str:
-    with hdf5_faults(path, f"attribute {name}"):
-        value = file.attrs.get(name)
+def _attribute(file: Hdf5File, name: str) -> int | str:
+    value = file.attribute(name)
     if isinstance(value, np.integer):
         return int(value)
     if not isinstance(value, str):
-        raise StorageError(f"{path}: expected an attribute {name}, found {one_line(value)}; did this program write it?")
+        raise StorageError(
+            f"{file.path}: expected an attribute {name}, found {one_line(value)}; did this program write it?"
+        )
     return value
 
 
-def _place(file: h5py.File, path: Path, name: str, num_rows: int, layout: ColumnLayout) -> _Place:
-    dataset = require_dataset(file, path, name)
-    with hdf5_faults(path, f"dataset {name}"):
-        shape, dtype, offset = dataset.shape, dataset.dtype, dataset.id.get_offset()
+def _place(file: Hdf5File, name: str, num_rows: int, layout: ColumnLayout) -> _Place:
+    dataset = file.require(name)
+    shape, dtype, offset = dataset.shape, dataset.dtype, dataset.offset
     expected = (num_rows, *layout.row_shape)
     is_empty = math.prod(expected) == 0
     if shape != expected or dtype != layout.dtype or (offset is None and not is_empty):
         raise StorageError(
-            f"{path}: dataset {name}: expected {layout.dtype} of shape {expected} in one piece, found {dtype} of shape"
-            f" {shape}{' in pieces' if offset is None else ''}; did this program write it?"
+            f"{file.path}: dataset {name}: expected {layout.dtype} of shape {expected} in one piece, found {dtype} of"
+            f" shape {shape}{' in pieces' if offset is None else ''}; did this program write it?"
         )
     return _Place(layout.dtype, layout.row_shape, offset or 0)

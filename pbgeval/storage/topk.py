@@ -17,7 +17,7 @@ from attrs import frozen
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.files_hdf5 import hdf5_faults, open_hdf5, require_dataset
+from pbgeval.storage.files_hdf5 import open_hdf5
 from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.output_files import write_lines
 from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, open_row_file
@@ -156,11 +156,11 @@ def open_topk_file(folder: Path, path_index: int, bucket: Bucket) -> TopKFile:
     """
     path = topk_path(folder, path_index, bucket)
     with open_hdf5(path) as file:
-        with hdf5_faults(path, "root group"):
-            sides = tuple(side for side in Side if side.label in file)
+        names = file.names()
+        sides = tuple(side for side in Side if side.label in names)
         if not sides:
             raise StorageError(f"{path}: expected a group head or tail, found neither; did this program write it?")
-        shape = require_dataset(file, path, f"{sides[0].label}/entity").shape
+        shape = file.require(f"{sides[0].label}/entity").shape
     k = int(shape[1]) if shape is not None and len(shape) == 2 else 0
     return TopKFile(open_row_file(path, _layouts(sides, k), ("digest",)), sides)
 

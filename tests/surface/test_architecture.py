@@ -88,6 +88,12 @@ def test_a_room_imports_only_the_libraries_it_may(path: Path) -> None:
     )
 
 
+def test_h5py_is_called_in_one_module_which_turns_its_faults_into_lines() -> None:
+    found = [name_of(path) for path in MODULES if "h5py" in {name.partition(".")[0] for name in imports_of(path)}]
+
+    assert ["pbgeval/storage/files_hdf5.py"] == found
+
+
 @pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) != "distributed"], ids=name_of)
 def test_only_the_room_distributed_imports_torch_distributed(path: Path) -> None:
     assert [] == [name for name in imports_of(path) if f"{name}.".startswith("torch.distributed.")]

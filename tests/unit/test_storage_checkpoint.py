@@ -109,14 +109,6 @@ def test_rows_outside_the_file_are_copied(tmp_path):
     assert VALUES.tolist() == open_all(tmp_path).load().tolist()
 
 
-def test_rows_never_written_are_zeros_as_in_hdf5(tmp_path):
-    with h5py.File(embedding_path(tmp_path, "all", 0, 3), "w") as file:
-        file.attrs["format_version"] = 1
-        file.create_dataset("embeddings", (12, 5), "f4")
-
-    assert torch.equal(torch.zeros(12, 5), open_all(tmp_path).load())
-
-
 @pytest.mark.parametrize("layout", [{}, {"chunks": (4, 5), "maxshape": (None, 5)}])
 def test_no_rows_are_an_empty_tensor(tmp_path, layout):
     write_embeddings(tmp_path, "all", 0, VALUES[:0], version=3, layout=layout)
@@ -146,7 +138,7 @@ def test_mapped_rows_outlive_the_file_object_and_the_file_name(tmp_path):
 def test_a_large_partition_is_mapped_without_being_read(tmp_path):
     with h5py.File(embedding_path(tmp_path, "all", 0, 3), "w") as file:
         file.attrs["format_version"] = 1
-        file.create_dataset("embeddings", (1_000_000, 100), "f4")[-1] = 1  # a sparse file of 400 MB
+        file.create_dataset("embeddings", (1_000_000, 100), "f4")[-2000:] = 1  # a sparse file of 400 MB
     program = (
         "import resource, sys, pathlib\n"
         "from pbgeval.storage.checkpoint import open_embeddings\n"

@@ -92,32 +92,6 @@ def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path,
     assert [path] == opened
 
 
-def test_rows_that_were_never_written_are_left_to_hdf5(tmp_path):
-    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
-    with edit(path) as opened:
-        for name in ("lhs", "rel", "rhs"):
-            del opened[name]
-            opened.create_dataset(name, (NUM_EDGES,), "<i8", chunks=(7,), fillvalue=3)[:14] = 5
-
-    assert [5] * 14 + [3] * 23 == only_bucket(tmp_path).read(0, NUM_EDGES).rhs.tolist()
-
-
-@pytest.mark.parametrize("fill", [0, 3])
-def test_a_column_that_was_never_written_is_its_fill_value_without_hdf5(tmp_path, fill, monkeypatch):
-    lhs, _, rhs = columns(NUM_EDGES)
-    path = write_edges(tmp_path, (0, 0), lhs, lhs, rhs, dtype="<i4")
-    with edit(path) as opened:
-        del opened["rel"]
-        opened.create_dataset("rel", (NUM_EDGES,), "<i4", fillvalue=fill)
-    file = only_bucket(tmp_path)
-    monkeypatch.setattr(edges, "open_hdf5_at", None)
-
-    block = file.read(5, NUM_EDGES)
-
-    assert (torch.int64, [fill] * (NUM_EDGES - 5)) == (block.rel.dtype, block.rel.tolist())
-    assert lhs[5:].tolist() == block.lhs.tolist()
-
-
 def test_a_file_cut_behind_its_header_is_a_fault(tmp_path):
     path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
     file = only_bucket(tmp_path)

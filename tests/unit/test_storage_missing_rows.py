@@ -1,0 +1,391 @@
+"""HDF5 reads rows that are not stored as fill values: every reader refuses them, and sizes that no file can have."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pbgeval.errors import StorageError
+from pbgeval.notation import Bucket, Side
+from pbgeval.storage.candidates import find_candidate_files
+from pbgeval.storage.checkpoint import open_embeddings
+from pbgeval.storage.edges import find_buckets
+from pbgeval.storage.model import read_model_parameters
+from pbgeval.storage.ranks import create_ranks_file, read_ranks
+from tests.pbg_files import write_edges, write_embeddings, write_model
+
+NUM_ROWS = 24
+IDS = np.arange(NUM_ROWS)
+VALUES = np.arange(NUM_ROWS * 8, dtype=np.float32).reshape(NUM_ROWS, 8)
+
+
+def written(folder: Path, reader: str) -> Path:
+    """Write the file that a reader reads; all datasets have 24 rows."""
+    if reader == "embeddings":
+        write_embeddings(folder, "all", 0, VALUES, version=3)
+    elif reader == "model":
+        write_model(folder, {(0, Side.RHS): {"diagonal": VALUES[:, 0]}}, version=3)
+    elif reader == "ranks":
+        create_ranks_file(folder, 0, Bucket(0, 0), NUM_ROWS, list(Side), "digest")
+    else:
+        write_edges(folder, (0, 0), IDS, IDS, IDS, weight=np.ones(NUM_ROWS) if reader == "weight" else None)
+        with h5py.File(folder / "candidates_0_0.h5", "w") as file:
+            file["head"], file["head_partition"] = VALUES.astype(int), VALUES.astype(int)
+    return folder
+
+
+def read_edges(folder: Path) -> object:
+    return find_buckets(folder, 1, 1)[Bucket(0, 0)].read(0, NUM_ROWS)
+
+
+def read_candidates(folder: Path) -> object:
+    return find_candidate_files(folder, [find_buckets(folder, 1, 1)], [Side.LHS])
+
+
+# Where rows are missed: (file, dataset, what reads it).
+READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
+    **{name: ("edges_0_0.h5", name, read_edges) for name in ("lhs", "rel", "rhs", "weight")},
+    "embeddings": (
+        "embeddings_all_0.v3.h5",
+        "embeddings",
+        lambda folder: open_embeddings(folder, "all", 0, 3, dimension=8, num_rows=NUM_ROWS).load(),
+    ),
+    "model": (
+        "model.v3.h5",
+        "model/relations/0/operator/rhs/diagonal",
+        lambda folder: read_model_parameters(folder, 3),
+    ),
+    "head": ("candidates_0_0.h5", "head", read_candidates),
+    "head_partition": ("candidates_0_0.h5", "head_partition", read_candidates),
+    "ranks": ("ranks/0/ranks_0_0.h5", "head/better", lambda folder: read_ranks(folder, 0, Bucket(0, 0))),
+}
+
+
+def virtual(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype, *sources: h5py.VirtualSource) -> None:
+    """Make a virtual dataset whose first rows are those of the first source, and so on."""
+    layout = h5py.VirtualLayout(shape, dtype)
+    start = 0
+    for source in sources:
+        layout[start : start + source.shape[0]] = source
+        start += source.shape[0]
+    file.create_virtual_dataset(name, layout)
+
+
+def other_file(file: h5py.File, values: np.ndarray, name: str = "other.h5") -> str:
+    """Write another file beside an open one; return its name."""
+    with h5py.File(Path(file.filename).parent / name, "w") as other:
+        other["values"] = values
+    return name
+
+
+def virtual_with_a_gap(file: h5py.File, name: str, values: np.ndarray) -> None:
+    half = values[: NUM_ROWS // 2]
+    source = h5py.VirtualSource(other_file(file, half), "values", half.shape, half.dtype)
+    virtual(file, name, values.shape, values.dtype, source)
+
+
+def virtual_of_unwritten_rows(file: h5py.File, name: str, values: np.ndarray) -> None:
+    with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
+        other.create_dataset("values", values.shape, values.dtype)
+    source = h5py.VirtualSource("other.h5", "values", values.shape, values.dtype)
+    virtual(file, name, values.shape, values.dtype, source)
+
+
+def virtual_of_fewer_rows(file: h5py.File, name: str, values: np.ndarray) -> None:
+    source = h5py.VirtualSource(other_file(file, values[:5]), "values", values.shape, values.dtype)
+    virtual(file, name, values.shape, values.dtype, source)
+
+
+def virtual_by_a_pattern(file: h5py.File, name: str, values: np.ndarray) -> None:
+    space = h5py.h5s.create_simple(values.shape, (h5py.h5s.UNLIMITED, *values.shape[1:]))
+    rest = (1,) * (values.ndim - 1)
+    block = (4, *values.shape[1:])
+    space.select_hyperslab((0,) * values.ndim, (h5py.h5s.UNLIMITED, *rest), (4, *values.shape[1:]), block)
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_virtual(space, b"part-%b.h5", b"values", h5py.h5s.create_simple(block))
+    for part in range(6):
+        if part != 2:
+            other_file(file, values[4 * part : 4 * part + 4], f"part-{part}.h5")
+    group, _, own_name = name.rpartition("/")
+    h5py.h5d.create(
+        (file[group] if group else file).id, own_name.encode(), h5py.h5t.py_create(values.dtype), space, properties
+    )
+
+
+def virtual_of_itself(file: h5py.File, name: str, values: np.ndarray) -> None:
+    virtual(file, name, values.shape, values.dtype, h5py.VirtualSource(".", name, values.shape, values.dtype))
+
+
+def external(file: h5py.File, name: str, values: np.ndarray, num_bytes: int | None) -> None:
+    path = Path(file.filename).parent / "raw"
+    if num_bytes is not None:
+        path.write_bytes(values.tobytes()[:num_bytes])
+    file.create_dataset(name, values.shape, values.dtype, external=[(os.fspath(path), 0, values.nbytes)])
+
+
+def half_written(file: h5py.File, name: str, values: np.ndarray, **layout: object) -> None:
+    dataset = file.create_dataset(name, values.shape, values.dtype, chunks=(4, *values.shape[1:]), **layout)
+    dataset[: NUM_ROWS // 2] = values[: NUM_ROWS // 2]
+
+
+MISSING: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
+    "never written": lambda file, name, values: file.create_dataset(name, values.shape, values.dtype),
+    "fill value": lambda file, name, values: file.create_dataset(name, values.shape, values.dtype, fillvalue=3),
+    "half written": half_written,
+    "half written, packed": lambda *where: half_written(*where, compression="gzip", fillvalue=1),
+    "no chunk": lambda file, name, values: file.create_dataset(name, values.shape, values.dtype, chunks=True),
+    "no source": lambda file, name, values: virtual(
+        file, name, values.shape, values.dtype, h5py.VirtualSource("none.h5", "x", values.shape, values.dtype)
+    ),
+    "a gap": virtual_with_a_gap,
+    "a source never written": virtual_of_unwritten_rows,
+    "a short source": virtual_of_fewer_rows,
+    "a pattern": virtual_by_a_pattern,
+    "itself": virtual_of_itself,
+    "no raw file": lambda *where: external(*where, None),
+    "a short raw file": lambda *where: external(*where, 50),
+    "a link to nothing": lambda file, name, _: file.__setitem__(name, h5py.SoftLink("/nowhere")),
+    "a link to no file": lambda file, name, _: file.__setitem__(name, h5py.ExternalLink("none.h5", "x")),
+    "a link to itself": lambda file, name, _: file.__setitem__(name, h5py.SoftLink(f"/{name}")),
+}
+
+
+def replace(folder: Path, reader: str, make: Callable[[h5py.File, str, np.ndarray], object]) -> Callable[[], object]:
+    """Replace a dataset in its file; return what reads it."""
+    file_name, name, read = READERS[reader]
+    with h5py.File(written(folder, reader) / file_name, "r+") as file:
+        values, key = file[name][...], file[name].attrs.get("state_dict_key")
+        del file[name]
+        make(file, name, values)
+        if key is not None and isinstance(file.get(name, getlink=True), h5py.HardLink):
+            file[name].attrs["state_dict_key"] = key
+    return lambda: read(folder)
+
+
+def fault(call: Callable[[], object]) -> str:
+    with pytest.raises(StorageError) as info:
+        call()
+    (line,) = info.value.faults
+    assert 1 == len(line.splitlines())
+    assert len(line) < 1000
+    return line
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("reader", READERS)
+def test_rows_that_are_not_stored_are_refused(tmp_path: Path, reader: str, missing: str) -> None:
+    read = replace(tmp_path, reader, MISSING[missing])
+    assert fault(read).startswith(f"{tmp_path}/")
+
+
+def test_what_is_missing_is_said_with_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "edges_0_0.h5"
+    expected = f"{path}: dataset lhs: 3 of 6 chunks were never written"
+    assert fault(replace(tmp_path, "lhs", half_written)).startswith(expected)
+    expected = f"{path}: dataset lhs: 12 of 24 values were never written"
+    assert fault(replace(tmp_path, "lhs", virtual_with_a_gap)).startswith(expected)
+    expected = f"{path}: dataset lhs: 142 of 192 bytes of {tmp_path}/raw were never written"
+    assert fault(replace(tmp_path, "lhs", lambda *where: external(*where, 50))).startswith(expected)
+
+
+def linked(file: h5py.File, name: str, values: np.ndarray) -> None:
+    other_file(file, values[:5], "before.h5")  # so that the values lie at another place than in the file asked
+    with h5py.File(Path(file.filename).parent / "other.h5", "w") as other:
+        other["padding"] = np.arange(999)
+        other["there"] = values
+        other["values"] = h5py.SoftLink("there")
+    file[name] = h5py.ExternalLink("other.h5", "/values")
+
+
+def whole_virtual(file: h5py.File, name: str, values: np.ndarray) -> None:
+    parts = [values[:10], values[10:]]
+    sources = [
+        h5py.VirtualSource(other_file(file, part, f"part{index}.h5"), "values", part.shape, part.dtype)
+        for index, part in enumerate(parts)
+    ]
+    virtual(file, name, values.shape, values.dtype, *sources)
+
+
+STORED: dict[str, Callable[[h5py.File, str, np.ndarray], object]] = {
+    "linked": linked,
+    "virtual": whole_virtual,
+    "external": lambda file, name, values: external(file, name, values, values.nbytes),
+    "compact": lambda file, name, values: (
+        h5py.h5d.create(
+            file.id, name.encode(), h5py.h5t.py_create(values.dtype), h5py.h5s.create_simple(values.shape), compact()
+        )
+        and file[name].write_direct(values)
+    ),
+}
+
+
+def compact() -> h5py.h5p.PropDCID:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_layout(h5py.h5d.COMPACT)
+    return properties
+
+
+@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("reader", ["lhs", "rel", "rhs", "weight", "embeddings", "model"])
+def test_rows_that_lie_elsewhere_in_the_folder_are_read(tmp_path: Path, reader: str, stored: str) -> None:
+    plain = written(tmp_path / "plain", reader)
+    expected = READERS[reader][2](plain)
+    found = replace(tmp_path / "stored", reader, STORED[stored])()
+
+    if reader == "embeddings":
+        assert expected.tolist() == found.tolist()
+    elif reader == "model":
+        parameters = [model.operators[0, Side.RHS]["diagonal"].tolist() for model in (expected, found)]
+        assert parameters[0] == parameters[1]
+    else:
+        assert getattr(expected, reader).tolist() == getattr(found, reader).tolist()
+
+
+@pytest.mark.parametrize("how", ["link", "virtual", "external", "symbolic"])
+@pytest.mark.parametrize("reader", ["lhs", "embeddings", "ranks"])
+def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
+    tmp_path: Path, reader: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def make(file: h5py.File, name: str, values: np.ndarray) -> None:
+        with h5py.File(outside / "x.h5", "w") as other:
+            other["values"] = values
+        values.tofile(outside / "raw")
+        if how == "link":
+            file[name] = h5py.ExternalLink(os.fspath(outside / "x.h5"), "values")
+        elif how == "symbolic":
+            (Path(file.filename).parent / "here.h5").symlink_to(outside / "x.h5")
+            file[name] = h5py.ExternalLink("here.h5", "values")
+        elif how == "virtual":
+            source = h5py.VirtualSource(os.fspath(outside / "x.h5"), "values", values.shape, values.dtype)
+            virtual(file, name, values.shape, values.dtype, source)
+        else:
+            raw = [(os.fspath(outside / "raw"), 0, values.nbytes)]
+            file.create_dataset(name, values.shape, values.dtype, external=raw)
+
+    read = replace(tmp_path / "in", reader, make)
+    line = fault(read)
+    monkeypatch.setenv("PBGEVAL_FOLLOW_LINKS", "1")
+
+    assert "outside the folder of the file; set PBGEVAL_FOLLOW_LINKS=1" in line
+    if reader == "ranks":
+        assert "in one piece, found int64 of shape (24,) in pieces" in fault(read)  # rows are written where they lie
+    else:
+        assert read() is not None
+
+
+def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "edges_0_0.h5")
+
+    assert "edges_0_0.h5: expected an HDF5 file, found no regular file" in fault(lambda: find_buckets(tmp_path, 1, 1))
+    make = MISSING["never written"]
+    read = replace(tmp_path / "linked", "lhs", make)
+    with h5py.File(tmp_path / "linked" / "edges_0_0.h5", "r+") as file:
+        del file["lhs"]
+        file["lhs"] = h5py.ExternalLink("pipe", "lhs")
+    os.mkfifo(tmp_path / "linked" / "pipe")
+    assert "found no regular file" in fault(read)
+
+
+def sparse(file: h5py.File, name: str, values: np.ndarray) -> None:
+    """Declare 2^34 rows and write the last ones: 512 GiB of which a few blocks are on the disk."""
+    shape = (1 << 34, *values.shape[1:])
+    file.create_dataset(name, shape, values.dtype)[-NUM_ROWS:] = values
+
+
+def packed_zeros(file: h5py.File, name: str, values: np.ndarray) -> None:
+    """Declare one chunk of 2 GiB that a thousand bytes unpack to."""
+    rows = (1 << 31) // values[:1].nbytes
+    layout = {"chunks": (rows, *values.shape[1:]), "compression": "gzip", "maxshape": (None, *values.shape[1:])}
+    dataset = file.create_dataset(name, (rows, *values.shape[1:]), values.dtype, **layout)
+    dataset.id.write_direct_chunk((0,) * values.ndim, zlib.compress(bytes(1 << 20)))
+
+
+@pytest.mark.parametrize("declared", [sparse, packed_zeros])
+@pytest.mark.parametrize("reader", ["rel", "weight", "embeddings", "head"])
+def test_sizes_that_the_file_does_not_have_on_the_disk_are_refused(
+    tmp_path: Path, reader: str, declared: Callable[[h5py.File, str, np.ndarray], object]
+) -> None:
+    line = fault(replace(tmp_path, reader, declared))
+
+    assert f"dataset {READERS[reader][1]}: " in line
+    assert "bytes of rows in a file that takes " in line
+
+
+@pytest.mark.parametrize("with_size", [False, True])
+@pytest.mark.parametrize("power", [31, 40, 60, 62])
+def test_edges_that_only_the_header_declares_are_refused(tmp_path: Path, power: int, with_size: bool) -> None:
+    path = written(tmp_path, "lhs") / "edges_0_0.h5"
+    header = path.read_bytes()
+    rows, size = struct.pack("<QQ", NUM_ROWS, NUM_ROWS), struct.pack("<Q", NUM_ROWS * 8)  # rows: now and at most
+    assert 3 == header.count(rows) == header.count(size)
+    header = header.replace(rows, struct.pack("<QQ", 1 << power, 1 << power))
+    if with_size:
+        header = header.replace(size, struct.pack("<Q", (8 << power) % (1 << 64)))
+    path.write_bytes(header)
+
+    assert "dataset rel: " in fault(lambda: read_edges(tmp_path))
+
+
+def test_a_chunk_larger_than_its_rows_is_measured_too(tmp_path: Path) -> None:
+    write_edges(tmp_path, (0, 0), IDS, IDS, IDS, layout={"chunks": (1 << 20,), "maxshape": (None,)})
+    assert IDS.tolist() == read_edges(tmp_path).lhs.tolist()
+
+    def one_chunk(file: h5py.File, name: str, values: np.ndarray) -> None:
+        layout = {"chunks": (1 << 28,), "maxshape": (None,), "compression": "gzip"}
+        dataset = file.create_dataset(name, values.shape, values.dtype, **layout)
+        dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 20)))
+
+    assert "dataset lhs: 2,147,483,648 bytes of rows" in fault(replace(tmp_path, "lhs", one_chunk))
+
+
+def test_zeros_that_pack_well_are_read(tmp_path: Path) -> None:
+    layout = {"chunks": (1 << 18,), "maxshape": (None,), "compression": "gzip", "compression_opts": 9}
+    zeros = np.zeros(1 << 20, np.int64)
+    write_edges(tmp_path, (0, 0), zeros, zeros, zeros, layout=layout)
+
+    assert not find_buckets(tmp_path, 1, 1)[Bucket(0, 0)].read(0, len(zeros)).rel.any()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array(["a"] * NUM_ROWS, h5py.string_dtype()),
+        h5py.vlen_dtype(np.int64),
+        np.zeros(NUM_ROWS, [("a", "i4"), ("b", "f8")]),
+        np.zeros(NUM_ROWS, "V8"),
+        np.zeros((NUM_ROWS, 2, 2)),
+        np.float32(1),
+        h5py.Empty("f4"),
+    ],
+    ids=["text", "lists", "records", "opaque", "three dimensions", "number", "nothing"],
+)
+@pytest.mark.parametrize("reader", ["rel", "weight", "embeddings", "head"])
+def test_datasets_of_another_kind_are_refused(tmp_path: Path, reader: str, values: object) -> None:
+    def make(file: h5py.File, name: str, _: np.ndarray) -> None:
+        if isinstance(values, np.dtype):
+            file.create_dataset(name, (NUM_ROWS,), values)[0] = [1, 2]
+        else:
+            file[name] = values
+
+    assert "expected " in fault(replace(tmp_path, reader, make))
+
+
+def test_numbers_of_fewer_bits_than_bytes_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "lhs") / "edges_0_0.h5"
+    header = path.read_bytes()
+    # Of a type: 8 bytes, the first bit, 64 bits. With 5 HDF5 would cut every value.
+    sound, damaged = (struct.pack("<IHH", 8, 0, num_bits) for num_bits in (64, 5))
+    assert 4 == header.count(sound)  # that of the format version, too
+    path.write_bytes(header.replace(sound, damaged))
+
+    assert "dataset rel: a type of numbers that numpy does not have" in fault(lambda: read_edges(tmp_path))
