@@ -19,7 +19,7 @@ from pbgeval.notation import Side
 from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedChunks
 from pbgeval.passes.groups import Group
-from pbgeval.passes.nan import first_nan
+from pbgeval.passes.nan import first_nan, first_nan_of_pairs
 from pbgeval.passes.sampled_cells import Pairs, PartCells, joined
 from pbgeval.passes.sampled_lists import CandidateList
 from pbgeval.passes.settings import PassSettings
@@ -82,8 +82,10 @@ class ChunkPart:
             UnrankableError: one is not a number.
         """
         true_Q = self.true_scores()
-        if bool(torch.isnan(true_Q).any()):
-            row = int(self.rows_BQ.flatten()[int(torch.isnan(true_Q).nonzero()[0])])
+        comparator = self.group.relation.scorer.comparator
+        bad = first_nan_of_pairs(comparator, self.queries_BQD.flatten(0, 1), self.true_rows(), true_Q)
+        if bad is not None:
+            row = int(self.rows_BQ.flatten()[bad])
             raise self.group.nan_score(self.hidden, row, int(self.group.side(self.hidden).ids_E[row]))
         return true_Q
 
@@ -128,7 +130,7 @@ def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
         return None
     special = ChunkCells(cells.everywhere, cells.known, picked)
     true_Q = None if part.holds_true else part.true_scores()
-    if true_Q is not None and bool(torch.isnan(true_Q).any()):
+    if true_Q is not None and not bool(torch.isfinite(true_Q).all()):
         return None
     chunks = PreparedChunks.of_rows(part.queries_BQD, part.candidates_BCD, true_Q, special)
     threads = BlockThreads.of_device(part.queries_BQD.device, MOST_THREADS)
@@ -140,8 +142,9 @@ def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
 
 def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
     """Return the true scores (Q,) and all scores (Q, C)."""
-    scores_BQC = part.group.relation.scorer.comparator.scores(part.queries_BQD, part.candidates_BCD)
-    not_a_number = first_nan(part.queries_BQD, part.candidates_BCD, scores_BQC)
+    comparator = part.group.relation.scorer.comparator
+    scores_BQC = comparator.scores(part.queries_BQD, part.candidates_BCD)
+    not_a_number = first_nan(comparator, part.queries_BQD, part.candidates_BCD, scores_BQC)
     if not_a_number is not None:
         chunk, query, candidate = not_a_number
         row, entity = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate])

@@ -67,6 +67,7 @@ class ScorerComparator:
     name: str = field(default="scorer", init=False)
     bias: bool = field(default=False, init=False)
     is_inner_product: bool = field(default=False, init=False)
+    multiplies: bool = field(default=False, init=False)
 
     @staticmethod
     def width(dimension: int) -> int:

@@ -304,7 +304,7 @@ def _rank(
                     collector = one.collector if cells is None else None
                     rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
                     if cells is not None:
-                        score_cells(one.state, table, first_number, vectors.dtype, cells, known, one.collector)
+                        score_cells(one.state, edges, table, first_number, vectors.dtype, cells, known, one.collector)
             if bench.journal.finish(range_name(part)):
                 write()
             watch.tick()
