@@ -191,7 +191,8 @@ def _finish(work: PartitionWork, queries: PartitionQueries) -> None:
         work.tally.add_losses(queries.fold.finish(lengths_Q, work.group.weights(queries.rows_Q)))
     true = queries.true
     true_Q = true.value_Q if isinstance(true, CertifiedTrue) else true.kernel_Q  # as competitors' scores are made
+    rows_Q = queries.rows_Q
     if work.auc_words_EW is not None:
-        kept_Q = work.settings.auc.true_is_kept(work.auc_words_EW[queries.rows_Q.numpy()])
-        true_Q = true_Q[kept_Q.to(true_Q.device)]
-    work.tally.add_true_scores(true_Q)
+        kept_Q = work.settings.auc.true_is_kept(work.auc_words_EW[rows_Q.numpy()])
+        true_Q, rows_Q = true_Q[kept_Q.to(true_Q.device)], rows_Q[kept_Q]
+    work.tally.add_true_scores(true_Q, rows_Q)

@@ -110,7 +110,8 @@ def count_certified_block(work: PartitionWork, queries: PartitionQueries, candid
         queries.counts = queries.counts + found
         query, column = sampled_in_block(queries, start, num_columns)
         scores_P = values_of_cells(exact.prepared, query, candidates, column)
-        work.tally.add_scores(scores_P, None if known is None else are_among(query, column, known, num_columns))
+        is_known = None if known is None else are_among(query, column, known, num_columns)
+        work.tally.add_scores(scores_P, queries.rows_Q[query], is_known)
         return
     fast = fast_scores(exact.prepared, candidates, values=wants_values)
     queries.counts = queries.counts + count_certified(
@@ -151,7 +152,8 @@ def count_block_forgetting(
     else:
         found = count_fused(queries.prepared_QD, candidates_CD, true, row_Q, cells)
     queries.counts = queries.counts + found.counts
-    work.tally.add_scores(found.sampled_score_P, None if known is None else are_among(*sampled, known, num_columns))
+    is_known = None if known is None else are_among(*sampled, known, num_columns)
+    work.tally.add_scores(found.sampled_score_P, queries.rows_Q[sampled[0]], is_known)
 
 
 def _hand_over(
@@ -175,11 +177,13 @@ def _hand_over(
     if work.settings.auc.exact:
         competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
         competes_QC[excluded] = False
-        work.tally.add_scores(scores_QC[competes_QC.to(device)], None if known_QC is None else known_QC[competes_QC])
+        is_known = None if known_QC is None else known_QC[competes_QC]
+        rows_QC = queries.rows_Q.unsqueeze(1).expand_as(competes_QC)
+        work.tally.add_scores(scores_QC[competes_QC.to(device)], rows_QC[competes_QC], is_known)
         return
     query, column = sampled_in_block(queries, start, scores_QC.shape[1])
     scores = scores_of(query.to(device), column.to(device))
-    work.tally.add_scores(scores, None if known_QC is None else known_QC[query, column])
+    work.tally.add_scores(scores, queries.rows_Q[query], None if known_QC is None else known_QC[query, column])
 
 
 def _to(cells: Cells, device: torch.device) -> Cells:

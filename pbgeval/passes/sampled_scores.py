@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pbgeval.candidates.chunks import ChunkBlock
 from pbgeval.counting import chunks as compiled_chunks
-from pbgeval.counting.chunks import ChunkCells, PreparedChunks
+from pbgeval.counting.chunks import ChunkCells, ChunkCounts, PreparedChunks
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_cells
 from pbgeval.notation import Side
@@ -97,8 +97,15 @@ class Found:
     counts: QueryCounts
     true_Q: Tensor
     competing: Tensor  # scores that the pooled AUC compares with true ones
+    competing_query: Tensor  # the query of each
     competing_is_known: Tensor | None  # which of them are of known answers; None: nothing is filtered
     loss_Q: Tensor | None = None  # None: not asked for
+
+    @classmethod
+    def of_picked(cls, found: ChunkCounts, cells: PartCells) -> Found:
+        """Return what a compiled loop found, which was asked for some competitors' scores."""
+        assert cells.picked is not None, "the caller has asked"
+        return cls(found.counts, found.true_Q, found.picked, cells.picked[0], cells.picked_is_known)
 
 
 def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter) -> Found:
@@ -121,7 +128,7 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, coun
     if cells.picked is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.picked)
-    return Found(counts, true_Q, scores_QC[query, candidate], cells.picked_is_known, loss_Q)
+    return Found(counts, true_Q, scores_QC[query, candidate], cells.picked[0], cells.picked_is_known, loss_Q)
 
 
 def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
@@ -136,8 +143,7 @@ def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
     threads = BlockThreads.of_device(part.queries_BQD.device, MOST_THREADS)
     if not all(threads.map(chunks.count, threads.split(part.rows_BQ.shape[0]))):
         return None
-    found = chunks.results.found()
-    return Found(found.counts, found.true_Q, found.picked, cells.picked_is_known)
+    return Found.of_picked(chunks.results.found(), cells)
 
 
 def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
@@ -166,11 +172,12 @@ def _certified(
     if cells.picked is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.picked)
-    return Found(counts, true_Q, chunks.values_of(query, candidate), cells.picked_is_known, loss_Q)
+    values_P = chunks.values_of(query, candidate)
+    return Found(counts, true_Q, values_P, cells.picked[0], cells.picked_is_known, loss_Q)
 
 
-def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the scores of all competitors of queries that are ranked, and which of them are of known answers."""
+def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
     competes_QC = cells.true_is_picked_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[cells.with_own(part.block)] = False
     known = None
@@ -178,7 +185,7 @@ def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tupl
         known_QC = torch.zeros_like(competes_QC)
         known_QC[cells.known] = True
         known = known_QC[competes_QC]
-    return scores_QC[competes_QC.to(scores_QC.device)], known
+    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
 
 
 def _losses(

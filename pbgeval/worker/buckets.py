@@ -206,11 +206,13 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Kno
     """Decide which edges of a unit are evaluated, and who does not compete."""
     if numbered is None:
         return Competition()
-    rows_E, chunks = None, None
-    if bench.evaluated.sample is not None and tools.by_chunk:
+    rows_E, chunks, sampled = None, None, None
+    if bench.evaluated.sample is not None:
+        sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
+    if sampled is not None and tools.by_chunk:
         # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
         rows_E = torch.from_numpy(bench.evaluated.kept(numbered))
-        chunks = bench.evaluated.sample[unit.path_index, unit.bucket].chunks[unit.start]
+        chunks = sampled.chunks[unit.start]
     elif not bench.evaluated.keeps_all:
         rows_E = torch.from_numpy(bench.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
     numbering = bench.numberer.numbering
@@ -219,6 +221,7 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Kno
         chunks=chunks,
         known=None if tools.known is None else tools.known.of_unit(unit.bucket, numbered),
         sets=None if tools.sets.unconstrained else tools.sets,
+        cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
             entity_type, bench.inputs.partition_of(entity_type, side, unit.bucket)
         ),

@@ -123,9 +123,7 @@ def _estimate(bench: Bench, record: Record, sampling: Sampling) -> Estimate | No
         )
     return Estimate(
         unit="chunk" if sampling.by_chunk else "edge",
-        num_units=num_units,
-        population=sampling.sample.num_units,
-        num_strata=len(sampling.sample.strata),
+        design=sampling.sample.design(num_rounds),
         rounds=num_rounds,
         level=sampling.level,
         is_population=is_population,
