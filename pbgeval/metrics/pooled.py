@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.metrics.classification import ROC_AUC, metrics_of_groups
-from pbgeval.metrics.intervals import SampleDesign, student_quantile
+from pbgeval.metrics.intervals import SampleDesign, student_quantile, wilson_ends
 from pbgeval.metrics.labelled_scores import ScoreGroups
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.stats.pool import SortedPool
@@ -21,6 +21,9 @@ from pbgeval.stats.pool import SortedPool
 Value = float | int | None
 
 JACKKNIFE_GROUPS = 32
+FEWEST_PREDICTED = (
+    100  # sampled competitors above the threshold; with 20 of them, intervals covered 74 % in simulations
+)
 JACKKNIFE_SEED = 20  # of the assignment to groups, which is the same for equal pools
 _RANGES = {  # of those that leave [0, 1]
     "informedness": (-1.0, 1.0),
@@ -71,8 +74,16 @@ def pooled_classification(sample: PoolSample) -> tuple[dict[str, Value], dict[st
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
+    if not sample.all_competing and _num_predicted(groups, competing) < FEWEST_PREDICTED:
+        return metrics, {}
     replicates = [_metrics(of_part, num_scores) for of_part in _without_a_group(sample, groups, true, competing)]
     return metrics, _intervals(metrics, replicates, _unseen_share(sample), sample.level)
+
+
+def _num_predicted(groups: ScoreGroups, competing: np.ndarray) -> int:
+    """Return how many of the pool's competitors are among as many scores, the highest ones, as are positive."""
+    last = np.searchsorted(np.cumsum(groups.positive_T + groups.negative_T), groups.positive_T.sum())
+    return int((competing <= last).sum())
 
 
 def _unseen_share(sample: PoolSample) -> float:
@@ -161,11 +172,18 @@ def _intervals(
         spread = float(np.sum((np.array(of_parts, np.float64) - np.mean(np.array(of_parts, np.float64))) ** 2))
         error = math.sqrt(spread * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS)
         if math.isfinite(error):
-            low, high = _RANGES.get(name, (0.0, 1.0))
-            reach = critical * error
-            intervals[name] = {
-                "standard_error": error,
-                "low": max(low, value - reach),
-                "high": min(high, value + reach),
-            }
+            low, high = _ends(value, error, critical, _RANGES.get(name, (0.0, 1.0)))
+            intervals[name] = {"standard_error": error, "low": low, "high": high}
     return intervals
+
+
+def _ends(value: float, error: float, critical: float, of_range: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of an interval: Wilson's where the metric's range has two ends, many values being near one."""
+    lowest, highest = of_range
+    width = highest - lowest
+    if not error:
+        return value, value
+    if math.isinf(width):
+        return max(lowest, value - critical * error), value + critical * error
+    low, high = wilson_ends((value - lowest) / width, error / width, critical)
+    return lowest + width * low, lowest + width * high

@@ -86,3 +86,14 @@ def test_few_draws_have_no_error():
     found, intervals = pooled_classification(sample)
     assert {} == intervals
     assert found["average_precision_score"] is not None
+
+
+@pytest.mark.parametrize(("num_above", "has_error"), [(99, False), (100, True)])
+def test_few_draws_above_the_threshold_have_no_error(num_above, has_error):
+    """Of 20 of them, intervals of the false positive rate covered 74 % of their values."""
+    competing = np.concatenate([np.full(num_above, 2.0), np.zeros(1000)])
+    sample = PoolSample(pool_of(np.full(200, 1.0), competing), num_above + 1, len(competing), True, False)
+
+    found, intervals = pooled_classification(sample)
+    assert has_error == bool(intervals)
+    assert found["average_precision_score"] is not None
