@@ -69,7 +69,9 @@ def plan_room(
     """
     if limit is not None:
         needed = resident + held + fewest * partition_bytes + BLOCK_BYTES
-        _check_limit(limit, needed, f"for {fewest} partitions of {_megabytes(partition_bytes)}MB", resident)
+        _check_limit(
+            limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident
+        )
     free = available // 2 if limit is None else int(limit / SLACK) - resident - held - BYTES_OF_UNITS
     places = free // max(partition_bytes, 1)
     if copies is not None:
@@ -150,7 +152,7 @@ def _check_limit(limit: int, num_bytes: int, purpose: str, resident: int) -> Non
     if limit < needed:
         raise ConfigError(
             f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
-            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it or sample fewer edges"
+            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, or sample fewer edges"
         )
 
 

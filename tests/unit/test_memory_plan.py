@@ -88,9 +88,11 @@ def test_partitions_in_memory(limit: int | None, available: int, expected: Parti
 
 
 def test_a_limit_below_the_partitions_of_a_bucket_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for 2 partitions of 500MB here"):
+    with pytest.raises(
+        ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of a bucket's partitions here"
+    ):
         plan_room(GB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16)
-    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for 2 partitions"):
+    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of"):
         plan_room(GB + 300 * MB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16, held=GB)
 
 
