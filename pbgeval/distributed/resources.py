@@ -91,3 +91,13 @@ def resident_bytes() -> int:
     if status.exists():
         return int(status.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     return peak_memory_bytes()
+
+
+def anonymous_bytes() -> int:
+    """Return what this process holds in memory beside the pages of files; 0 where the system does not tell."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -25,6 +25,7 @@ from pbgeval.distinct import distinct
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
 from pbgeval.passes.certified import Bfloat16Use
+from pbgeval.passes.nan import first_nan_of_pairs
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.scoring.block_scorer import ScorerComparator
@@ -258,9 +259,9 @@ def _true_scores(
             continue
         paired = paired_scores if state.fused else None
         true = TrueScores.of_pairs(state.comparator, queries_QD, candidates_QD, paired)
-        if bool(torch.isnan(true.score_Q).any()):
-            query = at + int(torch.isnan(true.score_Q).nonzero()[0])
-            raise nan_score(state, edges, query, int(queries.true_Q[query]))
+        bad = first_nan_of_pairs(state.comparator, queries_QD, candidates_QD, true.score_Q)
+        if bad is not None:
+            raise nan_score(state, edges, at + bad, int(true_Q[bad]))
         state.true_scores.write(at, true.packed())
 
 

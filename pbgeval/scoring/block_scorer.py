@@ -90,6 +90,7 @@ class ScorerComparator:
     name: str = field(default="scorer", init=False)
     bias: bool = field(default=False, init=False)
     is_inner_product: bool = field(default=False, init=False)
+    multiplies: bool = field(default=False, init=False)
     by_rows: RowScorer | None = field(init=False)  # the model, if it scores all entities at once
 
     @by_rows.default

@@ -185,7 +185,10 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
         auc_sample=AucSample(
-            all_true=all_edges and protocol.auc.true_rate >= 1, all_competing=all_edges and protocol.auc.exact
+            protocol.auc.true_rate >= 1,
+            protocol.auc.exact,
+            None if found.estimate is None or all_edges else found.estimate.design,
+            0.95 if found.estimate is None or all_edges else found.estimate.level,
         ),
         with_loss=config.compute_loss,
         headline=config.headline,

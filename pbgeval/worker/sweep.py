@@ -22,7 +22,7 @@ from pbgeval.counting import blocks, compiled, fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
-from pbgeval.inputs.memory import MemoryPlan, plan_memory
+from pbgeval.inputs.memory import BYTES_PER_BEST, MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.inputs.read_ahead import rows_ahead
 from pbgeval.jit import is_installed
@@ -70,7 +70,6 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
     edges = in_step(bench.team, lambda: read_query_edges(bench))
     sets = candidate_sets(bench, distinct(edges.rel_E))
-    plan = in_step(bench.team, lambda: _plan(bench, edges))
     vectors = EntityVectors(
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
     )
@@ -80,6 +79,7 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
         for contest in contests([relation.scorer for relation in bench.relations], side)
     ]
     keys = {side: _keys_of_side(edges, of_contests, side) for side in bench.settings.sides}
+    plan = in_step(bench.team, lambda: _plan(bench, edges, sum(queries.num_keys for queries in of_contests)))
     pairs = join_all(bench, keys, plan.pairs_bytes, plan.known_rows) if bench.work.protocol.filtered else None
     entities = _gather(bench, edges, vectors, plan)
     done = bench.journal.look(bench.team, bench.work.observer, share_rows)
@@ -103,7 +103,7 @@ def _queries_per_block(bench: Bench) -> int | None:
     return FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None
 
 
-def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
+def _plan(bench: Bench, edges: QueryEdges, num_keys: int) -> MemoryPlan:
     config = bench.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
     num_queries = edges.num_edges * len(bench.settings.sides)
@@ -113,7 +113,8 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
         compiled.load(bench.relations[0].prepared_dtype)  # so that what they take is among what this process holds
         blocks.load()
         compiled_hashes.load()
-    plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
+    held = bench.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
+    plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads, held)
     if bench.inputs.scorer is None:
         return plan
     # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.
@@ -303,7 +304,7 @@ def _rank(
                     collector = one.collector if cells is None else None
                     rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
                     if cells is not None:
-                        score_cells(one.state, table, first_number, vectors.dtype, cells, known, one.collector)
+                        score_cells(one.state, edges, table, first_number, vectors.dtype, cells, known, one.collector)
             if bench.journal.finish(range_name(part)):
                 write()
             watch.tick()
