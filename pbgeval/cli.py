@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +64,9 @@ def run(
     ] = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes on this host; changes no number.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output of another run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier result: the files that it lists, no others.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -98,15 +100,28 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
-    _start_warm(workers)
-    with _imports():
-        from pbgeval.config import load_config
-        from pbgeval.driver import RunOptions, evaluate
-        from pbgeval.report.console import ConsoleObserver
+    from pbgeval.distributed.signals import ended_at_once, ended_by_signals, left_to_the_system
+
+    is_ours = "torch" not in sys.modules  # a process from its first line
+    with ended_at_once():
+        from pbgeval.distributed.environment import variables_of_torch
+        from pbgeval.distributed.launch import is_worker_of_a_group, worker_server
+
+        in_group = is_worker_of_a_group()
+        several = (workers or os.cpu_count() or 1) > 1 and not in_group
+        os.environ.update(variables_of_torch(os.environ, local_workers=several))
+        with _imports():
+            from pbgeval.config import load_config
+            from pbgeval.driver import RunOptions, evaluate
+            from pbgeval.report.console import ConsoleObserver
 
     _check_device(device)
     options = RunOptions(output=output, workers=workers, device=device, overwrite=overwrite)
-    report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
+    with (
+        worker_server() if several and is_ours else nullcontext(),
+        left_to_the_system() if in_group else ended_by_signals(),
+    ):
+        report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS
@@ -124,17 +139,6 @@ def _imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _start_warm(workers: int | None) -> None:
-    """Set what torch reads; let what workers need be imported while this process imports the same, on another core."""
-    from pbgeval.distributed import warm_start
-    from pbgeval.distributed.launch import is_worker_of_a_group
-
-    warm_start.let_threads_sleep()
-    several = workers is None and (os.cpu_count() or 1) > 1
-    if (several or (workers or 1) > 1) and not is_worker_of_a_group():
-        warm_start.begin()
 
 
 def _check_device(device: str) -> None:
@@ -239,8 +243,11 @@ def _print_result(report: Report) -> None:
 
 def main() -> None:
     """Run the command and turn faults into lines and a status."""
+    from pbgeval.distributed.signals import ended_by_signals
+
     try:
-        status = app(standalone_mode=False)
+        with ended_by_signals():
+            status = app(standalone_mode=False)
         if status == INTERRUPTED_STATUS:
             raise KeyboardInterrupt
     except IncompleteError as error:

@@ -336,20 +336,20 @@ def monitor(
     records: Annotated[Path, typer.Argument(help="training_stats.json, PBG's own too, or the folder where it is.")],
     metric: Annotated[str, typer.Option("--metric", help="mrr, pos_rank, r1, r10, r50, auc or loss.")] = "mrr",
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder of the pictures [default: where the records are].")
+        Path | None, typer.Option("--output", help="Folder of the picture [default: where the records are].")
     ] = None,
 ) -> None:
-    """Draw what a training run has recorded of held-out edges: a table, a PNG and an HTML page."""
+    """Draw what a training run has recorded of held-out edges: a table and a PNG."""
     from rich.console import Console
 
     from pbgeval.errors import ConfigError
     from pbgeval.monitor.curves import read_curves
     from pbgeval.report.training_curves import METRICS
-    from pbgeval.report.training_page import training_table, write_curves
+    from pbgeval.report.training_picture import training_table, write_picture
 
     if metric not in METRICS:
         raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)}")
     curves = read_curves(records, metric, lambda line: print(printable(f"warning: {line}"), file=sys.stderr))
     Console().print(training_table(curves))
     folder = output or (records if records.is_dir() else records.parent)
-    print(printable(", ".join(map(str, write_curves(curves, records, folder)))))
+    print(printable(str(write_picture(curves, folder))))

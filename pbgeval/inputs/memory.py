@@ -47,7 +47,6 @@ def plan_room(
     partition_bytes: int,
     fewest: int,
     most: int,
-    copies: int | None = None,
 ) -> PartitionRoom:
     """Choose how many partitions a worker keeps.
 
@@ -58,12 +57,9 @@ def plan_room(
         partition_bytes: of the largest partition.
         fewest: partitions that some bucket needs.
         most: partitions that there are.
-        copies: of how many partitions the scratch folder has room for copies; None: they need none.
     """
     free = available // 2 if limit is None else int(limit / SLACK) - resident - BYTES_OF_UNITS
     places = free // max(partition_bytes, 1)
-    if copies is not None:
-        places = min(places, copies)
     return PartitionRoom(max(fewest, min(places - 1, most)), one_more=places > fewest)
 
 

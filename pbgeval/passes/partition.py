@@ -61,7 +61,17 @@ def count_against_partition(
             num_candidates = group.side(hidden).table.num_rows if allowed is None else len(allowed)
             candidates = PartitionCandidates(allowed, num_candidates)
             work = PartitionWork(group, hidden, candidates, settings, auc_words[hidden], tallies[hidden], counter)
-            _count_rows(work, part.rows_E, _way(work, part.rows_E))
+            way = _way(work, part.rows_E)
+            for rows_E in _rows_together(group, part.rows_E):
+                _count_rows(work, rows_E, way)
+
+
+def _rows_together(group: Group, rows_E: Tensor) -> Sequence[Tensor]:
+    """Return all rows; of a model that scores all entities at once as many as it keeps the scores of."""
+    scorer = group.relation.scorer
+    if isinstance(scorer, ScorerRelation) and scorer.comparator.by_rows is not None:
+        return torch.split(rows_E, scorer.comparator.by_rows.queries_per_block)
+    return [rows_E]
 
 
 def _way(work: PartitionWork, rows_E: Tensor) -> Way:

@@ -23,6 +23,7 @@ from pbgeval.report.report import Report
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.ranks import RanksFile, find_ranks, open_ranks_file
+from pbgeval.storage.text_files import name_of
 
 ROWS_AT_A_TIME = 1 << 17
 MOST_ROWS = 1 << 36  # of a partition, and
@@ -193,7 +194,7 @@ class SavedRun:
             with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
                 for row in csv.DictReader(file):
                     if int(row["relation_id"]) < num_relations:
-                        names[int(row["relation_id"])] = row["relation"]
+                        names[int(row["relation_id"])] = name_of(row["relation"])
         except FileNotFoundError:
             return names
         except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:

@@ -1,4 +1,4 @@
-"""Values -> the words of a message."""
+"""Values -> the words of a message; names -> cells of a table, and back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ import unicodedata
 from collections.abc import Sequence
 
 MOST_LETTERS = 2000  # of a line for a terminal
+
+
+# What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"), and the mark of a text itself.
+_MARKED = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20'")
+
+
+def cell_of(name: str) -> str:
+    """Return a name as a cell of CSV or TSV: an apostrophe in front makes a text of what could be a formula."""
+    return f"'{name}" if name.startswith(_MARKED) else name
+
+
+def name_of(cell: str) -> str:
+    """Return the name that `cell_of` made a cell of."""
+    return cell.removeprefix("'")
 
 
 def listed(names: Sequence[str], limit: int = 6) -> str:

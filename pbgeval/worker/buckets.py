@@ -17,7 +17,6 @@ from pbgeval.distributed.resources import available_bytes, resident_bytes
 from pbgeval.distributed.watch import Watch
 from pbgeval.inputs.memory import PartitionRoom, plan_room
 from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.inputs.scratch_room import partition_copies
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.rank import rank_metrics
 from pbgeval.notation import Side, WorkUnit
@@ -130,7 +129,6 @@ def _room(bench: Bench) -> PartitionRoom:
         max(sizes, default=1),
         max((len(bench.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
         len(sizes),
-        partition_copies(bench.inputs, bench.team.local_size),
     )
     rooms: list[PartitionRoom] = bench.team.gather_objects(room)
     return min(rooms)

@@ -24,7 +24,7 @@ from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
-from pbgeval.inputs.read_ahead import copying_ahead, rows_ahead
+from pbgeval.inputs.read_ahead import rows_ahead
 from pbgeval.jit import is_installed
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
@@ -49,7 +49,6 @@ from pbgeval.passes.topk import TopCandidates
 from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.storage.array_rows import PartitionRows
 from pbgeval.storage.rows import MemoryRows, ScratchRows
 from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import group_classes, query_dimensions
@@ -232,11 +231,11 @@ def _tables(bench: Bench, vectors: EntityVectors, parts: Sequence[CandidateRange
     """Read ranges of rows, one after the other, and look at each row."""
     config, slots = bench.inputs.config, bench.numberer.numbering.slots
 
-    def rows_of(part: CandidateRange) -> PartitionRows:
-        return bench.inputs.embeddings[slots[part.slot]]
+    def read(part: CandidateRange) -> torch.Tensor:
+        return bench.inputs.embeddings[slots[part.slot]].read_rows(part.start, part.stop)
 
-    of_parts = rows_ahead(parts, lambda part: rows_of(part).read_rows(part.start, part.stop), bench.device)
-    for part in copying_ahead(parts, rows_of):
+    of_parts = rows_ahead(parts, read, bench.device)
+    for part in parts:
         table = vectors.table(*slots[part.slot], next(of_parts), part.start)
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         yield table

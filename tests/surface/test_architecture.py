@@ -16,7 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES} - {"__init__"})
 
 MAX_FUNCTION_LINES = 60
-MAX_MODULE_LINES = 400
+MAX_MODULE_LINES = 600
 MAX_DRIVER_LINES = 200
 
 # What each room may import from outside the standard library. torch.distributed: ruff's TID251 and the test below.

@@ -311,6 +311,27 @@ def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     assert before[0] != after
 
 
+def test_what_others_have_put_beside_the_buckets_stays(dynamic: TinyCase) -> None:
+    succeeds(dynamic, "edge_paths=edges.tsv")
+    (made,) = imported(dynamic.root / "output")
+    others = [
+        made.parent / "notes.txt",
+        made / "mine.h5",
+        dynamic.root / "output/imported/0123456789abcdef/import.json",
+    ]
+    others[2].parent.mkdir()
+    (others[2].parent / "edges_0_0.h5").write_text("mine")
+    for path in others:
+        path.write_text("mine")
+    write_tsv(dynamic.root / "edges.tsv", edges_of(dynamic)[1:])
+
+    for arguments in (["--overwrite"], ["--overwrite", "-p", "no_such_key=1"]):
+        run_command(dynamic, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv", *arguments)
+
+    assert [path.read_text() for path in others] == ["mine", "mine", "mine"]
+    assert not (made / "edges_0_1.h5").exists()
+
+
 def test_buckets_that_were_made_and_then_lost_are_not_taken_for_empty(dynamic: TinyCase) -> None:
     succeeds(dynamic, "edge_paths=edges.tsv")
     (folder,) = imported(dynamic.root / "output")

@@ -16,6 +16,7 @@ from pbgeval.reading import open_input
 from pbgeval.report.output import BUCKETS, HISTOGRAM, METRICS
 from pbgeval.report.report import Report
 from pbgeval.report.training_curves import Curves
+from pbgeval.storage.text_files import name_of
 
 Row = Mapping[str, Any]
 _TEXT = {"edge_path", "side", "rank_type", *(name for names in GROUP_COLUMNS.values() for name in names)}
@@ -76,7 +77,7 @@ def read_table(path: Path) -> tuple[Row, ...]:
         with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             names = next(reader, [])
-            parsers = [str if name in _TEXT else _number for name in names]
+            parsers = [name_of if name in _TEXT else _number for name in names]
             return tuple(
                 {name: parse(cell) for name, parse, cell in zip(names, parsers, cells, strict=True)} for cells in reader
             )
