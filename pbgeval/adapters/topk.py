@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +138,8 @@ class _Names:
         if None in found:
             if self.only is not None:
                 return np.empty(0, np.int64), found.index(None)
-            found = [ids.setdefault(label, len(ids)) for label in labels]
+            for at in [at for at, number in enumerate(found) if number is None]:
+                found[at] = ids.setdefault(labels[at], len(ids))
         return np.array(found, np.int64), None
 
 
@@ -209,28 +210,28 @@ class _EvaluatedEdges:
 
     def codes(self, side: Side, head_E: Integers, relation_E: Integers, tail_E: Integers) -> Integers:
         """Return edges as answers of their queries that hide a side; -1: no evaluated edge has that query."""
-        key_E = relation_E << _HALF | side.pick(tail_E, head_E)
-        at_E = _places(self.keys[side], key_E)
-        return np.where((at_E < 0) | (relation_E < 0), -1, at_E << _HALF | side.pick(head_E, tail_E))
+        chosen_E = relation_E >= 0
+        key_E = relation_E[chosen_E] << _HALF | side.pick(tail_E, head_E)[chosen_E]
+        at_E = np.full(len(relation_E), -1, np.int64)
+        at_E[chosen_E] = _places(self.keys[side], key_E)
+        return np.where(at_E < 0, -1, at_E << _HALF | side.pick(head_E, tail_E))
 
     def find(self, texts: list[str]) -> tuple[Integers, Integers, Integers, Integers]:
         """Return which evaluated edge each text means (-1: none, -2: several), and its head, relation and tail."""
-        entities, relations = self.names.entity_ids, self.names.relation_ids
-        triples = []
-        several: list[int] = []
-        for at, text in enumerate(texts):
-            words = text.split("\t" if "\t" in text else " ")
-            if len(words) == 3:
-                triples.append((entities.get(words[0], -1), relations.get(words[1], -1), entities.get(words[2], -1)))
-                continue
-            found = [] if "\t" in text else self._meanings(words)
-            triples.append(found[0] if found else (-1, -1, -1))
-            if len(found) > 1:
-                several.append(at)
-        head_E, relation_E, tail_E = np.array(triples, np.int64).reshape(-1, 3).T
+        words_E = [text.split("\t" if "\t" in text else " ") for text in texts]
+        other = [at for at, words in enumerate(words_E) if len(words) != 3]  # labels of several words
+        meanings = [[] if "\t" in texts[at] else self._meanings(words_E[at]) for at in other]
+        for at in other:
+            words_E[at] = ["", "", ""]
+        words = list(chain.from_iterable(words_E))
+        of_names = (self.names.entity_ids, self.names.relation_ids, self.names.entity_ids)
+        numbers = [list(map(ids.get, words[place::3], repeat(-1))) for place, ids in enumerate(of_names)]
+        head_E, relation_E, tail_E = np.array(numbers, np.int64)
+        for at, found in zip(other, meanings, strict=True):
+            head_E[at], relation_E[at], tail_E[at] = found[0] if found else (-1, -1, -1)
         code_E = self.codes(Side.LHS, head_E, relation_E, tail_E)
         at_E = np.where((head_E < 0) | (tail_E < 0), -1, _places(self.code_U, code_E))
-        at_E[several] = -2
+        at_E[[at for at, found in zip(other, meanings, strict=True) if len(found) > 1]] = -2
         return at_E, head_E, relation_E, tail_E
 
     def _meanings(self, words: list[str]) -> list[tuple[int, int, int]]:
@@ -272,8 +273,7 @@ class _QueryTable:
 
     def add(self, block: RankedEdges) -> None:
         """Take edges of the file; those that are not evaluated are counted."""
-        confidence_n = block.confidences()
-        length_L = np.array(block.length_L, np.int64)
+        confidence_n, length_L = block.confidence_n, block.length_L
         list_n = np.repeat(np.arange(len(length_L)), length_L)
         entity_n, unknown = self.edges.names.ids_of(block.entity_n)
         if unknown is not None:

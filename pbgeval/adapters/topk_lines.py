@@ -12,70 +12,58 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import StorageError
-from pbgeval.reading import text_lines
+from pbgeval.reading import text_blocks
 
-_MOST_EDGES, _MOST_COLUMNS = 1 << 12, 1 << 13  # of a block, which is about a megabyte
+_HEADS, _TAILS = "Heads:", "Tails:"
 
 
-@define(eq=False)
+@frozen(eq=False)
 class RankedEdges:
     """Consecutive edges of a file; the lists of edge e are 2 * e (its heads) and 2 * e + 1 (its tails)."""
 
     path: Path
-    line_E: list[int] = field(factory=list)
-    text_E: list[str] = field(factory=list)  # head, relation and tail, with spaces or tabs between
-    length_L: list[int] = field(factory=list)
-    _columns: list[str] = field(factory=list)  # of all lists: entities and confidences by turns
-    _text_L: list[str] = field(factory=list)
-    _is_odd: bool = False
+    line_E: list[int]
+    text_E: list[str]  # head, relation and tail, with spaces or tabs between
+    _text_L: list[str]  # what stands behind Heads: and Tails:
+    entity_n: list[str] = field(init=False)  # of all lists, one after the other
+    length_L: NDArray[np.int64] = field(init=False)
+    confidence_n: NDArray[np.float64] = field(init=False)  # finite, and descending in each list
 
-    def place_of(self, index: int) -> str:
-        """Name the line of a list."""
-        return f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}"
-
-    @property
-    def entity_n(self) -> list[str]:
-        """The entities of all lists, one after the other."""
-        return self._columns[::2]
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.line_E) >= _MOST_EDGES or len(self._columns) >= _MOST_COLUMNS
-
-    def add(self, line: int, text: str, lists: list[str]) -> None:
-        """Add an edge and what stands behind `Heads:` and `Tails:`."""
-        self.line_E.append(line)
-        self.text_E.append(text)
-        for of_side in lists:
-            columns = _columns_of(of_side)
-            self._columns += columns
-            self._is_odd |= len(columns) % 2 == 1
-            self.length_L.append(len(columns) // 2)
-        self._text_L += lists
-
-    def confidences(self) -> NDArray[np.float64]:
-        """Return the confidences of all lists, checked: finite, and descending in each list; no entity has no name.
+    def __attrs_post_init__(self) -> None:
+        """Split the lists.
 
         Raises:
-            StorageError: a list is not as it should be; says which.
+            StorageError: one is not as it should be; says which.
         """
-        texts = self._columns[1::2]
+        ended_L = [text if text.endswith("\t") else f"{text}\t" for text in self._text_L]
+        ended_L = ["" if text.isspace() else text for text in ended_L]  # an empty list
+        columns_L = np.array([text.count("\t") for text in ended_L], np.int64)
+        columns = "".join(ended_L).split("\t")[:-1]
+        texts = columns[1::2]
+        object.__setattr__(self, "entity_n", columns[::2])
+        object.__setattr__(self, "length_L", columns_L // 2)
         try:
             confidence_n = np.array(list(map(float, texts)), np.float64)
         except ValueError:
             self.check()
             raise  # check has not seen what float has
-        end_L = np.cumsum(self.length_L, dtype=np.int64)
-        falls_n = np.diff(confidence_n) <= 0
-        falls_n[end_L[(end_L > 0) & (end_L < len(confidence_n))] - 1] = True  # from the last of a list to the next
-        is_sound = falls_n.all() and np.isfinite(confidence_n).all() and all(self.entity_n)
-        if self._is_odd or "_" in "".join(texts) or not is_sound:
+        object.__setattr__(self, "confidence_n", confidence_n)
+        if (columns_L % 2).any() or "_" in "".join(texts) or not (all(self.entity_n) and self._descends()):
             self.check()
-        return confidence_n
+
+    def _descends(self) -> bool:
+        end_L = np.cumsum(self.length_L)
+        falls_n = np.diff(self.confidence_n) <= 0
+        falls_n[end_L[(end_L > 0) & (end_L < len(self.confidence_n))] - 1] = True  # from a list to the next
+        return bool(falls_n.all() and np.isfinite(self.confidence_n).all())
+
+    def place_of(self, index: int) -> str:
+        """Name the line of a list."""
+        return f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}"
 
     def check(self) -> None:
         """Find the first list that is not as it should be.
@@ -88,40 +76,88 @@ class RankedEdges:
 
 
 def ranked_edges(path: Path) -> Iterator[RankedEdges]:
-    """Yield the edges of a ranking file in blocks; their lists have not been checked.
+    """Yield the edges of a ranking file in blocks; whether an entity is in a list twice is for the caller to see.
 
     Raises:
         StorageError: the file cannot be read, or a line is not as it should be; says which.
     """
-    lines = text_lines(path)
-    block = RankedEdges(path)
-    try:
-        for last, line in lines:
-            if not line.strip():
+    number, rest = 1, list[str]()
+    for _, lines in text_blocks(path):
+        rest += lines
+        num_lines = len(rest) // 3 * 3
+        heads, tails = rest[1:num_lines:3], rest[2:num_lines:3]
+        if all(map(_is_edge, rest[:num_lines:3])) and _all_begin(heads, _HEADS) and _all_begin(tails, _TAILS):
+            behind = [_behind(text) for lists in zip(heads, tails, strict=True) for text in lists]
+            yield RankedEdges(path, list(range(number, number + num_lines, 3)), rest[:num_lines:3], behind)
+        else:
+            edges = _Edges(path, number)
+            yield from edges.take(rest)
+            num_lines = edges.number - number
+        number, rest = number + num_lines, rest[num_lines:]
+    yield from _Edges(path, number).take(rest, is_end=True)
+
+
+def _is_edge(line: str) -> bool:
+    return len(line.split(None, 2)) > 2 and not line.startswith((_HEADS, _TAILS))
+
+
+def _all_begin(lines: list[str], word: str) -> bool:
+    return {line[: len(word)] for line in lines} <= {word}
+
+
+def _behind(line: str) -> str:
+    return line[len(_HEADS) :].removeprefix(" ")
+
+
+@define(eq=False)
+class _Edges:
+    """Lines of any kind, edge by edge: there may be blank ones between edges, and faults."""
+
+    path: Path
+    number: int  # of the first line that has not been taken
+
+    def take(self, lines: list[str], *, is_end: bool = False) -> Iterator[RankedEdges]:
+        """Yield the edges that are whole, those before a fault too.
+
+        Raises:
+            StorageError: a line is not as it should be.
+        """
+        first = self.number
+        at_E: list[int] = []
+        at = 0
+        fault = None
+        while at < len(lines) and fault is None:
+            if not lines[at].strip():
+                at += 1
                 continue
-            if line.startswith(("Heads:", "Tails:")) or len(line.split(None, 2)) < 3:
-                raise StorageError(f"{path}:{last}: expected an edge, 'head relation tail', found {line[:100]!r}")
-            block.add(last, line, _lists_behind(lines, path, last, line))
-            if block.is_full:
-                yield block
-                block = RankedEdges(path)
-    except StorageError:
-        yield block  # a fault in a line before comes first
-        raise
-    yield block
+            if at + 3 > len(lines) and not is_end:
+                break
+            fault = self._fault(first + at, lines[at : at + 3])
+            if fault is None:
+                at_E.append(at)
+                at += 3
+        self.number = first + at
+        texts = [_behind(lines[at + place]) for at in at_E for place in (1, 2)]
+        if at_E:
+            yield RankedEdges(self.path, [first + at for at in at_E], [lines[at] for at in at_E], texts)
+        if fault is not None:
+            raise fault
 
-
-def _lists_behind(lines: Iterator[tuple[int, str]], path: Path, edge: int, line: str) -> list[str]:
-    lists: list[str] = []
-    for word in ("Heads:", "Tails:"):
-        number, text = next(lines, (edge + len(lists) + 1, None))
-        if text is None or not text.startswith(word):
-            for heads in lists:  # whose faults come first
-                _check_list(f"{path}:{edge + 1}", heads)
-            found = "the end of the file" if text is None else repr(text[:100])
-            raise StorageError(f"{path}:{number}: expected the line '{word} ...' of edge {line!r}, found {found}")
-        lists.append(text.removeprefix(word).removeprefix(" "))
-    return lists
+    def _fault(self, number: int, lines: list[str]) -> StorageError | None:
+        """Say what is wrong with three lines, or those that there are before the end of the file."""
+        edge = lines[0]
+        if not _is_edge(edge):
+            return StorageError(f"{self.path}:{number}: expected an edge, 'head relation tail', found {edge[:100]!r}")
+        for place, word in ((1, _HEADS), (2, _TAILS)):
+            text = lines[place] if place < len(lines) else None
+            if text is None or not text.startswith(word):
+                for heads in lines[1:place]:  # whose faults come first
+                    _check_list(f"{self.path}:{number + 1}", _behind(heads))
+                found = "the end of the file" if text is None else repr(text[:100])
+                return StorageError(
+                    f"{self.path}:{number + place}: expected the line '{word} ...' of edge {edge!r}, found {found}"
+                )
+        return None
 
 
 def _columns_of(text: str) -> list[str]:

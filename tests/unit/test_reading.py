@@ -50,10 +50,6 @@ def lines_of(of: Callable[[Path], object]) -> Callable[[Path], object]:
     return lambda path: list(of(path))  # type: ignore[call-overload]
 
 
-def ranked(path: Path) -> object:
-    return [block.confidences() for block in ranked_edges(path)]
-
-
 def import_text(path: Path) -> object:
     """Load edges without an engine: what is damaged must be found before it is asked."""
     return load_edges(None, "edges", path, ColumnForm())  # type: ignore[arg-type]
@@ -62,7 +58,7 @@ def import_text(path: Path) -> object:
 # Each reader of text that may be compressed, and a file that it takes.
 COMPRESSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "edges, filter_paths, train_paths, import-graph": (import_text, EDGES),
-    "topk --ranking": (ranked, EDGES.replace("\n", "\nHeads: e1\t0.5\t\nTails: \n")),
+    "topk --ranking": (lines_of(ranked_edges), EDGES.replace("\n", "\nHeads: e1\t0.5\t\nTails: \n")),
     "topk --test, --known": (lines_of(triples_of), EDGES),
     "topk --entities": (lambda path: read_topk(path, path, entities=path), "".join(f"{name}\n" for name in NAMES)),
     "taxonomy": (Taxonomy.read, "".join(f"t{at}\t{at % 50 + 1}\tt{at - 1}\n" for at in range(1, 1500) if at % 50)),
@@ -181,7 +177,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "HDF5": ("edges_0_0.h5", hdf5),
     "file of torch": ("model.pt", lambda path: read_saved(path, "")),
     "trusted file of torch": ("model.pt", read_trusting),
-    "ranking": ("ranking", ranked),
+    "ranking": ("ranking", lines_of(ranked_edges)),
     "triples": ("test", lines_of(triples_of)),
     "taxonomy": ("taxonomy", Taxonomy.read),
     "types": ("types", read_type_lists),
