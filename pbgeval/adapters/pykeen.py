@@ -93,11 +93,15 @@ def pykeen_scorer(
     )
 
 
-def pykeen_vectors(model: Any) -> EmbeddingModel | None:  # noqa: ANN401 - likewise
+def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingModel | None:  # noqa: ANN401 - likewise
     """Return the vectors of a trained PyKEEN model with our formula for it, which ranks much faster than the model.
 
     The model is put into evaluation mode. The result is None for a model whose interaction is not among `KINDS`, that
     does not compute in float32, or whose own scores of a few queries differ from those of the formula.
+
+    Args:
+        model: a `pykeen.models.Model`.
+        scorer: what asks the model for its own scores; None: as `pykeen_scorer` makes it.
     """
     interaction = getattr(model, "interaction", None)
     if type(interaction).__name__ == "ClampedInteraction" and getattr(interaction, "clamp_score", 0) is None:
@@ -119,7 +123,7 @@ def pykeen_vectors(model: Any) -> EmbeddingModel | None:  # noqa: ANN401 - likew
         return None
     label = f"<in memory>/{type(model).__name__}"  # like a file: names of entities would lie in its folder
     found = EmbeddingModel(label, "pykeen", formula, TensorRows(entity_ND), TensorRows(relation_RD))
-    return found if _agrees(found, model) else None
+    return found if _agrees(found, scorer or pykeen_scorer(model)) else None
 
 
 def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[Tensor]] | None:  # noqa: ANN401
@@ -148,7 +152,7 @@ def _real_rows(table: Tensor) -> Tensor:
     return torch.cat([rows.real, rows.imag], dim=1) if rows.is_complex() else rows
 
 
-def _agrees(found: EmbeddingModel, model: Any) -> bool:  # noqa: ANN401 - likewise
+def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
     """Score some queries of each side against all entities by the formula and by the model, and compare."""
     formula, entity_ND = found.formula, found.entities.load()
     parameters = {side: OPERATORS[formula.operator].prepared(of) for side, of in found.parameters().items()}
@@ -157,20 +161,18 @@ def _agrees(found: EmbeddingModel, model: Any) -> bool:  # noqa: ANN401 - likewi
         "all", formula.operator, parameters, comparator, dynamic=True, lhs_type="all", rhs_type="all"
     )
     source = torch.Generator().manual_seed(0)
-    theirs = PyKEENScores(model, {})
-    device = torch.device(getattr(model, "device", "cpu"))
+    every_N = torch.arange(found.num_entities, device=theirs.device)
     for hidden in Side:
         known_Q, rel_Q = (
             torch.randint(size, (ROWS_COMPARED,), generator=source)
-            for size in (found.num_entities, _num_relations(model))
+            for size in (found.num_entities, found.num_relations)
         )
         queries_QD = scorer.queries(hidden, entity_ND[known_Q], rel_Q)
         candidates_ND = scorer.candidates(hidden, entity_ND)
         ours_QN = comparator.real_scores(comparator.scores(queries_QD.unsqueeze(0), candidates_ND.unsqueeze(0)))[0]
-        batch_b3 = torch.stack([known_Q, rel_Q, known_Q], dim=1).to(device)
         with torch.no_grad():
-            theirs_QN = theirs(hidden, batch_b3).cpu()
-        if theirs_QN.shape != ours_QN.shape or theirs_QN.dtype is not torch.float32:
+            theirs_QN = theirs.scores(hidden, known_Q.to(theirs.device), rel_Q.to(theirs.device), every_N).cpu()
+        if theirs_QN.dtype is not torch.float32:
             return False
         if not bool(((ours_QN - theirs_QN).abs() <= AGREEMENT * theirs_QN.abs().max()).all()):  # nor where one is NaN
             return False

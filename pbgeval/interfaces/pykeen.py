@@ -96,7 +96,7 @@ class RankBasedEvaluator:
         }
         own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
         config = EvalConfig(**{**own, **self.settings})
-        vectors = pykeen_vectors(model) if mode is None else None
+        vectors = pykeen_vectors(model, scorer) if mode is None else None
         report = evaluate(config, self.options, self.observer, model=vectors or scorer, edges=edges)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 

@@ -123,7 +123,7 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
     }
     for way in ("vectors", "asked"):
         options = RunOptions(output=out / way)
-        instead = ours.pykeen_vectors if way == "vectors" else lambda _: None
+        instead = ours.pykeen_vectors if way == "vectors" else lambda *_: None
         with mock.patch.object(ours, "pykeen_vectors", instead):
             results = ours.RankBasedEvaluator(settings={"save_ranks": True}, options=options).evaluate(
                 model, test, additional_filter_triples=known
