@@ -7,9 +7,9 @@ Heavy imports happen inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
-import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -30,6 +32,8 @@ _LOGGERS_OF_ELASTIC = (
     "torch.distributed.elastic.multiprocessing.api",
     "torch.multiprocessing.spawn",
 )
+_FILES = 48  # open at the same time in the launcher, or in a worker
+_FILES_OF_A_WORKER = 4  # in the launcher
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_BE_ENDED = 60.0  # for a worker that lost its peer: the launcher, however busy, ends it long before
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, *SIGNALS_TO_END)
@@ -62,6 +66,12 @@ def start_local_workers(
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
+    needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= limit < needed:
+        raise LaunchError(
+            f"{num_workers} workers need up to {needed} open files, and the limit is {limit}; raise it"
+            f" (ulimit -n {needed}), or use --workers 1"
+        )
     warm_start.set_environment()
     for restart in range(MOST_RESTARTS + 1):
         try:
@@ -70,7 +80,7 @@ def start_local_workers(
             if restart == MOST_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
             say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
-        except OSError as error:  # too many open files, for instance: elastic passes on nothing of workers' own
+        except OSError as error:  # elastic passes on nothing of workers' own
             raise LaunchError(
                 f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
                 " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
@@ -147,7 +157,8 @@ class _Traced:
         except Exception as error:
             import traceback
 
-            if isinstance(error, StalledWorkerError):
+            is_out_of_files = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+            if isinstance(error, StalledWorkerError) or is_out_of_files:
                 (Path(self._folder) / LOST).write_text(str(error), encoding="utf-8")
             elif is_lost_connection(error):
                 # Another worker has ended. The launcher must see that one first: it explains the end of both.
