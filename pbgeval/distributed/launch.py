@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import socket
 import sys
@@ -28,6 +29,8 @@ from pbgeval.distributed.watch import StalledWorkerError
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 MOST_LOCAL_WORKERS = 1024
+_FILES = 48  # open at the same time in the launcher, or in a worker
+_FILES_OF_A_WORKER = 4  # in the launcher
 MOST_RESTARTS = 3
 _SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
 _SECONDS_FOR_THE_CAUSE = 60.0  # from a worker that lost its peer to that peer's own end
@@ -64,6 +67,12 @@ def start_local_workers(
     """
     if num_workers > MOST_LOCAL_WORKERS:
         raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
+    needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= limit < needed:
+        raise LaunchError(
+            f"{num_workers} workers need up to {needed} open files, and the limit is {limit}; raise it"
+            f" (ulimit -n {needed}), or use --workers 1"
+        )
     if multiprocessing.current_process().daemon:
         raise LaunchError(
             f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
@@ -78,7 +87,7 @@ def start_local_workers(
             if restart == MOST_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
             say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
-        except OSError as error:  # too many open files, for instance: elastic passes on nothing of workers' own
+        except OSError as error:  # elastic passes on nothing of workers' own
             raise LaunchError(
                 f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
                 " raise the limit (ulimit -n, ulimit -u), or use --workers 1"

@@ -183,13 +183,16 @@ def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
         StorageError: the file ends before the rows do (touching such a map would kill the process).
     """
     end = offset + 4 * shape[0] * shape[1]
-    size = os.stat(path).st_size
-    if size < end:
-        raise StorageError(
-            f"{path}: dataset {_EMBEDDINGS}: expected a file of at least {end} bytes, found a truncated one of"
-            f" {size} bytes; copy it or write it again"
-        )
-    return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="c", offset=offset, shape=shape))
+    try:
+        size = os.stat(path).st_size
+        if size < end:
+            raise StorageError(
+                f"{path}: dataset {_EMBEDDINGS}: expected a file of at least {end} bytes, found a truncated one of"
+                f" {size} bytes; copy it or write it again"
+            )
+        return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="c", offset=offset, shape=shape))
+    except OSError as error:  # no memory to map it into, too many open files
+        raise StorageError(f"{path}: expected a file that can be mapped, found: {one_line(error)}") from error
 
 
 def _is_mappable(dataset: Hdf5Dataset) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -24,6 +25,7 @@ from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.version import __version__
 from tests import pbg_files
 from tests.examples import crossed
+from tests.patience import PATIENCE
 from tests.tiny_checkpoint import (
     COMMAND,
     TinyCase,
@@ -514,3 +516,34 @@ def test_imports_of_a_command_are_not_looked_through_for_garbage(monkeypatch: py
         assert gc.isenabled()
         assert is_own == (gc.get_freeze_count() > frozen)
         gc.unfreeze()
+
+
+def out_of_files(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/a/file")
+
+
+def test_too_many_open_files_are_one_line(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pbgeval.driver.evaluate", out_of_files)
+    line = "Too many open files: raise the limit (ulimit -n), and run the same command again\n"
+    done = run_command(case, "--workers", "1", "--quiet")
+
+    assert (75, line) == (done.status, done.err)
+
+
+def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
+    case: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pbgeval.distributed.launch._run_once", out_of_files)
+    done = run_command(case, "--workers", "2", "--quiet")
+
+    assert (1, 1) == (done.status, len(done.err.splitlines()))
+    assert done.err.startswith("the launcher: expected to start 2 workers, got: Too many open files; raise the limit")
+
+
+def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: TinyCase) -> None:
+    shell = 'ulimit -n 24; exec "$@"'
+    command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]
+    done = subprocess.run(command, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+    line = "2 workers need up to 56 open files, and the limit is 24; raise it (ulimit -n 56), or use --workers 1\n"
+    assert (1, line) == (done.returncode, done.stderr)
