@@ -67,5 +67,5 @@ setup(
             "plastex",
         ],
     },
-    entry_points={"console_scripts": ["kgeval-dist = pbgeval.cli:main"]},
+    entry_points={"console_scripts": ["kgeval-dist = pbgeval.__main__:main"]},
 )

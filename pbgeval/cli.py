@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ import typer
 
 from pbgeval import commands, report_command
 from pbgeval.errors import INCOMPLETE_STATUS, EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.storage.text_files import printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def run(
     ] = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes on this host; changes no number.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output of another run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier result: the files that it lists, no others.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -98,15 +101,28 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
-    _start_warm(workers)
-    with _imports():
-        from pbgeval.config import load_config
-        from pbgeval.driver import RunOptions, evaluate
-        from pbgeval.report.console import ConsoleObserver
+    from pbgeval.distributed.signals import ended_at_once, ended_by_signals, left_to_the_system
+
+    is_ours = "torch" not in sys.modules  # a process from its first line
+    with ended_at_once():
+        from pbgeval.distributed.environment import variables_of_torch
+        from pbgeval.distributed.launch import is_worker_of_a_group, worker_server
+
+        in_group = is_worker_of_a_group()
+        several = (workers or os.cpu_count() or 1) > 1 and not in_group
+        os.environ.update(variables_of_torch(os.environ, local_workers=several))
+        with _imports():
+            from pbgeval.config import load_config
+            from pbgeval.driver import RunOptions, evaluate
+            from pbgeval.report.console import ConsoleObserver
 
     _check_device(device)
     options = RunOptions(output=output, workers=workers, device=device, overwrite=overwrite)
-    report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
+    with (
+        worker_server() if several and is_ours else nullcontext(),
+        left_to_the_system() if in_group else ended_by_signals(),
+    ):
+        report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS
@@ -124,17 +140,6 @@ def _imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _start_warm(workers: int | None) -> None:
-    """Set what torch reads; let what workers need be imported while this process imports the same, on another core."""
-    from pbgeval.distributed import warm_start
-    from pbgeval.distributed.launch import is_worker_of_a_group
-
-    warm_start.let_threads_sleep()
-    several = workers is None and (os.cpu_count() or 1) > 1
-    if (several or (workers or 1) > 1) and not is_worker_of_a_group():
-        warm_start.begin()
 
 
 def _check_device(device: str) -> None:
@@ -195,8 +200,8 @@ def submit(
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
     print(f"job {job.job_id}: {shape.num_workers} workers, {scheduler}")
-    print(f"output: {path}")
-    print(f"logs: {logs}/{job.job_id}_*_log.err", flush=True)
+    print(printable(f"output: {path}"))
+    print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
         _wait_for(job)
 
@@ -228,7 +233,7 @@ def _print_result(report: Report) -> None:
         return
     try:
         print_table(report, Console())
-        print(f"{report.path}: {', '.join(files_of(report))}", flush=True)
+        print(printable(f"{report.path}: {', '.join(files_of(report))}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:
@@ -239,8 +244,11 @@ def _print_result(report: Report) -> None:
 
 def main() -> None:
     """Run the command and turn faults into lines and a status."""
+    from pbgeval.distributed.signals import ended_by_signals
+
     try:
-        status = app(standalone_mode=False)
+        with ended_by_signals():
+            status = app(standalone_mode=False)
         if status == INTERRUPTED_STATUS:
             raise KeyboardInterrupt
     except IncompleteError as error:
@@ -264,7 +272,7 @@ def main() -> None:
 
 def _fail(faults: list[str], status: int = FAULT_STATUS) -> int:
     for fault in faults[:MOST_FAULTS]:
-        print(fault, file=sys.stderr)
+        print(printable(fault), file=sys.stderr)
     if len(faults) > MOST_FAULTS:
         print(f"... and {len(faults) - MOST_FAULTS} more", file=sys.stderr)
     return status

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pbgeval.storage.text_files import printable
+
 if TYPE_CHECKING:
     from pbgeval.importing.engine import Limits
     from pbgeval.importing.graph import GraphFiles
     from pbgeval.report.report import Report
 
 app = typer.Typer()
+
+_MOST_K = 2**40  # as of hits_at
 
 
 @app.command("import-model")
@@ -46,7 +50,7 @@ def import_model(
     files = EdgeFiles(dict(_named_files(edges or [])), order, entities, relations)
     opened = open_model(model, trust_pickle=trust_pickle)
     for line in write(opened, output, partitions, files):
-        print(line)
+        print(printable(line))
 
 
 @app.command("import-graph")
@@ -127,7 +131,7 @@ def _write_graph(files: GraphFiles, output: Path, limits: Limits, quiet: bool) -
             f"{output}: expected a complete import, but was interrupted; nothing is left of it, start it again"
         ) from None
     if not quiet:
-        print("\n".join(lines))
+        print("\n".join(map(printable, lines)))
 
 
 def _named_files(texts: list[str]) -> list[tuple[str, Path]]:
@@ -150,9 +154,9 @@ def inspect(
     from pbgeval.storage.inspection import describe
 
     for index, (name, lines) in enumerate(describe(path).items()):
-        print(f"{chr(10) if index else ''}{name}")
+        print(f"{chr(10) if index else ''}{printable(name)}")
         width = max(len(what) for what, _ in lines)
-        print("\n".join(f"  {what:{width}}  {value}" for what, value in lines))
+        print("\n".join(f"  {what:{width}}  {printable(value)}" for what, value in lines))
 
 
 @app.command()
@@ -191,7 +195,8 @@ def topk(
     ] = "bounds",
     rank_type: Annotated[str, typer.Option("--rank-type", help="The headline.")] = "realistic",
     k: Annotated[
-        list[int] | None, typer.Option("-k", min=1, metavar="K", help="Hits at K; may repeat [default: 1, 3, 5, 10].")
+        list[int] | None,
+        typer.Option("-k", min=1, max=_MOST_K, metavar="K", help="Hits at K; may repeat [default: 1, 3, 5, 10]."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="A file for all metrics, as metrics.json.")] = None,
 ) -> None:
@@ -243,7 +248,8 @@ def types(
     truth: Annotated[Path, typer.Option("--truth", help="True types: query, type, type, ... by tabs; or JSON.")],
     ranking: Annotated[Path, typer.Option("--ranking", help="A system's types, best first, in the same form.")],
     k: Annotated[
-        list[int] | None, typer.Option("-k", min=1, metavar="K", help="NDCG at K; may repeat [default: 1, 3, 5, 10].")
+        list[int] | None,
+        typer.Option("-k", min=1, max=_MOST_K, metavar="K", help="NDCG at K; may repeat [default: 1, 3, 5, 10]."),
     ] = None,
     gain: Annotated[str, typer.Option("--gain", help="linear (1 - d / depth) or exponential (base^-d).")] = "linear",
     discount: Annotated[
@@ -330,20 +336,20 @@ def monitor(
     records: Annotated[Path, typer.Argument(help="training_stats.json, PBG's own too, or the folder where it is.")],
     metric: Annotated[str, typer.Option("--metric", help="mrr, pos_rank, r1, r10, r50, auc or loss.")] = "mrr",
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder of the pictures [default: where the records are].")
+        Path | None, typer.Option("--output", help="Folder of the picture [default: where the records are].")
     ] = None,
 ) -> None:
-    """Draw what a training run has recorded of held-out edges: a table, a PNG and an HTML page."""
+    """Draw what a training run has recorded of held-out edges: a table and a PNG."""
     from rich.console import Console
 
     from pbgeval.errors import ConfigError
     from pbgeval.monitor.curves import read_curves
     from pbgeval.report.training_curves import METRICS
-    from pbgeval.report.training_page import training_table, write_curves
+    from pbgeval.report.training_picture import training_table, write_picture
 
     if metric not in METRICS:
         raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)}")
-    curves = read_curves(records, metric, lambda line: print(f"warning: {line}", file=sys.stderr))
+    curves = read_curves(records, metric, lambda line: print(printable(f"warning: {line}"), file=sys.stderr))
     Console().print(training_table(curves))
     folder = output or (records if records.is_dir() else records.parent)
-    print(", ".join(map(str, write_curves(curves, records, folder))))
+    print(printable(str(write_picture(curves, folder))))

@@ -30,7 +30,7 @@ from pbgeval.errors import EvalError, LaunchError
 from pbgeval.files import temporary_folder
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
 from pbgeval.inputs.in_memory import Array, Edges, GivenModel, open_in_memory
-from pbgeval.inputs.object_storage import local_copies
+from pbgeval.inputs.object_storage import has_urls, local_copies
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, things_to_know
@@ -39,7 +39,7 @@ from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
 from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 from pbgeval.worker.conclusion import conclude, end_of, keep_or_release, report_of, try_to_claim, try_to_conclude
-from pbgeval.worker.edge_files import inputs_of_group
+from pbgeval.worker.group_inputs import inputs_of_group
 
 
 @frozen
@@ -82,15 +82,14 @@ def evaluate(
         return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
     if config.source is None:
         config = check_config(config)
-    with local_copies(config, options.output) as local:
-        return _evaluate_files(local, options, observer, started)
+    return _evaluate_files(config, options, observer, started)
 
 
 def _evaluate_files(config: EvalConfig, options: RunOptions, observer: Observer, started: float) -> Report:
-    if has_files_of_edges(config) and is_worker_of_a_group():
+    if is_worker_of_a_group() and (has_urls(config) or has_files_of_edges(config)):
         with inputs_of_group(config, options.output, observer) as (inputs, team):
             return _evaluate(inputs, options, observer, started, team)
-    with buckets_of_files(config, options.output, observer) as split:
+    with local_copies(config) as local, buckets_of_files(local, options.output, observer) as split:
         return _evaluate(open_inputs(split), options, observer, started)
 
 
@@ -131,7 +130,7 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    with local_copies(config, output) as local, buckets_of_files(local, output, Silence()) as split:
+    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Silence()) as split:
         default = _default_output(config, provenance_of(open_inputs(split)))
     return output or default
 
@@ -148,11 +147,11 @@ def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> 
         return finished
     num_workers = options.workers or _default_workers(work)
     try:
-        if num_workers == 1:
-            with ended_by_signals():
+        with ended_by_signals():
+            if num_workers == 1:
                 outcome = do_work(work, Team())
-        else:
-            outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
+            else:
+                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
         return conclude(outcome, output, work)
     except EvalError as error:
         raise end_of(error, output, work) from None

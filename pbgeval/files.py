@@ -6,13 +6,15 @@ Every open, write, fsync and rename goes through `system`, which tests replace b
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
+import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +54,7 @@ class System:
 system = System()
 
 _REMOVED = ".removed"
+_SCRATCH_NAME = re.compile(rf"[0-9a-f]{{12}}(?:{re.escape(_REMOVED)})?")  # a team's nonce
 
 
 def write_atomically(path: Path, *parts: str | bytes | memoryview, check: Callable[[], None] | None = None) -> None:
@@ -139,44 +142,22 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = No
         rest = rest[num_written:]
 
 
-def reserve_file(path: Path, num_bytes: int) -> int:
-    """Make a file of a size, to be filled; return its descriptor. Its folder is made where there is none.
+def write_new(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write a scratch file that only this user may read, block by block; there must be none of its name.
 
     Raises:
-        OutputError: it cannot be made, or there is one.
+        OutputError: it cannot be written (permissions, a full disk).
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        os.truncate(descriptor, num_bytes)
+        descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            os.fchmod(descriptor, 0o600)
+            for block in blocks:
+                write_all(descriptor, block)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
-    return descriptor
-
-
-def write_reserved(descriptor: int, path: Path, data: bytes, offset: int) -> None:
-    """Fill a part of a file that `reserve_file` made.
-
-    Raises:
-        OutputError: it cannot be written (a full disk).
-    """
-    try:
-        write_all(descriptor, data, offset)
-    except OSError as error:
-        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
-
-
-def put_reserved_file(descriptor: int, path: Path, target: Path) -> None:
-    """Give a file that is full its name, once all of it is on the disk.
-
-    Raises:
-        OutputError: it cannot be written or renamed.
-    """
-    try:
-        system.sync(descriptor)
-        system.rename(path, target)
-    except OSError as error:
-        raise OutputError(f"{target}: expected to write this file, got: {error.strerror or error}") from error
 
 
 def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> Path:
@@ -201,6 +182,66 @@ def temporary_folder() -> Iterator[Path]:
     """Make a folder for what a run writes that nobody wants afterwards; it is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="pbgeval-") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def private_folder(path: Path, siblings: str) -> Iterator[bool]:
+    """Use a folder that only this user may enter; yield whether this process made it, which then removes it.
+
+    Every process that uses it has a lock on it. Folders beside it that a run made and nobody uses any more, because
+    the run was killed, are removed.
+
+    Args:
+        path: a name that others cannot guess, in a folder that is there.
+        siblings: a pattern of the names that such folders have.
+
+    Raises:
+        OutputError: it cannot be made or locked, or is another user's.
+    """
+    for other in path.parent.glob(siblings):
+        _remove_left_over(other)
+    with ExitStack() as at_end:
+        with _folder_faults(path):
+            try:
+                path.mkdir(mode=0o700)
+                made = True
+                # What cannot be removed now, the next run removes.
+                at_end.callback(shutil.rmtree, path, ignore_errors=True)
+            except FileExistsError:
+                made = False
+            descriptor = _open_own_folder(path)
+            if descriptor is None:
+                raise OutputError(f"{path}: expected a folder of this user's, found another's; set scratch_path")
+            at_end.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield made
+
+
+def _open_own_folder(path: Path) -> int | None:
+    """Open a folder that is this user's; None for a link, a file, a pipe, what is another user's, or nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if os.fstat(descriptor).st_uid == os.getuid():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove a private folder that no process has locked; an empty one may just be in the making, and stays."""
+    descriptor = _open_own_folder(path)
+    if descriptor is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.listdir(descriptor):
+            shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return  # somebody uses it, or this file system cannot tell
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -239,50 +280,78 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def move_files(source: Path, target: Path, names: list[str]) -> None:
-    """Move the named files that exist from one folder to another, replacing those there; a source left empty goes."""
-    for name in names:
-        if (source / name).is_file():
-            target.mkdir(parents=True, exist_ok=True)
-            os.replace(source / name, target / name)
-    if source.is_dir() and not any(source.iterdir()):
-        source.rmdir()
+def files_below(folder: Path, inside: Collection[str]) -> list[str]:
+    """Return the paths within a folder of all that is not a real folder: links are not followed.
+
+    Args:
+        folder: need not be there.
+        inside: the folders in it that are entered; another one is returned by its name.
+    """
+    found: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=_raise):
+        here = Path(place).relative_to(folder)
+        at_top = here == Path()
+        entered = [
+            name for name in folders if (not at_top or name in inside) and not os.path.islink(os.path.join(place, name))
+        ]
+        others = [name for name in folders if name not in entered]
+        folders[:] = entered
+        found += [(here / name).as_posix() for name in (*names, *others)]
+    return found
 
 
-def move_folders(source: Path, target: Path, names: list[str]) -> None:
-    """Move the named folders that exist; a source left empty goes."""
-    for name in names:
-        if (source / name).is_dir():
-            target.mkdir(parents=True, exist_ok=True)
-            os.replace(source / name, target / name)
-    if source.is_dir() and not any(source.iterdir()):
-        source.rmdir()
+def _raise(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
-def remove_folders(folder: Path, names: list[str]) -> None:
-    """Remove the named folders that exist, with all that is in them."""
-    for name in names:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
+def move_files(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Move files to the same paths in another folder, one after the other; what has such a path there stays.
+
+    Args:
+        source: the folder; folders in it that are left empty go.
+        target: the folder, which is made if needed.
+        names: paths within the folders; those that are not there are left out.
+    """
+    for name in (names := list(names)):
+        if os.path.lexists(source / name) and not os.path.lexists(target / name):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            system.rename(source / name, target / name)
+    _remove_emptied(source, names)
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove files by their paths within a folder, if they are there, and the folders in it that are left empty."""
+    for name in (names := list(names)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (folder / name).unlink()
+    _remove_emptied(folder, names)
+
+
+def _remove_emptied(folder: Path, names: Iterable[str]) -> None:
+    emptied = {folder / parent for name in names for parent in Path(name).parents if parent != Path()}
+    for place in sorted(emptied, key=lambda path: len(path.parts), reverse=True):
+        with suppress(OSError):  # others have put something there
+            place.rmdir()
 
 
 def remove_scratch(folder: Path) -> None:
     """Remove a folder of scratch folders, each at once: a worker that still reads sees all of its own or nothing.
 
-    A file of many that is missing would be taken for one that was never written.
+    A file of many that is missing would be taken for one that was never written. Only folders with a name as runs give
+    it go, and the folder itself if nothing else is in it.
     """
-    if not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return
-    for scratch in [path for path in folder.iterdir() if not path.name.endswith(_REMOVED)]:
+    scratch_folders = [path for path in folder.iterdir() if _SCRATCH_NAME.fullmatch(path.name) and path.is_dir()]
+    for scratch in [path for path in scratch_folders if path.suffix != _REMOVED and not path.is_symlink()]:
         with suppress(FileNotFoundError):  # somebody else was faster
             scratch.rename(scratch.with_name(scratch.name + _REMOVED))
-    shutil.rmtree(folder)
-
-
-def remove_files(folder: Path, names: list[str]) -> None:
-    """Remove the named files of a folder that exist."""
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
+    for removed in folder.glob(f"*{_REMOVED}"):
+        if _SCRATCH_NAME.fullmatch(removed.name) and not removed.is_symlink():
+            shutil.rmtree(removed)
+    with suppress(OSError):  # others have put something there
+        folder.rmdir()
 
 
 @frozen

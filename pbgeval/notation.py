@@ -22,6 +22,8 @@ from attrs import field, frozen
 
 T = TypeVar("T")
 
+MOST_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them
+
 
 class Side(Enum):
     """One end of an edge; as the side of a query, the end that is hidden."""

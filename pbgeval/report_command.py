@@ -5,12 +5,14 @@ Heavy imports happen inside the command, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from pbgeval.storage.text_files import printable
 
 if TYPE_CHECKING:
     from pbgeval.report.page.source import Source
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 SUFFIXES = {"html": "html", "md": "md", "latex": "tex"}
-RELOAD_SECONDS = 10  # an unfinished run reports no oftener
 
 
 @app.command()
@@ -39,29 +40,26 @@ def report(
     monitor: Annotated[
         Path | None, typer.Option("--monitor", help="Records of the training run [default: those in DIR].")
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Make the page again until the evaluation is complete.")
-    ] = False,
 ) -> None:
     """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
-    from pbgeval.errors import ConfigError
+    from pbgeval.errors import ConfigError, OutputError
     from pbgeval.files import write_atomically
-    from pbgeval.report.output import PAGE
+    from pbgeval.report.output import PAGE, is_page
 
     if form not in SUFFIXES:
         raise ConfigError(f"--format {form}: expected one of {', '.join(SUFFIXES)}")
-    if watch and form != "html":
-        raise ConfigError(f"--watch with --format {form}: expected --format html; leave out one of them")
     target = output / f"report.{SUFFIXES[form]}" if output is not None and output.is_dir() else output
     if form == "html":
-        _page(folder, monitor, metric, target or folder / PAGE, watch=watch)
+        if target is None and os.path.lexists(folder / PAGE) and not is_page(folder / PAGE):
+            raise OutputError(f"{folder / PAGE}: this file is not a page of kgeval-dist report; give another --output")
+        _page(folder, monitor, metric, target or folder / PAGE)
         return
     text = _tables(_read(folder, monitor, metric), form)
     if target is None:
         print(text, end="")
     else:
         write_atomically(target, text)
-        print(target)
+        print(printable(str(target)))
 
 
 def _tables(source: Source, form: str) -> str:
@@ -70,49 +68,16 @@ def _tables(source: Source, form: str) -> str:
     return markdown(source) if form == "md" else latex(source)
 
 
-def _page(folder: Path, monitor: Path | None, metric: str, target: Path, *, watch: bool) -> None:
-    """Write the page, once or until the run is complete.
-
-    Raises:
-        IncompleteError: watching has ended before the run was complete.
-    """
+def _page(folder: Path, monitor: Path | None, metric: str, target: Path) -> None:
     from pbgeval.config.explain import meanings
-    from pbgeval.errors import OutputError
     from pbgeval.files import write_atomically
-    from pbgeval.report.output import METRICS
     from pbgeval.report.page.page import PageOptions, render_page
 
-    def draw(reload_seconds: int | None = None) -> bool:
-        source = _read(folder, monitor, metric)
-        write_atomically(target, render_page(source, PageOptions(metric, meanings(), reload_seconds)))
-        return source.is_complete
-
-    if watch and not (folder / METRICS).exists():
-        raise OutputError(f"{folder}: expected an evaluation to watch, found no {METRICS}; start it first")
-    if watch:
-        _watch(folder, draw, target)
-    elif not draw():
-        print(f"warning: {folder}: this evaluation is not complete, and the page says so", file=sys.stderr)
-    print(target)
-
-
-def _watch(folder: Path, draw: Callable[[int | None], bool], target: Path) -> None:
-    from pbgeval.distributed.signals import ended_by_signals
-    from pbgeval.errors import IncompleteError
-    from pbgeval.report.watching import follow
-
-    print(f"{target}: follows the evaluation until it is complete; Ctrl-C ends that", file=sys.stderr, flush=True)
-    why = "nobody works there any more"
-    try:
-        with ended_by_signals():
-            if follow(folder, lambda: draw(RELOAD_SECONDS)):
-                return
-    except KeyboardInterrupt:
-        why = "this was interrupted"
-    except IncompleteError as error:
-        why = str(error)
-    draw(None)  # a page that nobody writes any more need not be loaded again
-    raise IncompleteError(f"{folder}: expected to follow a run to its end, but {why}; {target} shows it as it was")
+    source = _read(folder, monitor, metric)
+    write_atomically(target, render_page(source, PageOptions(metric, meanings())))
+    if not source.is_complete:
+        print(printable(f"warning: {folder}: this evaluation is not complete, and the page says so"), file=sys.stderr)
+    print(printable(str(target)))
 
 
 def _read(folder: Path, monitor: Path | None, metric: str) -> Source:
@@ -148,9 +113,9 @@ def _curves(records: Path, metric: str, *, needed: bool) -> Curves | None:
     if name is None and needed:
         raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)} for the records of a training run")
     try:
-        return read_curves(records, name or "mrr", lambda line: print(f"warning: {line}", file=sys.stderr))
+        return read_curves(records, name or "mrr", lambda line: print(printable(f"warning: {line}"), file=sys.stderr))
     except DataError as error:
         if needed:
             raise
-        print(f"warning: {records}: nothing of the training run is shown: {error}", file=sys.stderr)
+        print(printable(f"warning: {records}: nothing of the training run is shown: {error}"), file=sys.stderr)
         return None

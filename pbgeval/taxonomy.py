@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import StorageError
-from pbgeval.text_lines import text_lines
+from pbgeval.reading import text_lines
 
 Integers = NDArray[np.int64]
 

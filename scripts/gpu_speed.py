@@ -105,7 +105,7 @@ def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke:
         return better_Q, tied_Q
 
     none = (row_Q[:0], row_Q[:0])
-    fused_seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none, check_nan=False))
+    fused_seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none))
     with_cells = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, (cells[0], cells[1])))
     passes_seconds = _seconds(device, two_passes)
     found = fused.count(query_KD, candidate_CD, true_Q, row_Q, none)
@@ -125,7 +125,7 @@ def _other_tiles(device: torch.device, tiles: dict[str, int]) -> dict[str, Any]:
     standard, none = fused.TILES, (row_Q[:0], row_Q[:0])
     fused.TILES = evolve(standard, **tiles)
     try:
-        seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none, check_nan=False))
+        seconds = _seconds(device, lambda: fused.count(query_KD, candidate_CD, true_Q, row_Q, none))
     finally:
         fused.TILES = standard
     return {"seconds": seconds, "teraflops": 2 * len(query_KD) * len(candidate_CD) * 200 / seconds / 1e12}

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import h5py
 
+from pbgeval.storage.text_files import name_of
+
 BUCKET = re.compile(r"edges_(\d+)_(\d+)\.h5")
 
 
@@ -49,4 +51,4 @@ def unknown_in(path: Path) -> dict[tuple[str, str], int]:
         return {}
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     assert ["what", "name", "occurrences"] == rows[0]
-    return {(what, name): int(number) for what, name, number in rows[1:]}
+    return {(what, name_of(name)): int(number) for what, name, number in rows[1:]}

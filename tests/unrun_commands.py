@@ -166,7 +166,7 @@ def _faults_of_file(name: str, arguments: Sequence[str]) -> Iterator[str]:
 
 
 def faults_in_text(code: str) -> Iterator[str]:
-    """Yield what is wrong with a piece of a command within a sentence: `kgeval-dist report --watch`."""
+    """Yield what is wrong with a piece of a command within a sentence: `kgeval-dist report --metric`."""
     if not re.fullmatch(r"(kgeval-dist|pip install|-p \w+=) ?.*", code):
         return
     words = [word for word in shlex.split(code) if word not in ("...", "|")]

@@ -5,15 +5,16 @@ Its command line: `OMP_NUM_THREADS=2 python ours.py CONFIG OUTPUT [KEY=VALUE]...
 
 import gc
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from pbgeval.distributed.warm_start import let_threads_sleep
+from pbgeval.distributed.environment import variables_of_torch
 
 BEGUN = time.perf_counter()
-let_threads_sleep()  # as the command does, before torch is imported
+os.environ.update(variables_of_torch(os.environ, local_workers=False))  # as the command does, before torch is imported
 
 import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402

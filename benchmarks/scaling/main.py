@@ -29,14 +29,15 @@ from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, WorkUnit
 from pbgeval.plan.dispatch import make_dispatch_plan
 from pbgeval.plan.holding import Partition
-from pbgeval.plan.simulator import Machines, simulate
 from pbgeval.worker.buckets import unit_name
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "sampled_vs_torchbiggraph")]
+sys.path[:0] = [str(BENCHMARKS.parent), str(BENCHMARKS), str(BENCHMARKS / "sampled_vs_torchbiggraph")]
 import machine  # noqa: E402
 import made_graph  # noqa: E402
 from graph import GraphSize, Protocol, make_graph, write_config  # noqa: E402 - the same graph as there
+
+from benchmarks.scaling.simulator import Machines, simulate  # noqa: E402
 
 PRODUCT_ROWS = 1024
 ROOM = 2  # partitions in memory: so that loading is part of the work

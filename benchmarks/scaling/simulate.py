@@ -7,7 +7,9 @@ Nothing is measured: the machine it runs on does not matter. What the columns sa
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from attrs import frozen
@@ -15,8 +17,10 @@ from attrs import frozen
 from pbgeval.notation import Bucket, WorkUnit
 from pbgeval.plan.dispatch import make_dispatch_plan
 from pbgeval.plan.holding import Partition
-from pbgeval.plan.simulator import Machines, Simulation, simulate
 from pbgeval.plan.units import window_units
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks.scaling.simulator import Machines, Simulation, simulate
 
 SIGMA = 0.5  # of the logarithm of a bucket's size
 NOISE = 0.1  # of the logarithm of a unit's time, where its number of edges is known

@@ -14,6 +14,7 @@ from pathlib import Path
 from pbgeval.adapters.formulas import OPERATORS, Formula
 from pbgeval.adapters.model import EmbeddingModel
 from pbgeval.errors import StorageError
+from pbgeval.reading import read_text
 from pbgeval.storage.array_rows import npy_rows
 from pbgeval.storage.text_files import one_line
 
@@ -47,7 +48,7 @@ def open_arrays(path: Path) -> EmbeddingModel:
 
 def _formula(path: Path) -> Formula:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: expected a description of a model as JSON, found: {one_line(error)}") from error
     if not isinstance(found, dict):

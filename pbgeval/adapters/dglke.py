@@ -18,6 +18,7 @@ from pathlib import Path
 from pbgeval.adapters.formulas import Formula
 from pbgeval.adapters.model import EmbeddingModel
 from pbgeval.errors import StorageError
+from pbgeval.reading import read_text
 from pbgeval.storage.array_rows import MappedRows, npy_rows
 from pbgeval.storage.text_files import listed, one_line
 
@@ -85,7 +86,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
 
 def _arguments(path: Path) -> Mapping[str, object]:
     try:
-        arguments = json.loads(path.read_text(encoding="utf-8"))
+        arguments = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{path}: expected the arguments of a training as JSON, found: {one_line(error)}") from error
     if not isinstance(arguments, dict):

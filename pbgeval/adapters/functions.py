@@ -68,7 +68,7 @@ class BatchScorer:
     num_relations: int
     batch_size: int = field(default=ROWS_PER_BATCH)
     device: torch.device = field(factory=lambda: torch.device("cpu"))
-    _last: tuple[Side, Tensor, Tensor, Tensor] | None = field(default=None, init=False)
+    _last: tuple[Side, Tensor, Tensor] | None = field(default=None, init=False)  # distinct queries (K,), scores (K, N)
 
     @batch_size.validator
     def _check_batch_size(self, _: object, batch_size: int) -> None:
@@ -77,7 +77,7 @@ class BatchScorer:
 
     @property
     def queries_per_block(self) -> int:
-        """As many as have their scores kept while candidates go by."""
+        """As many as have their scores kept while candidates go by, so that each query is scored once."""
         return max(1, min(1024, CACHED_CELLS // max(self.num_entities, 1)))
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
@@ -86,21 +86,49 @@ class BatchScorer:
         Raises:
             ScorerError: the function returns other shapes.
         """
-        return self._all(hidden, known_Q, relation_Q)[:, candidate_C]
+        row_Q, scores_KN = self._all(hidden, known_Q, relation_Q)
+        return scores_KN.index_select(1, candidate_C).index_select(0, row_Q)
 
-    def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> Tensor:
-        """Return the scores (Q, N) of all entities; of the last queries they are kept."""
-        if self._last is not None:
-            of_side, of_known, of_relation, scores_QN = self._last
-            if of_side is hidden and torch.equal(of_known, known_Q) and torch.equal(of_relation, relation_Q):
-                return scores_QN
+    def paired_scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_Q: Tensor) -> Tensor:
+        """Return the score (Q,) of each query with its own candidate, as `scores` returns it.
+
+        Raises:
+            ScorerError: as `scores`.
+        """
+        row_Q, scores_KN = self._all(hidden, known_Q, relation_Q)
+        return scores_KN[row_Q, candidate_Q]
+
+    def forget(self) -> None:
+        """Ask the function again for whatever comes next: a model in training has changed."""
+        self._last = None
+
+    def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the row of each query, and the scores (K, N) of distinct queries; the last ones are kept.
+
+        Queries that are not all among the last ones are scored together, whatever is known of some of them: the
+        batches, and with them the last bits of scores, depend on these queries alone.
+        """
+        codes_Q = relation_Q * self.num_entities + known_Q
+        if self._last is not None and self._last[0] is hidden:
+            _, codes_K, scores_KN = self._last
+            row_Q = torch.searchsorted(codes_K, codes_Q).clamp_(max=codes_K.numel() - 1)
+            if torch.equal(codes_K[row_Q], codes_Q):
+                return row_Q, scores_KN
         self._last = None  # its memory goes before the next ones come
-        unknown_Q = torch.zeros_like(known_Q)  # what is asked for; a score must not depend on it
-        lhs_Q, rhs_Q = hidden.pick((unknown_Q, known_Q), (known_Q, unknown_Q))
-        batches = torch.split(torch.stack([lhs_Q, relation_Q, rhs_Q], dim=1), self.batch_size)
-        scores_QN = torch.cat([self._of_side(hidden, batch) for batch in batches])
-        self._last = (hidden, known_Q, relation_Q, scores_QN)
-        return scores_QN
+        codes_K, row_Q = torch.unique(codes_Q, return_inverse=True)
+        known_K, relation_K = codes_K % self.num_entities, codes_K // self.num_entities
+        unknown_K = torch.zeros_like(known_K)  # what is asked for; a score must not depend on it
+        lhs_K, rhs_K = hidden.pick((unknown_K, known_K), (known_K, unknown_K))
+        first, *others = torch.split(torch.stack([lhs_K, relation_K, rhs_K], dim=1), self.batch_size)
+        scores_KN = self._of_side(hidden, first)
+        if others:  # each is copied to its place at once, so that there are never two of all
+            of_first, scores_KN = scores_KN, scores_KN.new_empty((codes_K.numel(), self.num_entities))
+            scores_KN[: self.batch_size] = of_first
+            for start, batch in enumerate(others, 1):
+                at = start * self.batch_size
+                scores_KN[at : at + batch.shape[0]] = self._of_side(hidden, batch)
+        self._last = (hidden, codes_K, scores_KN)
+        return row_Q, scores_KN
 
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_entities)

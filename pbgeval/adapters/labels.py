@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import text_lines
 from pbgeval.storage.text_files import one_line
 
 MAX_DIGITS = 18  # of an id: an int64 holds it
@@ -24,7 +25,7 @@ def read_labels(path: Path, num_labels: int) -> list[str]:
     labels: dict[int, str] = {}
     for number, (index, label) in enumerate(_lines(path), 1):
         if index in labels:
-            raise StorageError(f"{path}: line {number}: expected each id once, found {index} again")
+            raise StorageError(f"{path}:{number}: expected each id once, found {index} again")
         labels[index] = label
     missing = next((index for index in range(num_labels) if index not in labels), None)
     if missing is not None or len(labels) != num_labels:
@@ -51,13 +52,8 @@ def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                text = line.rstrip("\r\n")
-                index, tab, label = text.partition("\t")
-                if not (tab and index.isascii() and index.isdigit() and len(index) <= MAX_DIGITS):
-                    raise StorageError(f"{path}: line {number}: expected id<TAB>label, found {one_line(text)}")
-                yield int(index), label
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: expected a file of labels in UTF-8, found: {one_line(error)}") from error
+    for number, text in text_lines(path):
+        index, tab, label = text.partition("\t")
+        if not (tab and index.isascii() and index.isdigit() and len(index) <= MAX_DIGITS):
+            raise StorageError(f"{path}:{number}: expected id<TAB>label, found {one_line(text)}")
+        yield int(index), label

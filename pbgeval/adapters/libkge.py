@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pbgeval.adapters.formulas import Formula
 from pbgeval.adapters.model import EmbeddingModel
-from pbgeval.adapters.pickles import Placeholder, StoredTensor, read_saved, read_trusting
+from pbgeval.adapters.pickles import StandIn, read_saved, read_trusting, stored_rows
 from pbgeval.errors import StorageError
 from pbgeval.storage.array_rows import Table, TensorRows
 from pbgeval.storage.text_files import listed, one_line
@@ -68,7 +68,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
 
 def _options(path: Path, config: object) -> Mapping[str, Any]:
     """Return the options of a config, which is an object of LibKGE's (its stand-in) or plain."""
-    if isinstance(config, Placeholder):
+    if isinstance(config, StandIn):
         config = config.state
     elif not isinstance(config, Mapping):
         config = getattr(config, "__dict__", None)
@@ -116,11 +116,13 @@ def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table
         raise StorageError(
             f"{path}: model: expected {names[0]}, found {held}; only lookup embedders have vectors that can be read"
         )
-    if isinstance(found, Tensor) and found.dim() == 2:
-        return TensorRows(found.detach().float())
-    if not isinstance(found, StoredTensor):
+    if not isinstance(found, Tensor):
         raise StorageError(f"{path}: model: {names[0]}: expected a tensor, found {type(found).__name__}")
-    return found.rows()
+    if found.is_meta:
+        return stored_rows(path, found)
+    if found.dim() != 2:
+        raise StorageError(f"{path}: model: {names[0]}: expected a tensor of vectors, found shape {tuple(found.shape)}")
+    return TensorRows(found.detach().float())
 
 
 def _refuse_others(path: Path, name: str, parameters: Mapping[str, object]) -> None:
@@ -131,9 +133,7 @@ def _refuse_others(path: Path, name: str, parameters: Mapping[str, object]) -> N
         for embedder in ("_entity_embedder", "_relation_embedder")
         for weight in _WEIGHTS
     }
-    others = [
-        str(key) for key, value in parameters.items() if key not in known and isinstance(value, StoredTensor | Tensor)
-    ]
+    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
     if others:
         raise StorageError(
             f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "

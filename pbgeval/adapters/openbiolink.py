@@ -20,7 +20,7 @@ from torch import Tensor
 from pbgeval.adapters.labels import read_labels
 from pbgeval.adapters.triple_lines import triples_of
 from pbgeval.errors import StorageError
-from pbgeval.text_lines import text_lines
+from pbgeval.reading import text_lines
 
 DATA = "train_test_data"
 FILES = {"training": "train_sample.csv", "validation": "val_sample.csv", "testing": "test_sample.csv"}

@@ -6,23 +6,31 @@ that does not hold the true entity, and the two sides of an edge do not depend o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from pbgeval.adapters.topk_lines import RankedEdge, TopKList, ranked_edges
-from pbgeval.adapters.triple_lines import Triple, triples_of
+from pbgeval.adapters.topk_lines import RankedEdges, ranked_edges
+from pbgeval.adapters.triple_lines import triples_of
+from pbgeval.distinct import distinct, sort_distinct
 from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.listed_ranks import ListedRanks
 from pbgeval.notation import Side
-from pbgeval.text_lines import text_lines
+from pbgeval.reading import text_lines
 
-Key = tuple[Side, str, str]  # of a query: the hidden side, the relation, the known entity
+Integers = NDArray[np.int64]
+
+_COUNTS = (
+    *("num_missing", "num_not_evaluated", "num_absent", "num_empty"),
+    *("num_known_listed", "num_tied_with_last"),
+)
+_EDGES_AT_A_TIME = 1 << 18
+_HALF = 32  # bits of a code: (relation, known entity) is a key, (number of the key, entity) an answer to it
 
 
 class TopKFilter(Enum):
@@ -67,11 +75,11 @@ def read_topk(
     filtering: TopKFilter | str = TopKFilter.PRODUCER,
     ties: TopKTies | str = TopKTies.CONFIDENCE,
 ) -> TopK:
-    """Rank the evaluated edges in a ranking file, which is read once, edge by edge.
+    """Rank the evaluated edges in a ranking file, which is read once, in blocks of edges.
 
     Args:
         ranking: the file; plain or gzip.
-        test: the evaluated edges, which are kept in memory; each is as many queries as it stands there.
+        test: the evaluated edges, which are kept in memory as numbers; each is as many queries as it stands there.
         known: files of further known edges; evaluated ones are always known.
         entities: a file with an entity a line (the last of its columns): nobody else may be named. Default: whoever is
             named in any of the files.
@@ -89,89 +97,168 @@ def read_topk(
         StorageError: a file cannot be read, or a line is not as it should be; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
-    edges = _EvaluatedEdges.of(list(triples_of(test)), str(test))
-    names = _Entities(None if entities is None else _labels(entities))
-    names.add_edges(edges.triples, test)
+    names = _Names(None if entities is None else _labels(entities))
+    edges = _EvaluatedEdges.read(test, names)
     for path in known:
-        edges.add_known(_named(triples_of(path), names, path))
-    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges, names)
-    for ranked in ranked_edges(ranking):
-        table.add(ranked)
-    if not table.edges_of_queries:
+        edges.add_known(path)
+    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges)
+    for block in ranked_edges(ranking):
+        table.add(block)
+    if not table.parts:
         raise DataError(f"{ranking}: expected edges of {test}, found none of them; is it the ranking of another split?")
     return table.finish()
 
 
-def _named(triples: Iterable[Triple], names: _Entities, path: Path) -> Iterable[Triple]:
-    for triple in triples:
-        names.add_edges([triple], path)
-        yield triple
-
-
-def _labels(path: Path) -> set[str]:
-    labels = {line.split("\t")[-1] for _, line in text_lines(path) if line.strip()}
+def _labels(path: Path) -> dict[str, int]:
+    labels = {line.split("\t")[-1]: 0 for _, line in text_lines(path) if line.strip()}
     if not labels:
         raise StorageError(f"{path}: expected an entity a line, found none")
-    return labels
+    return {label: at for at, label in enumerate(labels)}
 
 
 @define(eq=False)
-class _Entities:
-    """Who is there."""
+class _Names:
+    """Who is there, and the number of each: all memory that grows with the names in a ranking file."""
 
-    only: set[str] | None  # None: whoever is named
-    seen: set[str] = field(factory=set)
+    only: dict[str, int] | None  # None: whoever is named
+    entity_ids: dict[str, int] = field(factory=dict, init=False)
+    relation_ids: dict[str, int] = field(factory=dict, init=False)  # of evaluated edges
+
+    def __attrs_post_init__(self) -> None:
+        self.entity_ids = {} if self.only is None else self.only
 
     @property
     def number(self) -> int:
-        return len(self.seen if self.only is None else self.only)
+        return len(self.entity_ids)
 
-    def add_edges(self, triples: Iterable[Triple], path: Path) -> None:
-        for head, _, tail in triples:
-            self.add((head, tail), str(path))
+    def ids_of(self, labels: list[str]) -> tuple[Integers, int | None]:
+        """Return the number of each label, and where the first is that may not be named."""
+        ids = self.entity_ids
+        found = list(map(ids.get, labels))
+        if None in found:
+            if self.only is not None:
+                return np.empty(0, np.int64), found.index(None)
+            for at in [at for at, number in enumerate(found) if number is None]:
+                found[at] = ids.setdefault(labels[at], len(ids))
+        return np.array(found, np.int64), None
 
-    def add(self, labels: Iterable[str], where: str) -> None:
-        if self.only is None:
-            self.seen.update(labels)
-            return
-        for label in labels:
-            if label not in self.only:
-                raise StorageError(f"{where}: expected an entity of the file of entities, found '{label}'")
+
+def _refuse_name(where: object, label: str) -> StorageError:
+    return StorageError(f"{where}: expected an entity of the file of entities, found '{label}'")
+
+
+def _blocks_of_triples(path: Path, names: _Names, *, is_evaluated: bool) -> Iterator[tuple[Integers, ...]]:
+    """Yield heads, relations (-1: of no evaluated edge) and tails of a file of edges as numbers."""
+    relations = names.relation_ids
+    edges = triples_of(path)
+    while triples := list(islice(edges, _EDGES_AT_A_TIME)):
+        head_E, head_fault = names.ids_of([head for head, _, _ in triples])
+        tail_E, tail_fault = names.ids_of([tail for _, _, tail in triples])
+        faults = [at for at in (head_fault, tail_fault) if at is not None]
+        if faults:
+            head, _, tail = triples[min(faults)]
+            raise _refuse_name(path, head if head_fault == min(faults) else tail)
+        if is_evaluated:
+            relation_E = [relations.setdefault(relation, len(relations)) for _, relation, _ in triples]
+        else:
+            relation_E = [relations.get(relation, -1) for _, relation, _ in triples]
+        yield head_E, np.array(relation_E, np.int64), tail_E
 
 
 @define(eq=False)
 class _EvaluatedEdges:
-    """The edges that are ranked, by how a ranking file writes them, and the known answers of their queries."""
+    """The edges that are ranked, and the known answers of their queries."""
 
-    triples: list[Triple]
-    by_text: dict[str, list[int]]  # the edges of a line, in the order of the file
-    answers: dict[Key, set[str]]
+    path: Path
+    names: _Names
+    num_edges: int
+    keys: dict[Side, Integers]  # of queries, ascending
+    code_U: Integers  # of each distinct edge, as an answer of its key with a hidden head, ascending
+    first_U: Integers  # its first place in `edge_E`
+    edge_E: Integers  # the edges of the file, those that are equal next to each other
+    answers: dict[Side, Integers]  # codes, ascending, each once
+    met_U: Integers = field(init=False)  # how often each has been ranked
+
+    def __attrs_post_init__(self) -> None:
+        self.met_U = np.zeros(len(self.code_U), np.int64)
 
     @classmethod
-    def of(cls, triples: list[Triple], name: str) -> _EvaluatedEdges:
-        if not triples:
-            raise DataError(f"{name}: expected edges to evaluate, found none")
-        by_text: dict[str, list[int]] = {}
-        answers: dict[Key, set[str]] = {}
-        for index, triple in enumerate(triples):
-            for text in (" ".join(triple), "\t".join(triple)):
-                by_text.setdefault(text, []).append(index)
-            for side in Side:
-                answers.setdefault(_key(side, triple), set())
-        edges = cls(triples, by_text, answers)
-        edges.add_known(triples)
+    def read(cls, path: Path, names: _Names) -> _EvaluatedEdges:
+        blocks = list(_blocks_of_triples(path, names, is_evaluated=True))
+        if not blocks:
+            raise DataError(f"{path}: expected edges to evaluate, found none")
+        head_E, relation_E, tail_E = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in Side}
+        code_E = np.searchsorted(keys[Side.LHS], relation_E << _HALF | tail_E) << _HALF | head_E
+        edge_E = np.argsort(code_E, kind="stable")
+        code_U, first_U = np.unique(code_E[edge_E], return_index=True)
+        edges = cls(path, names, len(code_E), keys, code_U, first_U, edge_E, dict.fromkeys(Side, code_U[:0]))
+        edges._add_answers(head_E, relation_E, tail_E)
         return edges
 
-    def add_known(self, triples: Iterable[Triple]) -> None:
-        for triple in triples:
-            for side in Side:
-                of_key = self.answers.get(_key(side, triple))
-                if of_key is not None:
-                    of_key.add(side.pick(triple[0], triple[2]))
+    def add_known(self, path: Path) -> None:
+        """Take a file of known edges."""
+        for block in _blocks_of_triples(path, self.names, is_evaluated=False):
+            self._add_answers(*block)
+
+    def _add_answers(self, head_E: Integers, relation_E: Integers, tail_E: Integers) -> None:
+        for side in Side:
+            code_E = self.codes(side, head_E, relation_E, tail_E)
+            found = sort_distinct(code_E[code_E >= 0])
+            if found.size:
+                self.answers[side] = sort_distinct(np.concatenate([self.answers[side], found]), "stable")
+
+    def codes(self, side: Side, head_E: Integers, relation_E: Integers, tail_E: Integers) -> Integers:
+        """Return edges as answers of their queries that hide a side; -1: no evaluated edge has that query."""
+        chosen_E = relation_E >= 0
+        key_E = relation_E[chosen_E] << _HALF | side.pick(tail_E, head_E)[chosen_E]
+        at_E = np.full(len(relation_E), -1, np.int64)
+        at_E[chosen_E] = _places(self.keys[side], key_E)
+        return np.where(at_E < 0, -1, at_E << _HALF | side.pick(head_E, tail_E))
+
+    def find(self, texts: list[str]) -> tuple[Integers, Integers, Integers, Integers]:
+        """Return which evaluated edge each text means (-1: none, -2: several), and its head, relation and tail."""
+        words_E = [text.split("\t" if "\t" in text else " ") for text in texts]
+        other = [at for at, words in enumerate(words_E) if len(words) != 3]  # labels of several words
+        meanings = [[] if "\t" in texts[at] else self._meanings(words_E[at]) for at in other]
+        for at in other:
+            words_E[at] = ["", "", ""]
+        words = list(chain.from_iterable(words_E))
+        of_names = (self.names.entity_ids, self.names.relation_ids, self.names.entity_ids)
+        numbers = [list(map(ids.get, words[place::3], repeat(-1))) for place, ids in enumerate(of_names)]
+        head_E, relation_E, tail_E = np.array(numbers, np.int64)
+        for at, found in zip(other, meanings, strict=True):
+            head_E[at], relation_E[at], tail_E[at] = found[0] if found else (-1, -1, -1)
+        code_E = self.codes(Side.LHS, head_E, relation_E, tail_E)
+        at_E = np.where((head_E < 0) | (tail_E < 0), -1, _places(self.code_U, code_E))
+        at_E[[at for at, found in zip(other, meanings, strict=True) if len(found) > 1]] = -2
+        return at_E, head_E, relation_E, tail_E
+
+    def _meanings(self, words: list[str]) -> list[tuple[int, int, int]]:
+        """Return the evaluated edges that some words mean, as labels may have spaces."""
+        found = []
+        for first in range(1, len(words) - 1):
+            head = self.names.entity_ids.get(" ".join(words[:first]))
+            for second in range(first + 1, len(words) if head is not None else 0):
+                relation = self.names.relation_ids.get(" ".join(words[first:second]))
+                tail = self.names.entity_ids.get(" ".join(words[second:])) if relation is not None else None
+                if head is not None and relation is not None and tail is not None:
+                    code = self.codes(Side.LHS, *(np.array([value]) for value in (head, relation, tail)))
+                    if _places(self.code_U, code)[0] >= 0:
+                        found.append((head, relation, tail))
+        return found
+
+    def num_meanings(self, text: str) -> int:
+        """Return how many evaluated edges a text means."""
+        return len(self._meanings(text.split(" ")))
 
 
-def _key(hidden: Side, triple: Triple) -> Key:
-    return hidden, triple[1], hidden.pick(triple[2], triple[0])
+def _places(sorted_n: Integers, wanted_n: Integers) -> Integers:
+    """Return where each value is among some that ascend; -1: nowhere."""
+    if not sorted_n.size:
+        return np.full(len(wanted_n), -1, np.int64)
+    at_n = np.minimum(np.searchsorted(sorted_n, wanted_n), sorted_n.size - 1)
+    return np.where(sorted_n[at_n] == wanted_n, at_n, -1)
 
 
 @define(eq=False)
@@ -181,78 +268,125 @@ class _QueryTable:
     filtering: TopKFilter
     ties: TopKTies
     edges: _EvaluatedEdges
-    names: _Entities
-    edges_of_queries: list[int] = field(factory=list)
-    rows: list[tuple[int, bool, int, int, int, int]] = field(factory=list)
-    counts: Counter[str] = field(factory=Counter)
-    _met: Counter[str] = field(factory=Counter)
+    parts: list[NDArray[np.int32]] = field(factory=list)  # (columns, queries), in the order of the file
+    counts: dict[str, int] = field(factory=lambda: dict.fromkeys(_COUNTS, 0))
 
-    def add(self, ranked: RankedEdge) -> None:
-        """Take an edge of the file; one that is not evaluated is counted."""
-        for side in Side:
-            self.names.add(ranked.of(side).entities, ranked.of(side).where)
-        indices = self.edges.by_text.get(ranked.text)
-        if indices is None:
-            self.counts["num_not_evaluated"] += 1
-            return
-        triples = {self.edges.triples[index] for index in indices}
-        if len(triples) > 1:
-            raise DataError(
-                f"{ranked.where}: expected a line that means one evaluated edge, found {ranked.text!r}, which"
-                f" means {len(triples)}; write it with tabs"
-            )
-        triple = triples.pop()
-        place = self._met["\t".join(triple)]
-        of_edge = self.edges.by_text["\t".join(triple)]
-        if place == len(of_edge):
-            times = "once" if place == 1 else f"{place} times"
-            raise DataError(
-                f"{ranked.where}: expected edge {ranked.text!r} {times}, as it is evaluated, found it again"
-            )
-        self._met["\t".join(triple)] += 1
-        for side in Side:
-            self.edges_of_queries.append(of_edge[place])
-            self.rows.append(self._query(side, triple, ranked.of(side)))
+    def add(self, block: RankedEdges) -> None:
+        """Take edges of the file; those that are not evaluated are counted."""
+        confidence_n, length_L = block.confidence_n, block.length_L
+        list_n = np.repeat(np.arange(len(length_L)), length_L)
+        entity_n, unknown = self.edges.names.ids_of(block.entity_n)
+        if unknown is not None:
+            block.check()
+            raise _refuse_name(block.place_of(int(list_n[unknown])), block.entity_n[unknown])
+        if len(distinct(list_n << _HALF | entity_n)) < len(entity_n):  # an entity twice in a list
+            block.check()
+        at_E, *triple_E = self.edges.find(block.text_E)
+        is_evaluated_E = at_E >= 0
+        edge_E = self._edges_of(block, at_E)
+        self.counts["num_not_evaluated"] += int((at_E == -1).sum())
+        if is_evaluated_E.any():
+            is_asked_n = np.repeat(is_evaluated_E, 2)[list_n]
+            number_L = np.cumsum(np.repeat(is_evaluated_E, 2)) - 1
+            query_n = number_L[list_n[is_asked_n]]
+            head_E, relation_E, tail_E = (column[is_evaluated_E] for column in triple_E)
+            ranked = self._rank(head_E, relation_E, tail_E, query_n, entity_n[is_asked_n], confidence_n[is_asked_n])
+            side_Q = np.tile([side.value for side in Side], len(head_E))
+            self.parts.append(np.stack([side_Q, np.repeat(edge_E, 2), *ranked]).astype(np.int32))
 
-    def _query(self, side: Side, triple: Triple, listed: TopKList) -> tuple[int, bool, int, int, int, int]:
-        """Return (side, is listed, optimistic, pessimistic, entities that do not compete, length of the list)."""
-        true = side.pick(triple[0], triple[2])
-        answers = self.edges.answers[_key(side, triple)]  # the true entity among them
-        entities, confidences = listed.entities, listed.confidences
-        known_listed = answers.intersection(entities) - {true}
-        self.counts["num_known_listed"] += len(known_listed)
-        num_excluded = 0 if self.filtering is TopKFilter.NONE else len(answers) - 1
-        if known_listed and self.filtering is TopKFilter.KNOWN:
-            kept = [at for at, entity in enumerate(entities) if entity not in known_listed]
-            entities, confidences = [entities[at] for at in kept], [confidences[at] for at in kept]
-        elif self.filtering is TopKFilter.PRODUCER:
-            num_excluded -= len(known_listed)
-        length = len(entities)
-        self.counts["num_empty"] += not length
-        if true not in entities:
-            self.counts["num_absent"] += 1
-            return side.value, False, length + 1, 0, num_excluded, length
-        at = entities.index(true)
-        own = confidences[at]
-        self.counts["num_tied_with_last"] += own == confidences[-1]
+    def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
+        """Return the evaluated edges among some, each occurrence another of those that are equal."""
+        edges, found = self.edges, []
+        for place in np.flatnonzero(at_E != -1).tolist():
+            at, where, text = int(at_E[place]), f"{block.path}:{block.line_E[place]}", block.text_E[place]
+            if at == -2:
+                raise DataError(
+                    f"{where}: expected a line that means one evaluated edge, found {text!r}, which"
+                    f" means {edges.num_meanings(text)}; write it with tabs"
+                )
+            start = int(edges.first_U[at])
+            end = int(edges.first_U[at + 1]) if at + 1 < len(edges.first_U) else edges.num_edges
+            if start + edges.met_U[at] == end:
+                times = "once" if end - start == 1 else f"{end - start} times"
+                raise DataError(f"{where}: expected edge {text!r} {times}, as it is evaluated, found it again")
+            found.append(edges.edge_E[start + edges.met_U[at]])
+            edges.met_U[at] += 1
+        return np.array(found, np.int64)
+
+    def _rank(
+        self,
+        head_E: Integers,
+        relation_E: Integers,
+        tail_E: Integers,
+        query_n: Integers,
+        entity_n: Integers,
+        confidence_n: NDArray[np.float64],
+    ) -> tuple[NDArray[np.generic], ...]:
+        """Rank the two queries of each evaluated edge: its head's first.
+
+        Listed entities come with their query, ascending, and their confidence.
+
+        Returns:
+            Is listed, optimistic, pessimistic, entities that do not compete, length of the list; by query.
+        """
+        num_queries = 2 * len(head_E)
+        true_Q = np.stack([head_E, tail_E], axis=1).reshape(-1)
+        key_Q, num_answers_Q = np.empty(num_queries, np.int64), np.empty(num_queries, np.int64)
+        is_answer_n = np.zeros(len(query_n), np.bool_)
+        for side in Side:
+            answers, of_side_n = self.edges.answers[side], query_n % 2 == side.value
+            key_E = self.edges.codes(side, head_E, relation_E, tail_E) >> _HALF
+            key_Q[side.value :: 2] = key_E
+            bounds_E = np.searchsorted(answers, np.stack([key_E, key_E + 1]) << _HALF)
+            num_answers_Q[side.value :: 2] = bounds_E[1] - bounds_E[0]
+            is_answer_n[of_side_n] = _places(answers, (key_Q[query_n] << _HALF | entity_n)[of_side_n]) >= 0
+
+        def number_Q(chosen_n: NDArray[np.bool_]) -> Integers:
+            return np.bincount(query_n[chosen_n], minlength=num_queries).astype(np.int64, copy=False)
+
+        is_true_n = entity_n == true_Q[query_n]
+        is_known_n = is_answer_n & ~is_true_n
+        num_known_Q = number_Q(is_known_n)
+        excluded_Q = np.zeros_like(num_known_Q) if self.filtering is TopKFilter.NONE else num_answers_Q - 1
+        if self.filtering is TopKFilter.PRODUCER:
+            excluded_Q = excluded_Q - num_known_Q
+        if self.filtering is TopKFilter.KNOWN:
+            kept_n = ~is_known_n
+            query_n, is_true_n, confidence_n = query_n[kept_n], is_true_n[kept_n], confidence_n[kept_n]
+        length_Q = number_Q(np.ones(len(query_n), np.bool_))
+        is_listed_Q = number_Q(is_true_n) > 0
+        own_Q = np.full(num_queries, np.nan)
+        own_Q[query_n[is_true_n]] = confidence_n[is_true_n]
+        place_Q = np.zeros(num_queries, np.int64)
+        place_Q[query_n[is_true_n]] = np.flatnonzero(is_true_n) - (np.cumsum(length_Q) - length_Q)[query_n[is_true_n]]
+        first_Q = number_Q(confidence_n > own_Q[query_n])
+        last_Q = first_Q + number_Q(confidence_n == own_Q[query_n])
+        self._count(num_known_Q, length_Q, is_listed_Q, last_Q)
         if self.ties is TopKTies.ORDER:
-            return side.value, True, at + 1, at + 1, num_excluded, length
-        first = sum(confidence > own for confidence in confidences)
-        return side.value, True, first + 1, first + confidences.count(own), num_excluded, length
+            first_Q, last_Q = place_Q, place_Q + 1
+        optimistic_Q = np.where(is_listed_Q, first_Q, length_Q) + 1
+        return is_listed_Q, optimistic_Q, np.where(is_listed_Q, last_Q, 0), excluded_Q, length_Q
+
+    def _count(self, known_Q: Integers, length_Q: Integers, is_listed_Q: NDArray[np.bool_], last_Q: Integers) -> None:
+        self.counts["num_known_listed"] += int(known_Q.sum())
+        self.counts["num_empty"] += int((length_Q == 0).sum())
+        self.counts["num_absent"] += int((~is_listed_Q).sum())
+        self.counts["num_tied_with_last"] += int((is_listed_Q & (last_Q == length_Q)).sum())
 
     def finish(self) -> TopK:
-        side, listed, optimistic, pessimistic, excluded, length = np.array(self.rows, np.int64).reshape(-1, 6).T
-        num_candidates = self.names.number - excluded
+        columns = np.concatenate(self.parts, axis=1)
+        self.parts.clear()
+        side, edge, listed, optimistic, pessimistic, excluded, length = (column.astype(np.int64) for column in columns)
+        num_candidates = self.edges.names.number - excluded
         is_listed = listed.astype(bool)
-        self.counts["num_missing"] = len(self.edges.triples) - sum(self._met.values())
-        names = ("num_missing", "num_not_evaluated", "num_absent", "num_empty", "num_known_listed")
+        self.counts["num_missing"] = self.edges.num_edges - int(self.edges.met_U.sum())
         return TopK(
             ListedRanks(is_listed, optimistic, np.where(is_listed, pessimistic, num_candidates), num_candidates),
             self.filtering,
             hidden_Q=side,
-            edge_Q=np.array(self.edges_of_queries, np.int64),
+            edge_Q=edge,
             list_length_Q=length,
-            num_edges=len(self.edges.triples),
-            num_entities=self.names.number,
-            counts={name: self.counts[name] for name in (*names, "num_tied_with_last")},
+            num_edges=self.edges.num_edges,
+            num_entities=self.edges.names.number,
+            counts=self.counts,
         )

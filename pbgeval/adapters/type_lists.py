@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pbgeval.errors import StorageError
-from pbgeval.text_lines import text_lines
+from pbgeval.reading import text_lines
 
 _FORMS = 'an object {"QUERY": ["TYPE", ...]} or a list [{"id": "QUERY", "type": ["TYPE", ...]}, ...]'
 

@@ -14,20 +14,23 @@ from pbgeval.config.checks_of_competition import COMPETITION_CHECKS
 from pbgeval.config.checks_of_output import OUTPUT_CHECKS
 from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
 from pbgeval.config.schema import PRECISIONS, TYPE_CONSTRAINTS, EvalConfig
+from pbgeval.notation import MOST_PARTITIONS
 
 Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
 
 _LARGEST_CUTOFF = 2**40  # no partition is larger
+_MOST_CUTOFFS = 1000  # each is a column of every table
+_MOST_DIMENSIONS = 2**20
 
-_MINIMA: Mapping[str, int] = {
-    "batch_size": 1,
-    "num_batch_negs": 0,
-    "num_uniform_negs": 0,
-    "workers": 1,
-    "dimension": 1,
-    "margin": 0,
-    "sample_edges": 1,
-    "save_topk": 1,
+_BOUNDS: Mapping[str, tuple[int, int | None]] = {
+    "batch_size": (1, 10**9),
+    "num_batch_negs": (0, 10**6),  # of a chunk, whose scores are in memory at once; `candidates` ranks against more
+    "num_uniform_negs": (0, 10**6),
+    "workers": (1, 10_000),
+    "dimension": (1, _MOST_DIMENSIONS),
+    "margin": (0, None),
+    "sample_edges": (1, 10**15),
+    "save_topk": (1, 10_000),
 }
 _ENTITIES: KeyPath = ("entities",)
 
@@ -39,11 +42,8 @@ def find_faults(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _ranges(config: EvalConfig) -> Iterator[Fault]:
-    for key, minimum in _MINIMA.items():
-        value = getattr(config, key)
-        if value is not None and value < minimum:
-            kind = "a number" if key == "margin" else "an int"
-            yield Fault((key,), f"expected {kind} >= {minimum}, got {value}")
+    for key, bounds in _BOUNDS.items():
+        yield from _out_of_bounds((key,), getattr(config, key), *bounds)
     if config.max_norm is not None and config.max_norm <= 0:
         yield Fault(("max_norm",), f"expected a number > 0 or None, got {config.max_norm}")
     if config.target_error is not None and config.target_error <= 0:
@@ -52,11 +52,20 @@ def _ranges(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("seed",), f"expected an int >= 0 and < 2**63, got {config.seed}")
     if not config.hits_at:
         yield Fault(("hits_at",), "expected at least one k, got []")
+    if len(config.hits_at) > _MOST_CUTOFFS:
+        yield Fault(("hits_at",), f"expected at most {_MOST_CUTOFFS} k, got {len(config.hits_at)}")
     for index, k in enumerate(config.hits_at):
-        if k < 1:
-            yield Fault(("hits_at", index), f"expected an int >= 1, got {k}")
         if k > _LARGEST_CUTOFF:
             yield Fault(("hits_at", index), f"expected an int <= 2**40, got {k}")
+        yield from _out_of_bounds(("hits_at", index), k, 1, None)
+
+
+def _out_of_bounds(path: KeyPath, value: float | None, smallest: int, largest: int | None) -> Iterator[Fault]:
+    kind = "an int" if isinstance(value, int) else "a number"
+    if value is not None and value < smallest:
+        yield Fault(path, f"expected {kind} >= {smallest}, got {value}")
+    if value is not None and largest is not None and value > largest:
+        yield Fault(path, f"expected {kind} <= {largest}, got {value}")
 
 
 def _names(config: EvalConfig) -> Iterator[Fault]:
@@ -89,12 +98,10 @@ def _entities(config: EvalConfig) -> Iterator[Fault]:
     if not config.entities:
         yield Fault(_ENTITIES, "expected at least one entity type, got none")
     for name, entity in config.entities.items():
-        if not name or "/" in name:
+        if not name or "/" in name or "\0" in name:
             yield Fault(("entities", name), "expected a name that can be part of a file name")
-        if entity.num_partitions < 1:
-            yield Fault(("entities", name, "num_partitions"), f"expected an int >= 1, got {entity.num_partitions}")
-        if entity.dimension is not None and entity.dimension < 1:
-            yield Fault(("entities", name, "dimension"), f"expected an int >= 1, got {entity.dimension}")
+        yield from _out_of_bounds(("entities", name, "num_partitions"), entity.num_partitions, 1, MOST_PARTITIONS)
+        yield from _out_of_bounds(("entities", name, "dimension"), entity.dimension, 1, _MOST_DIMENSIONS)
 
 
 def _edge_paths(config: EvalConfig) -> Iterator[Fault]:

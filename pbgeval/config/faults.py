@@ -13,9 +13,19 @@ from attrs import frozen
 # A place in a config: names of keys, indices of lists, names of entity types.
 KeyPath: TypeAlias = tuple[str | int, ...]
 
-_repr = reprlib.Repr()
+
+class _ShortRepr(reprlib.Repr):
+    """Shows values of any size and depth, also those that cannot show themselves."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Show an int; one of thousands of digits Python refuses to write."""
+        return f"an int of {x.bit_length()} bits" if x.bit_length() > 400 else super().repr_int(x, level)
+
+
+_repr = _ShortRepr()
 _repr.maxstring = _repr.maxother = 120
 _repr.maxlist = 8
+_repr.maxlevel = 3
 
 
 @frozen

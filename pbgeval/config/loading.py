@@ -21,6 +21,7 @@ from pbgeval.config.python_file import run_python_file
 from pbgeval.config.schema import EvalConfig
 from pbgeval.config.structure import Structured, plain, structure
 from pbgeval.errors import ConfigError
+from pbgeval.reading import read_bytes
 
 
 @frozen
@@ -93,7 +94,7 @@ def _all_faults(structured: Structured, config: EvalConfig, missing: Iterable[Fa
 
 def _read_document(source: Path, shown: str) -> _Document:
     try:
-        content = source.read_bytes()
+        content = read_bytes(source)
     except FileNotFoundError:
         raise ConfigError(f"{shown}: no such config file") from None
     except IsADirectoryError:
@@ -104,12 +105,13 @@ def _read_document(source: Path, shown: str) -> _Document:
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error
     if source.suffix.lower() == ".json":
         return _Document(_read_json(source, content), is_ours=False)
-    function, value = run_python_file(source, content)
+    function, value, copied = run_python_file(source, content)
     is_ours = function == "get_config"
     if not isinstance(value, EvalConfig if is_ours else dict):
         expected = "an EvalConfig" if is_ours else "a dict"
         raise ConfigError(f"{source.name}: {function}(): {wrong_type(expected, value)}")
-    return _Document(_plain_dict(value), is_ours)
+    assert isinstance(copied, dict)
+    return _Document(copied, is_ours)
 
 
 def _read_json(source: Path, content: bytes) -> dict[Any, Any]:

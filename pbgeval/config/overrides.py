@@ -93,8 +93,8 @@ def _element_type(type_: object) -> Any:  # noqa: ANN401 (a type, or None)
 
 
 def _index(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise OverrideError(f"expected an index, a number from 0, got {text!r}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise OverrideError(f"expected an index, a number from 0, got {show(text)}")
     return int(text)
 
 

@@ -13,7 +13,6 @@ from attrs import frozen
 from pbgeval.config.faults import Fault, KeyPath, show
 from pbgeval.config.overrides import Override
 from pbgeval.config.schema import EvalConfig
-from pbgeval.storage.objects import is_url
 
 # A base directory, and what it is called in a fault.
 WORKING_DIRECTORY, CONFIG_FOLDER = "the working directory", "the config's folder"
@@ -26,6 +25,11 @@ _IS: Mapping[str, Callable[[str], bool]] = {
 _MAY_BE_URLS = ("entity_path", "edge_paths", "checkpoint_path", "filter_paths", "train_paths")
 _ARRAYS = ".npy"  # the end of the name of edges in one file, which a model of another system has
 _NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
+
+
+def is_url(path: str) -> bool:
+    """Tell a URL such as s3://bucket/prefix from a local path."""
+    return "://" in path
 
 
 def names_file_of_edges(path: str) -> bool:

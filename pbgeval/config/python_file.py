@@ -16,6 +16,7 @@ import attrs
 from pbgeval.config.faults import unknown_key
 from pbgeval.config.fields import keys_of
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.structure import plain
 from pbgeval.errors import ConfigError
 
 FUNCTIONS = ("get_config", "get_torchbiggraph_config")  # the first that a file defines is called
@@ -24,22 +25,26 @@ _SCHEMAS: dict[str, type[attrs.AttrsInstance]] = {
 }
 
 
-def run_python_file(source: Path, code: bytes) -> tuple[str, object]:
+def run_python_file(source: Path, code: bytes) -> tuple[str, object, object]:
     """Execute a config file from its own place and call its function.
 
     The file sees its own `__file__` and can import its neighbours. Nothing is cached: neither bytecode beside it, nor
     the modules beside it, so that two configs of one process do not get each other's neighbours.
 
     Returns:
-        The name of the function that was called, and what it returned.
+        The name of the function that was called, what it returned, and that as plain values.
 
     Raises:
         ConfigError: If the file has a syntax error, raises an exception, or defines none of the functions.
     """
     with _importable(source.parent):
         try:
-            return _run(source, code)
-        except (Exception, SystemExit) as error:
+            name, value = _run(source, code)
+            return name, value, plain(value)  # a copy, here: a value of its own classes may raise, too
+        except BaseException as error:
+            # Not what an operator or a scheduler wants; whatever else a file raises is the file's.
+            if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.distributed."):
+                raise
             raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error
 
 
@@ -98,7 +103,10 @@ def _place(error: BaseException, source: Path) -> str:
 def _describe(error: BaseException) -> str:
     if isinstance(error, _NoFunctionError):
         return f"expected a function {FUNCTIONS[0]}() or {FUNCTIONS[1]}(), found neither"
-    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    try:
+        message = str(error.msg) if isinstance(error, SyntaxError) else str(error)
+    except Exception:
+        message = "an error that cannot be shown"
     call = re.match(r"(\w+)\.__init__\(\) (got an unexpected keyword|missing)", message)
     if call and call[1] in _SCHEMAS:
         keys = re.findall(r"'(\w+)'", message)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pbgeval.config.faults import show, wrong_type
 from pbgeval.errors import ConfigError
+from pbgeval.reading import read_bytes
 
 _FORM = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
 
@@ -24,7 +25,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
         ConfigError: The file cannot be read, is not JSON, or is not an object whose values are lists of strings.
     """
     try:
-        groups = json.loads(Path(path).read_bytes().decode("utf-8-sig"), object_pairs_hook=_without_repeats)
+        groups = json.loads(read_bytes(Path(path)).decode("utf-8-sig"), object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
     except OSError as error:

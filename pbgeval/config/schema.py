@@ -231,10 +231,12 @@ class EvalConfig:
         None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
     )
     scratch_path: str | None = key(
-        None, EVALUATION, "Directory for copies of what URLs name, while they are needed. Unset: TMPDIR, or /tmp."
+        None, EVALUATION, "Directory for copies of what URLs name; removed at the end. Unset: TMPDIR, or /tmp."
     )
     scratch_limit: str | None = key(
-        None, EVALUATION, "Most bytes of such copies per run and host, such as 100GB. Unset: half of what is free."
+        None,
+        EVALUATION,
+        "Most bytes of copies per host, such as 100GB; more is read in place. Unset: half of what is free.",
     )
     taxonomy_path: str | None = key(
         None,

@@ -7,8 +7,8 @@ So that one faulty value does not hide faults elsewhere, it is replaced by a bla
 from __future__ import annotations
 
 import functools
-import math
 import os
+import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from cattrs import (
 from cattrs.cols import list_structure_factory
 from cattrs.gen import make_dict_structure_fn, override
 
-from pbgeval.config.faults import Fault, KeyPath, is_within, unknown_key, wrong_type
+from pbgeval.config.faults import Fault, KeyPath, is_within, show, unknown_key, wrong_type
 from pbgeval.config.fields import default_of, keys_of
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
@@ -54,14 +54,20 @@ class Structured:
         return any(is_within(path, blank) for path in (fault.path, *fault.involved) for blank in self.blanks)
 
 
-def plain(value: object) -> object:
-    """Copy dicts, lists, tuples, paths and our classes as dicts, lists and strings; leave all else as it is."""
+def plain(value: object, levels: int = 4) -> object:
+    """Copy dicts, lists, tuples, paths and our classes as dicts, lists and strings; leave all else as it is.
+
+    No key is deeper than `entities.NAME.KEY`: what lies below some levels is left as it is and refused for its type,
+    so a list that contains itself has an end.
+    """
+    if not levels:
+        return value
     if isinstance(value, EvalConfig | EntitySchema | RelationSchema):
-        return {key: plain(getattr(value, key)) for key in keys_of(type(value))}
+        return {key: plain(getattr(value, key), levels - 1) for key in keys_of(type(value))}
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain(item, levels - 1) for item in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -106,6 +112,8 @@ def _strict(type_: type, expected: str) -> _Hook:
     def structure_strictly(value: object, _: object) -> object:
         if type(value) is not type_:
             raise TypeError(wrong_type(expected, value))
+        if isinstance(value, int) and value.bit_length() > 64:  # which messages could not write, nor arrays hold
+            raise ValueError(f"expected an int of at most 64 bits, got {show(value)}")
         return value
 
     return structure_strictly
@@ -114,8 +122,8 @@ def _strict(type_: type, expected: str) -> _Hook:
 def _structure_number(value: object, _: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(wrong_type("a number", value))
-    if not math.isfinite(value):
-        raise ValueError(f"expected a finite number, got {value}")
+    if not -sys.float_info.max <= value <= sys.float_info.max:
+        raise ValueError(f"expected a finite number, got {show(value)}")
     return float(value)
 
 

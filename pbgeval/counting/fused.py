@@ -48,7 +48,6 @@ class FusedCounts:
     better_Q: Tensor  # int64
     tied_Q: Tensor  # int64
     cell_score_P: Tensor  # float32: the scores of the cells that were asked for
-    nan: tuple[int, int] | None  # (key, candidate) of a score that is not a number
 
 
 def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype) -> bool:
@@ -107,10 +106,8 @@ def count(
     true_Q: Tensor,
     row_Q: Tensor,
     cells: tuple[Tensor, Tensor],
-    *,
-    check_nan: bool = True,
 ) -> FusedCounts:
-    """Compare every candidate with the true entity of each query.
+    """Compare every candidate with the true entity of each query. No score may be NaN: the caller has seen to it.
 
     Args:
         query_KD: prepared queries, one of each key.
@@ -118,13 +115,12 @@ def count(
         true_Q: score of each query's true entity.
         row_Q: the key of each query, ascending.
         cells: (key, candidate) whose scores are wanted, in any order.
-        check_nan: False where overflow is impossible.
     """
     query_KD, candidate_CD = padded(query_KD), padded(candidate_CD)
     num_keys, num_candidates = query_KD.shape[0], candidate_CD.shape[0]
     if not num_candidates or not row_Q.numel():
         none_Q = torch.zeros_like(row_Q)
-        return FusedCounts(none_Q, none_Q, true_Q.new_empty(0), None)
+        return FusedCounts(none_Q, none_Q, true_Q.new_empty(0))
     rows = _Rows.of_queries(row_Q, num_keys)
     true_RS = true_Q.new_full((rows.key_R.numel(), rows.num_slots), torch.nan)
     true_RS[rows.row_Q, rows.slot_Q] = true_Q
@@ -132,19 +128,18 @@ def count(
     row_P, column_P = rows.first_K[cells[0].to(query_KD.device)], cells[1].to(query_KD.device)
     code_P, order_P = (row_P * num_candidates + column_P).sort()
     border_RT = torch.arange(true_RS.shape[0], device=query_KD.device).unsqueeze(1) * num_candidates + start_T
-    scores_P, counts_2RS, nan_R = _launch(
+    scores_P, counts_2RS = _launch(
         query_KD.index_select(0, rows.key_R),
         candidate_CD,
         true_RS,
         torch.stack([start_T[:-1], start_T[1:]], dim=1).repeat(-(-true_RS.shape[0] // TILES.rows), 1, 1),
         torch.searchsorted(code_P, border_RT),
         code_P % num_candidates,
-        check_nan=check_nan,
     )
     cell_score_P = torch.empty_like(scores_P)
     cell_score_P[order_P] = scores_P
     better_Q, tied_Q = counts_2RS[:, rows.row_Q, rows.slot_Q]
-    return FusedCounts(better_Q, tied_Q, cell_score_P, _first_nan(nan_R, rows.key_R) if check_nan else None)
+    return FusedCounts(better_Q, tied_Q, cell_score_P)
 
 
 def paired_scores(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
@@ -161,7 +156,7 @@ def paired_scores(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     own_Q = torch.arange(num_queries, device=device)
     first_cell_Q2 = torch.stack([own_Q, own_Q + 1], dim=1)
     true_Q1 = query_QD.new_zeros((num_queries, 1))
-    return _launch(query_QD, candidate_QD, true_Q1, bounds_B12, first_cell_Q2, own_Q, check_nan=False)[0]
+    return _launch(query_QD, candidate_QD, true_Q1, bounds_B12, first_cell_Q2, own_Q)[0]
 
 
 @frozen(eq=False)
@@ -196,14 +191,6 @@ def _starts_of_runs(num_rows: int, num_candidates: int, device: torch.device) ->
     return torch.tensor([*range(0, num_candidates, length), num_candidates], device=device)
 
 
-def _first_nan(nan_R: Tensor, key_R: Tensor) -> tuple[int, int] | None:
-    found_R = nan_R < torch.iinfo(torch.int32).max
-    if not bool(found_R.any()):
-        return None
-    row = int(found_R.nonzero()[0])
-    return int(key_R[row]), int(nan_R[row])
-
-
 def _launch(
     query_RD: Tensor,
     candidate_CD: Tensor,
@@ -211,10 +198,8 @@ def _launch(
     bounds_BT2: Tensor,
     first_cell_RT: Tensor,
     column_P: Tensor,
-    *,
-    check_nan: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the kernel: return scores of the cells (P,), counts (2, R, S) in int64, and first columns of NaN (R,)."""
+) -> tuple[Tensor, Tensor]:
+    """Run the kernel: return scores of the cells (P,) and counts (2, R, S) in int64."""
     from pbgeval.counting.fused_kernel import count_tiles
 
     num_rows, num_slots = true_RS.shape
@@ -222,7 +207,6 @@ def _launch(
     device = query_RD.device
     score_P = torch.empty(column_P.shape, dtype=torch.float32, device=device)
     counts_2TRS = torch.empty((2, num_runs, num_rows, num_slots), dtype=torch.int32, device=device)
-    nan_TR = torch.empty((num_runs, num_rows), dtype=torch.int32, device=device)
     # Triton starts a kernel on the current device, whatever device its tensors are on.
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         count_tiles[num_blocks, num_runs](
@@ -234,15 +218,13 @@ def _launch(
             column_P.int(),
             score_P,
             counts_2TRS,
-            nan_TR,
             num_rows,
             D=query_RD.shape[1],
             SLOTS=num_slots,
             TILE_ROWS=TILES.rows,
             TILE_COLUMNS=TILES.columns,
             TILE_DEPTH=TILES.depth,
-            CHECK_NAN=check_nan,
             num_warps=TILES.warps,
             num_stages=TILES.stages,
         )
-    return score_P, counts_2TRS.sum(1, dtype=torch.int64), nan_TR.amin(0)
+    return score_P, counts_2TRS.sum(1, dtype=torch.int64)

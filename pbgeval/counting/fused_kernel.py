@@ -12,7 +12,6 @@ and N columns of a tile, K a step through the D columns of the vectors, S slots 
     cell_column (P)                   columns of the cells, ascending within a row
     cell_score (P)                    out: their scores
     counts (2, runs, R, S)            out: better and tied, every entry
-    nan_column (runs, R)              out, if CHECK_NAN: first column whose score is NaN, NO_COLUMN if there is none
 
 What is read off a cell is the accumulator that was counted. A score's bits depend on its two vectors alone: every
 accumulator adds up its D products in one order, whatever tile it is in.
@@ -36,14 +35,12 @@ def count_tiles(
     cell_column_ptr,
     cell_score_ptr,
     counts_ptr,
-    nan_column_ptr,
     num_rows,
     D: tl.constexpr,
     SLOTS: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_DEPTH: tl.constexpr,
-    CHECK_NAN: tl.constexpr,
 ):
     """Count; the head of this file says what from and where to."""
     block, run, num_runs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
@@ -54,7 +51,6 @@ def count_tiles(
     stop = tl.load(bounds_ptr + (block * num_runs + run) * 2 + 1)
     better_MS = tl.zeros((TILE_ROWS, SLOTS), tl.int32)
     tied_MS = tl.zeros((TILE_ROWS, SLOTS), tl.int32)
-    nan_M = tl.full((TILE_ROWS,), NO_COLUMN, tl.int32)
     # Each row has a cursor in its list of cells, which are met in the order of their columns.
     cell_M = tl.load(first_cell_ptr + row_M * (num_runs + 1) + run, mask=is_row_M, other=0)
     last_cell_M = tl.load(first_cell_ptr + row_M * (num_runs + 1) + run + 1, mask=is_row_M, other=0)
@@ -63,9 +59,6 @@ def count_tiles(
         column_N = start + tl.arange(0, TILE_COLUMNS)
         is_column_N = column_N < stop
         score_MN = _scores(query_ptr, candidate_ptr, row_M, is_row_M, column_N, is_column_N, D, TILE_DEPTH)
-        if CHECK_NAN:
-            is_nan_MN = (score_MN != score_MN) & is_column_N[None, :]
-            nan_M = tl.minimum(nan_M, tl.min(tl.where(is_nan_MN, column_N[None, :], NO_COLUMN), 1))
         # Columns beyond the end are NaN from here on: that is neither more than a true score nor equal to it.
         score_MN = tl.where(is_column_N[None, :], score_MN, float("nan"))
         for slot in range(SLOTS):  # no static_range: with all of them at once registers run out
@@ -82,8 +75,6 @@ def count_tiles(
     out_MS = (run * num_rows + row_M[:, None]) * SLOTS + slot_S[None, :]
     tl.store(counts_ptr + out_MS, better_MS, mask=is_row_M[:, None])
     tl.store(counts_ptr + num_runs * num_rows * SLOTS + out_MS, tied_MS, mask=is_row_M[:, None])
-    if CHECK_NAN:
-        tl.store(nan_column_ptr + run * num_rows + row_M, nan_M, mask=is_row_M)
 
 
 @triton.jit

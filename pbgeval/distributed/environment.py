@@ -22,6 +22,14 @@ LOOPBACK = "127.0.0.1"
 _DEFAULT_PORT = 29500  # torch's own
 _FIRST_PORT, _NUM_PORTS = 20_000, 12_000  # below the ports that systems hand out to clients
 
+# Read when torch is imported: a worker whose store has gone with another worker would print a hundred lines; the
+# launcher says it in one.
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+# Read then, too: how often threads that wait for each other look before they sleep. By itself torch's OpenMP (libgomp)
+# looks 300,000 times, milliseconds, and meanwhile those they wait for find no core where other programs run.
+_SLEEP_SOON = {"GOMP_SPINCOUNT": "10000"}
+_SAY_HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
 
 @frozen
 class GroupPlace:
@@ -33,6 +41,18 @@ class GroupPlace:
     local_rank: int  # among the workers of this host
     address: str  # where worker 0 listens
     port: int
+    has_store: bool = False  # the launcher listens there itself
+
+
+def variables_of_torch(environment: Environment, *, local_workers: bool) -> dict[str, str]:
+    """Return what to add to an environment before torch is imported: what the user has said stays. Changes no number.
+
+    Args:
+        environment: of this process.
+        local_workers: whether it is one, or starts some.
+    """
+    quiet = {name: value for name, value in _QUIET.items() if local_workers and name not in environment}
+    return quiet | ({} if any(name in environment for name in _SAY_HOW_TO_WAIT) else _SLEEP_SOON)
 
 
 def place_in_group(environment: Environment) -> GroupPlace | None:
@@ -73,6 +93,7 @@ def _of_torchrun(environment: Environment) -> GroupPlace | None:
             local_rank=_number(environment, "LOCAL_RANK", default=rank_in_team),
             address=environment["MASTER_ADDR"],
             port=_number(environment, "MASTER_PORT"),
+            has_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         )
     )
 

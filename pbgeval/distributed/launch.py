@@ -1,43 +1,43 @@
-"""Start local workers with torch elastic, or see that somebody else already started us."""
+"""Start local workers and wait for them, or see that somebody else already started us.
+
+Importing torch takes seconds. So the command, once it has imported everything and done nothing else, forks a server
+(`worker_server`), which forks workers within milliseconds. Other programs are not ours to fork: they spawn workers.
+"""
 
 from __future__ import annotations
 
 import errno
-import logging
+import multiprocessing
 import os
+import pickle
 import resource
 import signal
+import socket
 import sys
-import tempfile
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
-from pbgeval.distributed import warm_start
-from pbgeval.distributed.environment import place_in_group
-from pbgeval.distributed.signals import SIGNALS_TO_END
+from attrs import frozen
+
+from pbgeval.distributed.environment import LOOPBACK, place_in_group, variables_of_torch
+from pbgeval.distributed.signals import SIGNALS_TO_END, ended_at_once
 from pbgeval.distributed.watch import StalledWorkerError
-from pbgeval.errors import IncompleteError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
-FAULTS_FILE_PREFIX = "pbgeval-workers-"
-LOST = "lost-connection"  # a file that says that a worker lost its peers
-
-# What they say about workers that ended, we say in one line.
-_LOGGERS_OF_ELASTIC = (
-    "torch.distributed.elastic.agent.server.api",
-    "torch.distributed.elastic.multiprocessing.api",
-    "torch.multiprocessing.spawn",
-)
+MOST_LOCAL_WORKERS = 1024
+MOST_RESTARTS = 3
 _FILES = 48  # open at the same time in the launcher, or in a worker
 _FILES_OF_A_WORKER = 4  # in the launcher
-_SECONDS_BETWEEN_LOOKS = 0.1
-_SECONDS_TO_BE_ENDED = 60.0  # for a worker that lost its peer: the launcher, however busy, ends it long before
-_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *SIGNALS_TO_END)
-MOST_RESTARTS = 3
+_SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
+_SECONDS_FOR_THE_CAUSE = 60.0  # from a worker that lost its peer to that peer's own end
+_SECONDS_TO_EXIT = 60.0  # for a worker that has returned
+
+Function = Callable[..., Any]
 
 
 def is_worker_of_a_group() -> bool:
@@ -50,7 +50,7 @@ def is_worker_of_a_group() -> bool:
 
 
 def start_local_workers(
-    function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int, say: Callable[[str], None]
+    function: Function, arguments: tuple[Any, ...], num_workers: int, say: Callable[[str], None]
 ) -> dict[int, Any]:
     """Run `function(*arguments)` in `num_workers` new processes on this host that form a group.
 
@@ -60,27 +60,35 @@ def start_local_workers(
         What each worker returned, by its rank.
 
     Raises:
-        IncompleteError: this process was ended by a signal (the operator, the scheduler), or workers were, again and
-            again (memory).
-        LaunchError: workers did not start.
+        IncompleteError: workers were ended by a signal, again and again (memory).
+        EvalError: a worker raised it.
+        LaunchError: there are too many workers, or they did not start.
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
+    if num_workers > MOST_LOCAL_WORKERS:
+        raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
+    if multiprocessing.current_process().daemon:
+        raise LaunchError(
+            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
+            "or call evaluate in a process with daemon=False"
+        )
     needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if 0 <= limit < needed:
         raise LaunchError(
-            f"{num_workers} workers need up to {needed} open files, and the limit is {limit}; raise it"
+            f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
             f" (ulimit -n {needed}), or use --workers 1"
         )
-    warm_start.set_environment()
     for restart in range(MOST_RESTARTS + 1):
         try:
-            return _run_once(function, arguments, num_workers)
+            if _server is not None:
+                return _server.run(function, arguments, num_workers)
+            return _run_spawned(function, arguments, num_workers)
         except _LostWorkerError as error:
             if restart == MOST_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
             say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
-        except OSError as error:  # elastic passes on nothing of workers' own
+        except OSError as error:  # too many processes, for instance
             raise LaunchError(
                 f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
                 " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
@@ -92,88 +100,195 @@ class _LostWorkerError(Exception):
     """A worker has gone by no fault of the function's."""
 
 
-def _run_once(function: Callable[..., Any], arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+@frozen(eq=False)
+class _Server:
+    """A copy of this process that forks local workers."""
 
-    with tempfile.TemporaryDirectory(prefix=FAULTS_FILE_PREFIX) as folder:
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=num_workers,
-            run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            local_addr="127.0.0.1",
-            max_restarts=0,
-            monitor_interval=_SECONDS_BETWEEN_LOOKS,
-            signals_to_handle=",".join(number.name for number in _SIGNALS),
-            start_method=warm_start.start_method(),
-            logs_specs=DefaultLogsSpecs(log_dir=folder, tee=Std.NONE),
-        )
+    process: BaseProcess
+    requests: Connection
+
+    def run(self, function: Function, arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
+        """Let it run workers; however this ends, none of them is left."""
         try:
-            with _elastic_contained():
-                results: dict[int, Any] = elastic_launch(config, _Traced(function, folder))(*arguments)
-        except ChildFailedError as error:
-            raise _explained(error, Path(folder)) from None
-        except SignalException as error:
-            if error.sigval == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            raise IncompleteError(f"the launcher: expected to finish, but was ended by {error.sigval.name}") from None
-    return results
+            self.requests.send_bytes(pickle.dumps((function, arguments, num_workers)))
+            results, error = pickle.loads(self.requests.recv_bytes())
+        except (EOFError, OSError):  # its workers have ended with it, and hold the connection until then
+            self.stop()
+            raise _LostWorkerError("the server of workers: expected to go on, but was ended") from None
+        except BaseException:
+            self.stop()
+            raise
+        if error is not None:
+            raise error
+        return results  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """End it, and its workers before it."""
+        global _server
+        _server = None
+        self.requests.close()
+        self.process.join()
+
+
+_server: _Server | None = None
 
 
 @contextmanager
-def _elastic_contained() -> Iterator[None]:
-    """Silence elastic's log, and put back the signal handlers that it leaves behind."""
-    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS_OF_ELASTIC)}
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
+def worker_server() -> Iterator[None]:
+    """Let `start_local_workers` fork its workers from a copy of this process as it is now.
+
+    Only for a process that is ours from its first line and has done nothing but import.
+    """
+    global _server
+    if "fork" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
+        yield  # forked processes are not safe on macOS
+        return
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(ours, theirs), name="server of workers")
+    with ended_at_once():
+        process.start()
+    theirs.close()
+    server = _server = _Server(process, ours)
     try:
         yield
     finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+        server.stop()
 
 
-class _Traced:
-    """Calls a function and leaves the traceback of what it raises in a file: elastic itself keeps none of spawn's."""
-
-    def __init__(self, function: Callable[..., Any], folder: str) -> None:
-        self._function = function
-        self._folder = folder
-        self.__name__ = function.__name__
-        self.__qualname__ = function.__qualname__
-
-    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
-        warm_start.become_worker()
+def _serve(launcher_side: Connection, requests: Connection) -> None:
+    """Run workers as the launcher asks, until it has gone."""
+    launcher_side.close()
+    for number in _SIGNALS:
+        # Schedulers and terminals send them to every process of a job; it is the launcher that says who ends.
+        signal.signal(number, signal.SIG_IGN)
+    context = multiprocessing.get_context("fork")
+    while True:
+        results, error = None, None
         try:
-            return self._function(*arguments)
-        except Exception as error:
-            import traceback
-
-            is_out_of_files = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
-            if isinstance(error, StalledWorkerError) or is_out_of_files:
-                (Path(self._folder) / LOST).write_text(str(error), encoding="utf-8")
-            elif is_lost_connection(error):
-                # Another worker has ended. The launcher must see that one first: it explains the end of both.
-                (Path(self._folder) / LOST).touch()
-                time.sleep(_SECONDS_TO_BE_ENDED)
-            else:
-                worker = f"worker-{os.environ.get('RANK', '0')}"
-                path = Path(self._folder) / f"{worker}.txt"
-                path.write_text(f"{worker} failed:\n{traceback.format_exc()}", encoding="utf-8")
-            sys.exit(1)
+            function, arguments, num_workers = pickle.loads(requests.recv_bytes())
+            results = _run(context, function, arguments, num_workers, requests)
+        except EOFError:  # while it waits for a request, or for its workers
+            return
+        except BaseException as raised:
+            error = raised
+        requests.send_bytes(pickle.dumps((results, error)))
 
 
-def _tracebacks(folder: Path) -> list[str]:
-    """Return what workers of any group have left."""
-    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("worker-*.txt"))]
+def _run_spawned(function: Function, arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
+    """Run workers that begin with nothing; leave this process, which may be somebody else's, as it was."""
+    had_tracker = resource_tracker._resource_tracker._fd is not None  # type: ignore[attr-defined]
+    start_method = multiprocessing.get_start_method(allow_none=True)
+    variables = variables_of_torch(os.environ, local_workers=True)
+    os.environ.update(variables)  # they inherit it
+    try:
+        return _run(multiprocessing.get_context("spawn"), function, arguments, num_workers, None)
+    finally:
+        for name in variables:
+            del os.environ[name]
+        multiprocessing.set_start_method(start_method, force=True)  # a spawned process decides what was open
+        if not had_tracker:
+            resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+
+
+def _run(
+    context: Any,  # noqa: ANN401 - of multiprocessing, whose classes of contexts share no type that has Process
+    function: Function,
+    arguments: tuple[Any, ...],
+    num_workers: int,
+    launcher: Connection | None,
+) -> dict[int, Any]:
+    """Start workers, wait for all, and leave none behind."""
+    port = _free_port()
+    started: list[tuple[BaseProcess, Connection]] = []
+    try:
+        for rank in range(num_workers):
+            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
+            variables |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+            answers, theirs = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_work, args=(function, arguments, variables, theirs), name=f"worker {rank}"
+            )
+            process.start()
+            theirs.close()
+            started.append((process, answers))
+        results = _wait_for([answers for _, answers in started], [process for process, _ in started], launcher)
+        for process, _ in started:
+            process.join(_SECONDS_TO_EXIT)
+        return results
+    finally:
+        for process, answers in started:
+            process.kill()
+            process.join()
+            process.close()
+            answers.close()
+
+
+def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher: Connection | None) -> dict[int, Any]:
+    """Return what all workers answer, by rank.
+
+    Raises:
+        EOFError: the launcher has gone.
+        BaseException: that of the worker which was the cause: a worker that lost its peers is none.
+    """
+    results: dict[int, Any] = {}
+    waiting = dict(enumerate(answers))
+    lost: int | None = None
+    while waiting:
+        others = [] if launcher is None else [launcher]
+        ready = connection.wait([*waiting.values(), *others], None if lost is None else _SECONDS_FOR_THE_CAUSE)
+        if launcher in ready:
+            raise EOFError
+        if not ready:
+            break
+        for rank in [rank for rank, of_worker in waiting.items() if of_worker in ready]:
+            try:
+                kind, found = waiting.pop(rank).recv()
+            except EOFError:
+                raise _explained(rank, processes[rank]) from None
+            if kind == "raised":
+                raise found
+            if kind == "lost":
+                lost = rank
+            results[rank] = found
+    if lost is not None:
+        raise _LostWorkerError(f"worker {lost}: expected the others to go on, but lost the connection to one of them")
+    return results
+
+
+def _work(function: Function, arguments: tuple[Any, ...], variables: dict[str, str], answers: Connection) -> None:
+    """Be a worker: call the function, and answer once with how it ended."""
+    for number in _SIGNALS:
+        # At once and without a traceback: what Ctrl-C sends to all.
+        signal.signal(number, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    os.environ.update(variables)
+    answers.send(_answer(function, arguments, f"worker-{variables['RANK']}"))
+
+
+def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tuple[str, Any]:
+    try:
+        return "returned", function(*arguments)
+    except EvalError as error:
+        return "raised", error
+    except StalledWorkerError as error:
+        return "raised", _LostWorkerError(str(error))
+    except Exception as error:
+        import traceback
+
+        if is_lost_connection(error):
+            return "lost", None
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return "raised", IncompleteError(
+                f"{worker}: {error.strerror}; raise the limit (ulimit -n), and run it again"
+            )
+        return "raised", RuntimeError(f"{worker} failed:\n{traceback.format_exc()}")
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def is_lost_connection(error: BaseException) -> bool:
@@ -184,22 +299,23 @@ def is_lost_connection(error: BaseException) -> bool:
     return is_of_gloo or isinstance(error, DistError | StalledWorkerError)
 
 
-def _explained(error: Any, folder: Path) -> BaseException:  # noqa: ANN401 - elastic's class is imported late
-    rank, failure = error.get_first_failure()
-    if failure.exitcode == -signal.SIGINT:
+def _explained(rank: int, process: BaseProcess) -> BaseException:
+    """Return what it means that a worker ended without an answer."""
+    process.join()
+    status = process.exitcode or 0
+    if status == -signal.SIGINT:
         return KeyboardInterrupt()
-    if failure.exitcode < 0:
-        name = signal.Signals(-failure.exitcode).name
+    if status < 0:
+        name = signal.Signals(-status).name
         memory = " (which usually means too little memory)" if name == "SIGKILL" else ""
         return _LostWorkerError(f"worker {rank}: expected to finish, but was ended by {name}{memory}")
-    tracebacks = _tracebacks(folder)
-    if tracebacks:
-        return RuntimeError(tracebacks[0])
-    if (folder / LOST).exists():
-        stalled = (folder / LOST).read_text(encoding="utf-8")
-        lost = f"worker {rank}: expected the others to go on, but lost the connection to one of them"
-        return _LostWorkerError(stalled or lost)
     return LaunchError(
-        f"worker {rank}: expected to start, but ended with status {failure.exitcode} before its work began; a script "
+        f"worker {rank}: expected to start, but ended with status {status} before its work began; a script "
         'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'
     )
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind((LOOPBACK, 0))
+        return int(found.getsockname()[1])

@@ -12,6 +12,8 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -21,6 +23,7 @@ from pbgeval.errors import LaunchError
 
 TIME_TO_MEET = datetime.timedelta(minutes=10)  # hosts of a job do not all start at once
 
+_INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
 _LOOPBACK_INTERFACE = "lo"  # Linux; elsewhere gloo asks for the host's name
 _SECONDS_FOR_SCONTROL = 30
 _SECONDS_TO_CONNECT = 10.0
@@ -73,11 +76,18 @@ def _wait_for_listener(place: GroupPlace, time_to_meet: datetime.timedelta) -> N
             return
 
 
-def stay_on_loopback(place: GroupPlace) -> None:
-    """Keep gloo of a group that meets on loopback there; else it listens at the address of the host's name."""
+@contextmanager
+def on_loopback(place: GroupPlace) -> Iterator[None]:
+    """Let gloo of a group that meets on loopback listen there; else it does at the address of the host's name."""
     has_loopback = _LOOPBACK_INTERFACE in [name for _, name in socket.if_nameindex()]
-    if place.address in (LOOPBACK, "localhost") and has_loopback:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK_INTERFACE)
+    if place.address not in (LOOPBACK, "localhost") or not has_loopback or _INTERFACE_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_INTERFACE_VARIABLE] = _LOOPBACK_INTERFACE
+    try:
+        yield
+    finally:
+        del os.environ[_INTERFACE_VARIABLE]
 
 
 def address_of(host: str) -> str:
@@ -109,7 +119,7 @@ def _address_by_slurm(host: str) -> str | None:
 
 def _listen(place: GroupPlace) -> socket.socket:
     """Open worker 0's port: on loopback where the group meets there, else on all interfaces."""
-    only_here = place.address == LOOPBACK
+    only_here = place.address in (LOOPBACK, "localhost")
     family = socket.AF_INET if only_here or not socket.has_dualstack_ipv6() else socket.AF_INET6
     where = LOOPBACK if only_here else ""
     try:

@@ -27,6 +27,7 @@ HEARTBEAT = "owner.heartbeat"
 HEARTBEAT_SECONDS = 10.0
 MISSED_HEARTBEATS = 3
 _KEYS = ("host", "boot", "namespace", "process", "started", "job", "nonce")
+_BEGINNING = f'{{"{_KEYS[0]}": "'  # of the file
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TORCHELASTIC_RUN_ID")
 
 
@@ -102,6 +103,10 @@ class Ownership:
                 raise OutputError(
                     f"{self.folder}: expected no other run here, found one that is alive (process {owner['process']} "
                     f"on {owner['host']}); wait for its end, or choose another --output"
+                )
+            if is_of_others(self.folder / OWNER):
+                raise OutputError(
+                    f"{self.folder / OWNER}: this file is not of a run; move it away, or choose another --output"
                 )
             self._depose(owner)
         try:
@@ -192,6 +197,15 @@ class Ownership:
                 # A full disk, say: the work itself will say so. Or the folder was removed, and must not come back, or
                 # somebody else's heart beats here.
                 continue
+
+
+def is_of_others(path: Path) -> bool:
+    """Tell whether a file of the owner's name is none that a run has written, not even a part of it."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return not (text.startswith(_BEGINNING) or _BEGINNING.startswith(text))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

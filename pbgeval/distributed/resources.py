@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -30,6 +32,16 @@ def use_threads(local_size: int) -> int:
     threads = int(given) if given.isdigit() and int(given) > 0 else max(1, num_cores() // local_size)
     torch.set_num_threads(threads)
     return threads
+
+
+@contextmanager
+def threads_put_back() -> Iterator[None]:
+    """Leave torch with as many threads as it had: the process may be somebody else's."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose_device(name: str, local_rank: int) -> torch.device:
@@ -79,3 +91,13 @@ def resident_bytes() -> int:
     if status.exists():
         return int(status.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     return peak_memory_bytes()
+
+
+def anonymous_bytes() -> int:
+    """Return what this process holds in memory beside the pages of files; 0 where the system does not tell."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

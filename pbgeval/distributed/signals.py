@@ -1,18 +1,28 @@
-"""Signals that ask a process to end -> an exception, so that it leaves its directory in order."""
+"""Signals that ask a process to end -> status 75 and a line, by an exception where something must be put in order."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+from typing import Any
 
-from pbgeval.errors import IncompleteError
+from pbgeval.errors import INCOMPLETE_STATUS, IncompleteError
 
 # Of operators and schedulers: to end, and warnings that the end is near.
-SIGNALS_TO_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+SIGNALS_TO_END = (
+    signal.SIGTERM,
+    signal.SIGQUIT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
 class _EndedError(BaseException):
@@ -26,20 +36,51 @@ def ended_by_signals() -> Iterator[None]:
     Raises:
         IncompleteError: such a signal came.
     """
+    with _handled_by(_raise, signal.default_int_handler):
+        try:
+            yield
+        except _EndedError as error:
+            raise IncompleteError(f"this process: expected to finish, but was ended by {error}") from None
+
+
+def ended_at_once() -> AbstractContextManager[None]:
+    """End this process with status 75 and a line when such a signal, or Ctrl-C, comes.
+
+    For its first seconds: there is nothing to leave in order, and an exception can get lost inside an import.
+    """
+    return _handled_by(_end, _end)
+
+
+def left_to_the_system() -> AbstractContextManager[None]:
+    """Let such signals end this process as they end any: a worker may wait for the others inside a library."""
+    return _handled_by(signal.SIG_DFL, signal.default_int_handler)
+
+
+@contextmanager
+def _handled_by(handler: Handler, handler_of_interruptions: Handler) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or "SUBMITIT_EXECUTOR" in os.environ:
         yield
         return
-    ours = [number for number in SIGNALS_TO_END if signal.getsignal(number) is signal.SIG_DFL]
+    handlers = {**dict.fromkeys(SIGNALS_TO_END, handler), signal.SIGINT: handler_of_interruptions}
+    before = {number: signal.getsignal(number) for number in handlers}
+    ours = [number for number in handlers if before[number] in _OURS]
     for number in ours:
-        signal.signal(number, _end)
+        signal.signal(number, handlers[number])
     try:
         yield
-    except _EndedError as error:
-        raise IncompleteError(f"this process: expected to finish, but was ended by {error}") from None
     finally:
         for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, before[number])
+
+
+def _raise(number: int, _: FrameType | None) -> None:
+    raise _EndedError(signal.Signals(number).name)
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    raise _EndedError(signal.Signals(number).name)
+    name = signal.Signals(number).name
+    os.write(2, f"this process: expected to finish, but was ended by {name}; run the same command again\n".encode())
+    os._exit(INCOMPLETE_STATUS)
+
+
+_OURS = (signal.SIG_DFL, signal.default_int_handler, _raise, _end)

@@ -9,6 +9,7 @@ import datetime
 import os
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -16,11 +17,11 @@ import torch.distributed as dist
 from attrs import define, evolve, field
 from torch import Tensor
 
-from pbgeval.distributed.environment import TORCHRUN, place_in_group
-from pbgeval.distributed.meeting import address_of, open_store, stay_on_loopback
+from pbgeval.distributed.environment import place_in_group
+from pbgeval.distributed.meeting import address_of, on_loopback, open_store
 from pbgeval.distributed.resources import cores, host_name
 from pbgeval.distributed.watch import Watch
-from pbgeval.errors import LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 T = TypeVar("T")
 
@@ -57,11 +58,11 @@ class Team:
         if place is None:
             raise LaunchError("the environment: expected a launcher's variables (torchrun's, srun's), found none")
         place = evolve(place, address=address_of(place.address))
-        stay_on_loopback(place)
-        # Under torchrun the agent may hold the store, which torch finds out by itself.
-        store = None if place.how == TORCHRUN else open_store(place)
+        # Where torchrun's agent holds the store, torch finds out by itself.
+        store = None if place.has_store else open_store(place)
         rank, size = (-1, -1) if store is None else (place.rank_in_team, place.size)
-        dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
+        with on_loopback(place):
+            dist.init_process_group("gloo", timeout=COLLECTIVE_TIMEOUT, store=store, rank=rank, world_size=size)
         # A store may outlive a group that is started anew, so each has a part of its own.
         nonce = [uuid.uuid4().hex[:_NONCE_LENGTH]]
         dist.broadcast_object_list(nonce, src=0)
@@ -126,6 +127,28 @@ class Team:
         if self.size > 1:
             dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[no-any-return]
+
+    def together(self, action: Callable[[], T]) -> T:
+        """Do something on every worker, and go on only if no worker has met a fault; else the group ends.
+
+        Raises:
+            EvalError: the faults of all workers, on every worker.
+            IncompleteError: likewise, where one of them was ended.
+        """
+        result: T | None = None
+        mine: tuple[tuple[str, ...], bool] = (), False
+        try:
+            result = action()
+        except EvalError as error:
+            if self.size == 1:
+                raise
+            mine = error.faults, isinstance(error, IncompleteError)
+        of_workers = self.gather_objects(mine)
+        faults = dict.fromkeys(fault for of_worker, _ in of_workers for fault in of_worker)
+        if faults:
+            self.leave()
+            raise (IncompleteError if any(incomplete for _, incomplete in of_workers) else EvalError)(*faults)
+        return result  # type: ignore[return-value]  # no fault: the action returned
 
     def watch(self, name: str) -> Watch:
         """Return this worker's part in a stretch of work; every worker calls it, with a name of its own each time."""

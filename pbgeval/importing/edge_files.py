@@ -14,6 +14,7 @@ from pbgeval.importing.edge_form import ColumnForm
 from pbgeval.importing.edge_parquet import PARQUET_MAGIC, ParquetEdges
 from pbgeval.importing.edge_text import TextEdges
 from pbgeval.importing.engine import Engine
+from pbgeval.reading import open_input
 
 _EMPTY = "{}: expected at least one edge, found none"
 
@@ -76,7 +77,7 @@ def _converted(ours: str, theirs: str) -> str:
 
 def _first_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             return file.read(4)
     except OSError as error:
         raise StorageError(

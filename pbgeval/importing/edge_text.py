@@ -16,10 +16,9 @@ from attrs import frozen
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.importing.edge_form import ColumnForm
 from pbgeval.importing.engine import Engine, file_literal, first_line, quoted
+from pbgeval.reading import GZIP, ZSTD, check_compressed, text_lines
 from pbgeval.storage.text_files import listed, one_line
-from pbgeval.text_lines import text_lines
 
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _NEVER, _NO_DELIMITER = "\x01", "\x02"  # in no file: nothing is a missing value; a line is one field
 _LINE = re.compile(r"CSV Error on Line: (\d+)")
 _COUNTS = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
@@ -40,11 +39,12 @@ class TextEdges:
         """Open a file; of one with a header, read that.
 
         Raises:
-            StorageError: the header cannot be read, or names a column twice.
+            StorageError: it is compressed and not whole, or the header cannot be read or names a column twice.
         """
         import duckdb
 
-        compression = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else "none"
+        compression = "gzip" if magic.startswith(GZIP) else "zstd" if magic == ZSTD else "none"
+        check_compressed(path, magic)  # the engine takes some that were cut off, or damaged, for whole
         if form.names is None:
             columns = tuple(f"c{at}" for at in range(len(form.order)))
             return cls(path, compression, columns, has_header=False, form=form)

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 from attrs import field, frozen
 
+from pbgeval.adapters.labels import MAX_DIGITS
 from pbgeval.adapters.model import part_of
 from pbgeval.distinct import distinct
-from pbgeval.errors import DataError, StorageError
+from pbgeval.errors import DataError
 from pbgeval.notation import Bucket
+from pbgeval.reading import text_lines
 from pbgeval.storage.array_rows import open_npy
 from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.text_files import one_line
@@ -71,19 +73,14 @@ class EdgeForm:
     def _of_text(self, path: Path) -> Iterator[np.ndarray]:
         rows: list[tuple[int, ...]] = []
         ids = tuple(self.relation_ids if letter == "r" else self.entity_ids for letter in self.order)
-        try:
-            with path.open(encoding="utf-8", newline="\n") as file:
-                for number, line in enumerate(file, 1):
-                    text = line.rstrip("\r\n")
-                    parts = text.split("\t") if "\t" in text else text.split()
-                    if len(parts) < 3:
-                        raise DataError(f"{path}: line {number}: expected three columns, got {one_line(text)!r}")
-                    rows.append(tuple(_id(path, number, *of) for of in zip(parts, ids, strict=False)))
-                    if len(rows) == EDGES_AT_A_TIME:
-                        yield np.array(rows, np.int64)
-                        rows = []
-        except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"{path}: expected a file of edges in UTF-8, found: {one_line(error)}") from error
+        for number, text in text_lines(path):
+            parts = text.split("\t") if "\t" in text else text.split()
+            if len(parts) < 3:
+                raise DataError(f"{path}:{number}: expected three columns, got {one_line(text)!r}")
+            rows.append(tuple(_id(path, number, *of) for of in zip(parts, ids, strict=False)))
+            if len(rows) == EDGES_AT_A_TIME:
+                yield np.array(rows, np.int64)
+                rows = []
         if rows:
             yield np.array(rows, np.int64)
 
@@ -92,11 +89,13 @@ def _id(path: Path, line: int, text: str, ids: Mapping[str, int] | None) -> int:
     if ids is not None:
         if text in ids:
             return ids[text]
-        raise DataError(f"{path}: line {line}: expected a label that is known, got {one_line(text)!r}")
+        raise DataError(f"{path}:{line}: expected a label that is known, got {one_line(text)!r}")
     if not (text.isascii() and text.isdigit()):
         raise DataError(
-            f"{path}: line {line}: expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
+            f"{path}:{line}: expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
         )
+    if len(text) > MAX_DIGITS:
+        raise DataError(f"{path}:{line}: expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}")
     return int(text)
 
 

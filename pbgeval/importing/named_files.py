@@ -22,7 +22,7 @@ from pbgeval.importing.existing_dictionaries import read_dictionaries
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.progress import StepObserver
-from pbgeval.storage.text_files import listed, one_line
+from pbgeval.storage.text_files import listed, name_of, one_line
 
 _COUNTS = "import.json"
 _SCRATCH = ".scratch"
@@ -96,6 +96,15 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
     return counts
 
 
+def is_made(folder: Path) -> bool:
+    """Tell whether a folder is one that `split_files` has made, and no link."""
+    try:
+        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not folder.is_symlink() and isinstance(found, dict) and {"num_buckets", "num_left_out"} <= found.keys()
+
+
 def refuse_unknown(path: Path, counts: ImportedEdges, buckets: Path, dictionary: Path) -> None:
     """Refuse a file that names what has no number: figures without those edges would be those of another graph.
 
@@ -107,7 +116,7 @@ def refuse_unknown(path: Path, counts: ImportedEdges, buckets: Path, dictionary:
     with (buckets / UNKNOWN).open(encoding="utf-8") as file:
         next(file)  # the header
         what, _, rest = next(file).partition("\t")
-    name = rest.rpartition("\t")[0] or rest  # of a name that goes on in the next line: as far as it goes
+    name = name_of(rest.rpartition("\t")[0] or rest)  # of a name that goes on in the next line: as far as it goes
     kind, _, entity_type = what.partition(":")
     of_type = f" of type {entity_type}" if entity_type else ""
     raise DataError(

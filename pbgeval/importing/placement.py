@@ -19,6 +19,7 @@ from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.output_files import write_lines
+from pbgeval.storage.text_files import cell_of
 
 _LARGEST_INT32 = 2**31 - 1
 UNKNOWN = "unknown.tsv"
@@ -158,4 +159,4 @@ def _lines(engine: Engine) -> Iterator[str]:
     yield "what\tname\toccurrences\n"
     for block in engine.blocks("listed", ["what", "name", "copies"]):
         for what, name, copies in zip(*(block[key].tolist() for key in ("what", "name", "copies")), strict=True):
-            yield f"{what}\t{name}\t{copies}\n"
+            yield f"{what}\t{cell_of(name)}\t{copies}\n"

@@ -8,8 +8,9 @@ from pathlib import Path
 from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
+from pbgeval.notation import MOST_PARTITIONS
+from pbgeval.reading import text_lines
 from pbgeval.storage.text_files import one_line
-from pbgeval.text_lines import text_lines
 
 ANY_OTHER = "*"
 ENTITY_TYPE = "all"
@@ -92,8 +93,10 @@ def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], 
     of_all, of_type = 1, {}
     for text in texts:
         name, _, number = text.rpartition("=")
-        if not (number.isascii() and number.isdigit() and 1 <= int(number) < 2**31):
+        if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             raise ConfigError(f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER")
+        if int(number) > MOST_PARTITIONS:
+            raise ConfigError(f"--partitions {text}: expected at most {MOST_PARTITIONS:,}")
         if name:
             of_type[name] = int(number)
         else:

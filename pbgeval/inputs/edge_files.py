@@ -21,10 +21,10 @@ from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.distributed.resources import num_cores
 from pbgeval.distributed.signals import ended_by_signals
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
-from pbgeval.files import remove_folders
+from pbgeval.files import files_below, remove_files
 from pbgeval.importing.edge_form import ColumnForm
 from pbgeval.importing.engine import Limits
-from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, refuse_unknown, split_files
+from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, is_made, refuse_unknown, split_files
 from pbgeval.importing.placement import UNKNOWN
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.inputs.opening import Inputs, open_inputs
@@ -37,6 +37,7 @@ from pbgeval.storage.text_files import listed
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 _FORMAT = 1  # of what is made: another one is made anew
 _MADE = re.compile(r"[0-9a-f]{16}")
+_FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)})")
 
 
 def has_files_of_edges(config: EvalConfig) -> bool:
@@ -78,11 +79,11 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         yield _renamed(config, {str(path): str(folder / path.name) for path, folder in folder_of.items()})
     except EvalError as error:
         if not isinstance(error, IncompleteError):
-            remove_folders(store, [folder.name for folder in files.of_folder])
+            _remove_made(store, [folder.name for folder in files.of_folder])
             _remove_empty(absent)
         raise
     used = {folder.name for folder in folder_of.values()}
-    remove_folders(store, [name for name in earlier if name not in used])  # of earlier versions of the files
+    _remove_made(store, [name for name in earlier if name not in used])  # of earlier versions of the files
 
 
 def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
@@ -243,6 +244,14 @@ def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer
                 f"lacks {counts.num_unknown_entities:,} entities and {counts.num_unknown_relations:,} relations of "
                 f"them: {folder / path.name / UNKNOWN}"
             )
+
+
+def _remove_made(store: Path, names: Collection[str]) -> None:
+    """Remove folders of buckets, file by file: what somebody has put into them stays."""
+    for name in names:
+        if is_made(store / name):
+            made = [path for path in files_below(store, [name]) if path.startswith(f"{name}/")]
+            remove_files(store, [path for path in made if _FILES_MADE.fullmatch(path.removeprefix(f"{name}/"))])
 
 
 def _remove_empty(folders: list[Path]) -> None:

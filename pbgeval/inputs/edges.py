@@ -104,6 +104,17 @@ class RowsOfBucket:
     cluster_E: np.ndarray  # int64: the cluster of each in the whole sample
     chunks: Mapping[int, np.ndarray]  # where clusters are chunks: those of each window, by the window's first row
 
+    def clusters(self, rows: np.ndarray) -> np.ndarray:
+        """Return the clusters of some of the rows."""
+        return self.cluster_E[np.searchsorted(self.row_E, rows)]
+
+    def clusters_between(self, start: int, stop: int) -> np.ndarray:
+        """Return the cluster of each row of a range of the file, -1 of those that are not evaluated."""
+        cluster_E = np.full(stop - start, -1, np.int64)
+        first, last = np.searchsorted(self.row_E, [start, stop])
+        cluster_E[self.row_E[first:last] - start] = self.cluster_E[first:last]
+        return cluster_E
+
 
 @frozen(eq=False)
 class EvaluatedRows:

@@ -18,6 +18,8 @@ BYTES_PER_QUERY = BYTES_OF_COUNTS + 32 + 24  # edge, key, true entity, score; wh
 BYTES_PER_EDGE = 4 * 8 * 2  # row, lhs, rel, rhs, and a copy while they are sorted
 PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
 BYTES_OF_UNITS = 300 << 20  # what units of sampled candidates take beside their partitions
+BYTES_PER_SAMPLED_QUERY = 400  # of a sample of edges: its row in the table of counts, copies, and what intervals make
+BYTES_PER_BEST = 2 * (8 + 8 + 1)  # a candidate of `save_topk`: score, number, whether it is known; and a copy
 SHARE_OF_BLOCKS = 8  # of what is free, blocks of further threads take at most this part
 SLACK = 1.1
 
@@ -47,7 +49,7 @@ def plan_room(
     partition_bytes: int,
     fewest: int,
     most: int,
-    copies: int | None = None,
+    held: int = 0,
 ) -> PartitionRoom:
     """Choose how many partitions a worker keeps.
 
@@ -58,17 +60,29 @@ def plan_room(
         partition_bytes: of the largest partition.
         fewest: partitions that some bucket needs.
         most: partitions that there are.
-        copies: of how many partitions the scratch folder has room for copies; None: they need none.
+        held: bytes that the run holds beside partitions and units.
+
+    Raises:
+        ConfigError: the limit is too small for the partitions of a bucket.
     """
-    free = available // 2 if limit is None else int(limit / SLACK) - resident - BYTES_OF_UNITS
+    if limit is not None:
+        needed = resident + held + fewest * partition_bytes + BLOCK_BYTES
+        _check_limit(
+            limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident
+        )
+    free = available // 2 if limit is None else int(limit / SLACK) - resident - held - BYTES_OF_UNITS
     places = free // max(partition_bytes, 1)
-    if copies is not None:
-        places = min(places, copies)
     return PartitionRoom(max(fewest, min(places - 1, most)), one_more=places > fewest)
 
 
 def plan_memory(
-    limit: int | None, resident: int, num_edges: int, num_queries: int, row_bytes: int, num_threads: int = 1
+    limit: int | None,
+    resident: int,
+    num_edges: int,
+    num_queries: int,
+    row_bytes: int,
+    num_threads: int = 1,
+    held: int = 0,
 ) -> MemoryPlan:
     """Choose sizes so that a worker stays below its limit.
 
@@ -79,21 +93,16 @@ def plan_memory(
         num_queries: their queries.
         row_bytes: of one prepared row.
         num_threads: that would like a block of scores each.
+        held: bytes that the run holds beside edges, queries and blocks.
 
     Raises:
         ConfigError: the limit is too small; says how much is needed.
     """
     if limit is None:
         return MemoryPlan(MOST_ROWS_PER_RANGE, MOST_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
-    fixed = resident + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
+    fixed = resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
     least = FEWEST_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
-    needed = int((fixed + least) * SLACK)
-    if limit < needed:
-        megabytes = -(-needed // 10**6)
-        raise ConfigError(
-            f"max_memory: expected at least {megabytes}MB for {num_edges} edges here (a worker holds "
-            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it or sample edges"
-        )
+    _check_limit(limit, fixed + least, f"for {num_edges} edges", resident)
     free = int(limit / SLACK) - fixed
     further_blocks = min(num_threads - 1, free // SHARE_OF_BLOCKS // BLOCK_BYTES)
     free -= further_blocks * BLOCK_BYTES
@@ -108,3 +117,40 @@ def plan_memory(
         queries_in_memory=in_memory,
         block_threads=1 + further_blocks,
     )
+
+
+def check_sample(limit: int | None, resident: int, num_queries: int) -> int:
+    """Return the bytes that a sample of edges holds until its end.
+
+    Raises:
+        ConfigError: the limit is too small for them.
+    """
+    held = num_queries * BYTES_PER_SAMPLED_QUERY
+    if limit is not None:
+        _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident)
+    return held
+
+
+def check_held(limit: int | None, anonymous: int) -> None:
+    """Refuse to go on with more memory than allowed.
+
+    Raises:
+        ConfigError: this process holds more than its limit, mapped files aside.
+    """
+    if limit is not None and anonymous > limit:
+        raise ConfigError(
+            f"max_memory: a worker holds {_megabytes(anonymous)}MB, got {limit // 10**6}MB; raise it and run again"
+        )
+
+
+def _check_limit(limit: int, num_bytes: int, purpose: str, resident: int) -> None:
+    needed = int(num_bytes * SLACK)
+    if limit < needed:
+        raise ConfigError(
+            f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
+            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, or sample fewer edges"
+        )
+
+
+def _megabytes(num_bytes: int) -> int:
+    return -(-num_bytes // 10**6)

@@ -1,167 +1,197 @@
 """URLs of a config -> local folders that stand for them, in a scratch folder of this run; a config that names those.
 
-Small files are copied before anything is opened, and so is a file of edges by name, whole. Buckets and partitions are
-copied when they are needed (`storage/object_folder.py`). At the end nothing is left, unless the run is killed: then
-the next one of any config removes it, and the same one uses it.
+What a run needs is copied before anything is opened, as far as `scratch_limit` allows: small files and files of edges
+whole, then buckets, then partitions. What is beyond the limit is read in place (`storage/objects.py`), as often as it
+is needed. At the end the folder is removed; that of a run that was killed, by the next run.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from attrs import asdict, evolve, field, frozen
+from attrs import define, evolve
 
 from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.config.memory import parse_memory
-from pbgeval.errors import EvalError, StorageError
-from pbgeval.storage.checkpoint import model_path, read_checkpoint_version
-from pbgeval.storage.object_folder import ObjectFolder
-from pbgeval.storage.objects import find_object, is_url, list_objects
-from pbgeval.storage.scratch import Scratch, scratch_folder
+from pbgeval.config.paths import is_url
+from pbgeval.distributed.signals import ended_by_signals
+from pbgeval.distributed.team import Team
+from pbgeval.errors import EvalError, OutputError, StorageError
+from pbgeval.files import make_folder, private_folder
+from pbgeval.storage.checkpoint import read_checkpoint_version
+from pbgeval.storage.objects import (
+    ObjectFolder,
+    RemoteObject,
+    copy_object,
+    find_object,
+    list_objects,
+    without_secrets,
+)
 
-_NAMES = re.compile(r"entity_names_.*\.json")
-_OF_ENTITIES = re.compile(r"entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json")
 _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is free
+_VERSION = "checkpoint_version.txt"
+
+
+def has_urls(config: EvalConfig) -> bool:
+    """Tell whether a path that is read is a URL."""
+    return bool(_urls(config))
 
 
 @contextmanager
-def local_copies(config: EvalConfig, output: Path | None) -> Iterator[EvalConfig]:
+def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place: bool = False) -> Iterator[EvalConfig]:
     """Yield a config in which every URL is replaced by a local folder or file; faults name the URLs.
 
     Args:
         config: checked.
-        output: the output directory, if it was said; workers of a group that share it share the copies of their host.
+        team: of the workers that do this at the same time; those of a host share its copies.
+        read_in_place: copy only what has to be whole.
 
     Raises:
         EvalError: faults of objects, and those of the context.
+        IncompleteError: a signal has ended it.
     """
-    if not any(is_url(path) for path in _paths(config)):
+    urls = _urls(config)
+    if not urls:
         yield config
         return
-    parent = Path(config.scratch_path or tempfile.gettempdir()).absolute()
-    prefix = f"pbgeval-{os.getuid()}-"
-    with scratch_folder(parent / f"{prefix}{_digest(config, output)}", f"{prefix}*") as folder, ExitStack() as held:
-        limit = config.scratch_limit
-        most = shutil.disk_usage(folder).free // _SHARE_OF_FREE if limit is None else parse_memory(limit)
-        copies = _Copies(config, Scratch(folder, most), held)
-        try:
-            yield copies.of_config()
-        except EvalError as error:
-            raise type(error)(*(copies.with_urls(fault) for fault in error.faults)) from error
+    team, prefix = team or Team(), f"pbgeval-{os.getuid()}-"
+    secret = team.broadcast_object(secrets.token_hex(8))
+    folder = Path(config.scratch_path or tempfile.gettempdir()).absolute() / f"{prefix}{secret}"
+    local_of = {url: str(folder / str(index) / _name(url)) for index, url in enumerate(urls)}
+    try:
+        with ExitStack() as used:
+            made = team.together(lambda: used.enter_context(private_folder(folder, f"{prefix}{'[0-9a-f]' * 16}")))
+            team.together(lambda: _copy(config, local_of, folder, read_in_place) if made else None)
+            yield _renamed(config, local_of)
+    except EvalError as error:
+        raise type(error)(*(_with_urls(fault, local_of) for fault in error.faults)) from error
 
 
-def _paths(config: EvalConfig) -> list[str]:
-    """Return the paths that may be URLs."""
+def _urls(config: EvalConfig) -> list[str]:
+    """Return the URLs among the paths that may be some, each once."""
     edges = [*config.edge_paths, *config.filter_paths, *config.train_paths]
-    return [config.entity_path, config.checkpoint_path, *edges]
+    paths = [config.checkpoint_path, config.entity_path, *edges]
+    return list(dict.fromkeys(path for path in paths if is_url(path)))
 
 
-def _digest(config: EvalConfig, output: Path | None) -> str:
-    """Return a name for a run's folder: other runs do not take its room."""
-    said = repr((config, None if output is None else str(output.absolute())))
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def _name(url: str) -> str:
+    """Return what a URL's copy is called, which results show."""
+    name = without_secrets(url).rstrip("/").rpartition("/")[2]
+    return name if name.strip(".") else "objects"
 
 
-@frozen(eq=False)
-class _Copies:
-    """Makes what stands for each URL of a config."""
+def _renamed(config: EvalConfig, local_of: dict[str, str]) -> EvalConfig:
+    def local(paths: list[str]) -> list[str]:
+        return [local_of.get(path, path) for path in paths]
 
-    config: EvalConfig
-    scratch: Scratch
-    held: ExitStack  # copies that stay for the whole run
-    local_of: dict[str, str] = field(factory=dict)
+    return evolve(
+        config,
+        checkpoint_path=local_of.get(config.checkpoint_path, config.checkpoint_path),
+        entity_path=local_of.get(config.entity_path, config.entity_path),
+        edge_paths=local(config.edge_paths),
+        filter_paths=local(config.filter_paths),
+        train_paths=local(config.train_paths),
+    )
 
-    def of_config(self) -> EvalConfig:
-        """Return the config with local paths.
 
-        Raises:
-            StorageError: the faults of all URLs.
-        """
-        config, faults = self.config, list[str]()
+def _with_urls(fault: str, local_of: dict[str, str]) -> str:
+    """Name in a fault what the user knows: a URL in place of what stands for it."""
+    for url, local in local_of.items():
+        fault = fault.replace(local, url.rstrip("/"))
+    return without_secrets(fault)
 
-        def local(url: str, copied: Callable[[str], str]) -> str:
-            if is_url(url) and url not in self.local_of:
-                try:
-                    self.local_of[url] = copied(url)
-                except StorageError as error:
-                    faults.extend(fault for fault in error.faults if fault not in faults)
-            return self.local_of.get(url, url)
 
-        checkpoint_path = local(config.checkpoint_path, self._checkpoint)
-        entity_path = local(config.entity_path, self._entities)
-        edge_paths = [local(url, self._edges) for url in config.edge_paths]
-        filter_paths = [local(url, self._edges) for url in config.filter_paths]
-        train_paths = [local(url, self._edges) for url in config.train_paths]
+def _copy(config: EvalConfig, local_of: dict[str, str], folder: Path, read_in_place: bool) -> None:
+    """Make what stands for each URL.
+
+    Raises:
+        StorageError: the faults of all URLs; or what has to be whole exceeds the limit.
+        OutputError: a copy cannot be written.
+    """
+    limit = config.scratch_limit
+    free = shutil.disk_usage(folder).free
+    room = _Room(folder.parent, free // _SHARE_OF_FREE if limit is None else parse_memory(limit))
+    large, faults = list[tuple[RemoteObject, Path]](), list[str]()
+    with ended_by_signals():
+        for url, local in local_of.items():
+            try:
+                large.extend(_copy_small(config, url.rstrip("/"), Path(local), room))
+            except StorageError as error:
+                faults.extend(error.faults)
         if faults:
             raise StorageError(*faults)
-        return evolve(
-            config,
-            checkpoint_path=checkpoint_path,
-            entity_path=entity_path,
-            edge_paths=edge_paths,
-            filter_paths=filter_paths,
-            train_paths=train_paths,
-        )
+        for of, path in [] if read_in_place else sorted(large, key=lambda pair: pair[1].name):  # buckets come first
+            room.copy(of, path)
 
-    def with_urls(self, fault: str) -> str:
-        """Name in a fault what the user knows: a URL in place of the folder that stands for it."""
-        for url, local in self.local_of.items():
-            fault = fault.replace(local, url)
-        return fault
 
-    def _folder(self, url: str, is_small: Callable[[str], object]) -> ObjectFolder:
-        """Make the folder that stands for a prefix, with copies of its small files."""
-        url = url.rstrip("/")
-        objects = list_objects(url)
-        listing = json.dumps([url, {name: asdict(of) for name, of in objects.items()}], sort_keys=True)
-        path = self.scratch.folder / hashlib.sha256(listing.encode()).hexdigest()[:16] / url.rpartition("/")[2]
-        folder = ObjectFolder(path, url, self.scratch, objects)
-        folder.write()
-        self._hold(folder, is_small)
-        return folder
+@define
+class _Room:
+    """The bytes that copies may still take."""
 
-    def _hold(self, folder: ObjectFolder, is_small: Callable[[str], object]) -> None:
-        for name in folder.objects:
-            if is_small(name):
-                self.held.enter_context(folder.copy_of(folder.path / name).held())
+    place: Path  # for messages: that of the scratch folder
+    num_bytes: int
 
-    def _checkpoint(self, url: str) -> str:
-        folder = self._folder(url, {"checkpoint_version.txt"}.__contains__)
-        model = model_path(folder.path, read_checkpoint_version(folder.path))
-        self._hold(folder, {model.name}.__contains__)
-        return str(folder.path)
+    def copy(self, of: RemoteObject, path: Path) -> bool:
+        """Copy an object where there is room for it; tell whether there is."""
+        if of.size > self.num_bytes:
+            return False
+        self.num_bytes -= of.size
+        try:
+            copy_object(of, path)
+        except OutputError as error:
+            raise OutputError(
+                f"{self.place}: expected to write a copy of {of.url} ({of.size} bytes), got: "
+                f"{getattr(error.__cause__, 'strerror', error)}; choose another scratch_path or set scratch_limit"
+            ) from error
+        return True
 
-    def _entities(self, url: str) -> str:
-        needs_names = _needs_names(self.config)
-        folder = self._folder(
-            url, lambda name: _OF_ENTITIES.fullmatch(name) or (needs_names and _NAMES.fullmatch(name))
-        )
-        return str(folder.path)
+    def copy_whole(self, of: RemoteObject, path: Path) -> None:
+        """Copy an object that cannot be read in place."""
+        if not self.copy(of, path):
+            raise StorageError(
+                f"{of.url}: expected room for a copy of its {of.size} bytes, found {self.num_bytes} left for copies; "
+                "raise scratch_limit, or choose a scratch_path with more room"
+            )
 
-    def _edges(self, url: str) -> str:
-        if not (names_file_of_edges(url) or url.endswith(".npy")):
-            return str(self._folder(url, lambda name: False).path)
-        of = find_object(url)
-        place = hashlib.sha256(json.dumps(asdict(of), sort_keys=True).encode()).hexdigest()[:16]
-        path = self.scratch.folder / place / url.rpartition("/")[2]
-        self.held.enter_context(self.scratch.held(of, path))
-        return str(path)
+
+def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterator[tuple[RemoteObject, Path]]:
+    """Make what stands for a URL, with copies of its small files; yield the other objects that a run needs."""
+    if names_file_of_edges(url) or url.endswith(".npy"):
+        make_folder(path.parent)
+        room.copy_whole(find_object(url), path)
+        return
+    objects = list_objects(url)
+    ObjectFolder(without_secrets(url), objects).write(path)
+    if _VERSION in objects:
+        room.copy_whole(objects[_VERSION], path / _VERSION)
+    version = read_checkpoint_version(path)
+    types = "|".join(map(re.escape, config.used_entity_types))
+    large = re.compile(rf"edges_[0-9]+_[0-9]+\.h5|embeddings_({types})_[0-9]+\.v{version}\.h5")
+    names = r"|entity_names_.*\.json" if _needs_names(config) else ""
+    small = re.compile(
+        rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json{names}"
+    )
+    for name, of in objects.items():
+        if small.fullmatch(name):
+            room.copy_whole(of, path / name)
+        elif large.fullmatch(name):
+            yield of, path / name
 
 
 def _needs_names(config: EvalConfig) -> bool:
     """Whether something asks for the names of entities, which may be large."""
-    asked: Mapping[str, object] = {
-        "restrictions": config.restrict_entities or config.head_candidates or config.tail_candidates,
-        "tables of the best": config.save_topk,
-        "types": config.taxonomy_path,
-        "edges by name": any(names_file_of_edges(path) for path in _paths(config)),
-    }
-    return any(asked.values())
+    restrictions = config.restrict_entities or config.head_candidates or config.tail_candidates
+    edges = [*config.edge_paths, *config.filter_paths, *config.train_paths]
+    return bool(
+        restrictions
+        or config.save_topk
+        or config.taxonomy_path is not None
+        or any(names_file_of_edges(path) for path in edges)
+    )

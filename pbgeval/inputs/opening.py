@@ -26,7 +26,6 @@ from pbgeval.storage.checkpoint import open_embeddings, read_checkpoint_version
 from pbgeval.storage.edge_arrays import ArrayEdges, edges_of_file
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
-from pbgeval.storage.object_folder import find_remote_buckets, open_remote_embeddings, read_object_folder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -219,9 +218,6 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
 
 def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
     """Open a folder of bucket files, or one file of edges of a graph in one partition."""
-    folder = read_object_folder(path)
-    if folder is not None:
-        return {**find_remote_buckets(folder, extent.lhs, extent.rhs)}
     if path.is_dir():
         return {**find_buckets(path, extent.lhs, extent.rhs)}
     if names_file_of_edges(str(path)):
@@ -260,7 +256,4 @@ def _partitions(config: EvalConfig) -> Iterable[tuple[str, int]]:
 def _open_partition(config: EvalConfig, entity_type: str, partition: int, version: int) -> PartitionRows:
     path, dimension = Path(config.checkpoint_path), config.dimension_of(entity_type)
     num_rows = read_entity_count(Path(config.entity_path), entity_type, partition)
-    folder = read_object_folder(path)
-    if folder is None:
-        return open_embeddings(path, entity_type, partition, version, dimension=dimension, num_rows=num_rows)
-    return open_remote_embeddings(folder, entity_type, partition, version, dimension=dimension, num_rows=num_rows)
+    return open_embeddings(path, entity_type, partition, version, dimension=dimension, num_rows=num_rows)

@@ -16,7 +16,6 @@ from pbgeval.passes.settings import Tables
 from pbgeval.plan.holding import Partition
 from pbgeval.plan.read_ahead import Holding
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.storage.object_folder import RemoteBucket
 
 
 @define(eq=False)
@@ -69,16 +68,11 @@ class PartitionHolder:
         }
 
     def read_ahead(self) -> None:
-        """Begin to read what the units after this one need first, and to copy the edges of the next one."""
+        """Begin to read what the units after this one need first."""
         partition = self.holding.read_ahead() if self.reads_ahead else None
         if partition is not None:
             self.num_loads += 1
             self._coming = self._reader.submit(self._load, partition)
-        upcoming = self.holding.queue.upcoming()
-        if upcoming:
-            edges = self.inputs.bucket_file(self.holding.queue.plan.units[upcoming.start])
-            if isinstance(edges, RemoteBucket):
-                self._reader.submit(edges.copy.fetch)  # what it raises, whoever reads them meets too
 
     def _load(self, partition: Partition) -> EntityTable:
         entity_type, number = cast("tuple[str, int]", partition)

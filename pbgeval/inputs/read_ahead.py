@@ -9,9 +9,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pbgeval.storage.array_rows import PartitionRows
-from pbgeval.storage.object_folder import RemoteRows
-
 T = TypeVar("T")
 
 
@@ -34,26 +31,6 @@ def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.de
                 yield ready.result()()
         if coming is not None:
             yield coming.result()()
-
-
-def copying_ahead(parts: Sequence[T], rows_of: Callable[[T], PartitionRows]) -> Iterator[T]:
-    """Yield the parts; while those of one object are computed, the object of the next ones is copied.
-
-    Args:
-        parts: in the order in which they are needed.
-        rows_of: the partition of a part.
-    """
-    sources = [rows_of(part) for part in parts]
-    if not any(isinstance(source, RemoteRows) for source in sources):
-        yield from parts
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="copy-ahead") as pool:
-        for index, (part, source) in enumerate(zip(parts, sources, strict=True)):
-            if index == 0 or source is not sources[index - 1]:
-                after = next((other for other in sources[index:] if other is not source), None)
-                if isinstance(after, RemoteRows):
-                    pool.submit(after.copy.fetch)  # what it raises, whoever reads the rows meets too
-            yield part
 
 
 def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:

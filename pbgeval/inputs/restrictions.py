@@ -199,11 +199,15 @@ class _Entities:
             addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
             choice = " or ".join(map(repr, addresses))
             return f"ambiguous entity {name!r}: {len(places)} have that name; write {choice}"
-        if nearest is not None and "" in nearest:
+        if nearest is not None and "" in nearest and _ADDRESS.fullmatch(name) is None:
             return (
                 f"unknown entity {name!r}: {self.entity_path} has no entity_names_<type>_<partition>.json;"
                 " write type:partition:row"
             )
         if nearest is not None and name in nearest:
             return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"
-        return f"unknown entity {name!r}; expected a name of an entity, or type:partition:row"
+        used = ", ".join(sorted(self._num_partitions))
+        return (
+            f"unknown entity {name!r}; expected the name or type:partition:row of an entity of a type that relations "
+            f"use ({used})"
+        )

@@ -6,7 +6,8 @@
     )
     results.get_metric("mrr"), results.to_df(), results.report
 
-PyKEEN is not imported. What its evaluators get wrong (docs/metrics.md) is right here.
+PyKEEN is not imported. What its evaluators get wrong (docs/metrics.md) is right here. Models whose formula we know hand
+over their vectors (`adapters/pykeen.py`); any other model is asked for the scores of each query once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 
 from attrs import evolve, field, frozen
 
-from pbgeval.adapters.pykeen import pykeen_scorer
+from pbgeval.adapters.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.config import EvalConfig
 from pbgeval.driver import RunOptions, evaluate
 from pbgeval.errors import ConfigError, DataError
@@ -65,8 +66,8 @@ class RankBasedEvaluator:
                 `mapped_triples` is a factory that has them.
             restrict_relations_to: likewise, triples of other relations are dropped.
             targets: the hidden sides: head, tail or both.
-            batch_size: queries scored at once.
-            slice_size: as in PyKEEN.
+            batch_size: queries that a model without a formula of ours scores at once.
+            slice_size: as in PyKEEN, for the same models.
             mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
             training: known too, and what frequencies, leakage and unseen entities are told from.
 
@@ -95,7 +96,8 @@ class RankBasedEvaluator:
         }
         own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
         config = EvalConfig(**{**own, **self.settings})
-        report = evaluate(config, self.options, self.observer, model=scorer, edges=edges)
+        vectors = pykeen_vectors(model, scorer) if mode is None else None
+        report = evaluate(config, self.options, self.observer, model=vectors or scorer, edges=edges)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
 

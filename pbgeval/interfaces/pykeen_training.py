@@ -11,7 +11,8 @@ is asked for its own predictions. Importing this module imports PyKEEN 1.11.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
@@ -22,6 +23,8 @@ from pykeen.training import TrainingCallback
 from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
+from pbgeval.adapters.functions import BatchScorer, side_scorer
+from pbgeval.adapters.pykeen import ROWS_PER_BATCH, PyKEENScores
 from pbgeval.errors import ConfigError
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
@@ -48,11 +51,27 @@ class PykeenScorer:
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
-        was_training = {module: module.training for module in self.model.modules()}
         rows = max(1, CELLS_PER_CALL // candidate_C.numel())
         parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
-        try:
+        with self._mode_kept():
             return torch.cat([self._part(hidden, known, relation, candidate_C) for known, relation in parts])
+
+    def by_rows(self) -> BatchScorer:
+        """Return the scorer that asks once for each query, for scores of all entities."""
+        theirs = PyKEENScores(self.model, {})
+
+        def score_side(hidden: Side, batch_b3: Tensor) -> Tensor:
+            with self._mode_kept():
+                return theirs(hidden, batch_b3)
+
+        sizes = {"num_entities": self.num_entities, "num_relations": self.num_relations}
+        return side_scorer(score_side, **sizes, batch_size=ROWS_PER_BATCH, device=self.device)
+
+    @contextmanager
+    def _mode_kept(self) -> Iterator[None]:
+        was_training = {module: module.training for module in self.model.modules()}
+        try:
+            yield
         finally:
             for module, mode in was_training.items():
                 module.training = mode
@@ -99,7 +118,7 @@ class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not i
         self.monitor = monitor
         self._num_relations, self._num_triples = num_relations, num_triples
         self._stopper: MonitorStopper | None = None
-        self._scored: ScoredModel | None = None
+        self._scored: tuple[Model, ScoredModel] | None = None
         self._visit: Visit | None = None
         self._next_epoch = 1
 
@@ -152,9 +171,11 @@ class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not i
             self._stopper.restore()
 
     def _model(self) -> ScoredModel:
-        if self._scored is None or self._scored.scorer.model is not self.model:  # type: ignore[attr-defined]
-            self._scored = ScoredModel(PykeenScorer(self.model, self._num_relations))
-        return self._scored
+        if self._scored is None or self._scored[0] is not self.model:
+            scorer = PykeenScorer(self.model, self._num_relations)
+            all_entities = self.monitor.schema.relations[0].all_negs
+            self._scored = (self.model, ScoredModel(scorer.by_rows() if all_entities else scorer))
+        return self._scored[1]
 
 
 class MonitorStopper(Stopper):  # type: ignore[misc] # likewise

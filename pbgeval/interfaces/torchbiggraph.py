@@ -31,6 +31,7 @@ from torchbiggraph.model import MultiRelationEmbedder, make_model
 from torchbiggraph.train import train_and_report_stats
 from torchbiggraph.types import Side as TheirSide
 
+from pbgeval.distributed.resources import num_cores, threads_put_back
 from pbgeval.errors import ConfigError
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
@@ -234,13 +235,9 @@ def _registered(hook: _Hook) -> Iterator[None]:
 @contextmanager
 def _all_threads(config: ConfigSchema) -> Iterator[None]:
     """Let a measurement use what the trainer's workers, which wait for it, would use."""
-    before = torch.get_num_threads()
-    available = len(os.sched_getaffinity(0))
-    torch.set_num_threads(min(config.workers or available, available))
-    try:
+    with threads_put_back():
+        torch.set_num_threads(min(config.workers or num_cores(), num_cores()))
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:

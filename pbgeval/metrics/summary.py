@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -10,6 +9,7 @@ from operator import add
 from attrs import field, frozen
 
 from pbgeval.metrics.auc import PooledAuc, pooled_auc
+from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.metrics.merged import all_rank_metrics
 from pbgeval.metrics.pooled import PoolSample, pooled_classification, pooled_hits
 from pbgeval.metrics.rank import mean_loss, query_auc, rank_metrics, ratio
@@ -26,10 +26,12 @@ Metrics = dict[str, float | int | None]
 
 @frozen
 class AucSample:
-    """Which scores the pools hold."""
+    """Which scores of the edges that were evaluated the pools hold, and how these edges were drawn."""
 
     all_true: bool
     all_competing: bool
+    design: SampleDesign | None = None  # None: all edges
+    level: float = 0.95  # of intervals
 
 
 @frozen(eq=False)
@@ -38,21 +40,22 @@ class SortedPools:
 
     pools: Mapping[GroupKey, SortedPool]
     sample: AucSample
-    _aucs: dict[tuple[GroupKey, ...], PooledAuc | None] = field(factory=dict, init=False)
+    _aucs: dict[tuple[tuple[GroupKey, ...], bool], PooledAuc | None] = field(factory=dict, init=False)
 
     @classmethod
     def of_groups(cls, groups: GroupStats, sample: AucSample) -> SortedPools:
         """Sort the pools of all groups."""
         return cls({key: pool.sort() for key, pool in groups.pools.items()}, sample)
 
-    def auc(self, keys: Sequence[GroupKey]) -> PooledAuc | None:
-        """Return the pooled AUC of the union of some groups."""
-        of_keys = tuple(keys)
+    def auc(self, keys: Sequence[GroupKey], *, with_error: bool) -> PooledAuc | None:
+        """Return the pooled AUC of the union of some groups; the error of sampled edges takes time for all of them."""
+        of_keys = tuple(keys), with_error
         if of_keys not in self._aucs:
             self._aucs[of_keys] = pooled_auc(
-                [self.pools[key] for key in of_keys],
+                [self.pools[key] for key in keys],
                 all_true=self.sample.all_true,
                 all_competing=self.sample.all_competing,
+                design=self.sample.design if with_error else None,
             )
         return self._aucs[of_keys]
 
@@ -124,20 +127,22 @@ def _pool_metrics(
     stats: RankStats, pools: SortedPools, keys: Sequence[GroupKey], selection: Selection, *, only_auc: bool
 ) -> tuple[Metrics, dict[str, dict[str, float]]]:
     """Return what follows from the scores of some groups, with the intervals of what is estimated."""
-    auc = pools.auc(keys)
+    auc = pools.auc(keys, with_error=not only_auc)
     metrics: Metrics = {"auc": None if auc is None else auc.value}
     intervals = {}
-    interval = None if auc is None else auc.interval()
-    if interval is not None and math.isfinite(interval["standard_error"]):
+    interval = None if auc is None else auc.interval(pools.sample.level)
+    if interval is not None:
         intervals["auc"] = interval
     if only_auc or not (selection.classification or selection.pooled_cutoffs):
         return metrics, intervals
     pool = pools.union(keys)
-    all_true, all_competing = pools.sample.all_true, pools.sample.all_competing
-    metrics |= pooled_hits(pool, selection.pooled_cutoffs, all_true=all_true, all_competing=all_competing)
+    all_true, all_competing, design = pools.sample.all_true, pools.sample.all_competing, pools.sample.design
+    whole = all_true and all_competing and design is None
+    metrics |= pooled_hits(pool, selection.pooled_cutoffs, whole=whole)
     if selection.classification:
         num_queries = stats.count("num_queries")
-        of_pool = PoolSample(pool, num_queries, stats.total("candidates") - num_queries, all_true, all_competing)
+        num_competing = stats.total("candidates") - num_queries
+        of_pool = PoolSample(pool, num_queries, num_competing, all_true, all_competing, design, pools.sample.level)
         of_classifier, of_estimates = pooled_classification(of_pool)
         metrics |= of_classifier
         intervals |= of_estimates

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pbgeval.candidates.chunks import SampledLists, group_by_relation
 from pbgeval.candidates.policy import CandidatePolicy
+from pbgeval.distributed.resources import threads_put_back
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.monitor.schema import Model, ModelSchema
@@ -247,10 +248,6 @@ def steady_kernels(device: torch.device, *, of_autocast: bool) -> Iterator[None]
         device: where the model is.
         of_autocast: whether the trainer's `torch.autocast` is suspended.
     """
-    threads = torch.get_num_threads()
-    with full_precision(of_autocast=of_autocast), torch.no_grad():
-        try:
-            check_kernels(device)
-            yield
-        finally:
-            torch.set_num_threads(threads)
+    with threads_put_back(), full_precision(of_autocast=of_autocast), torch.no_grad():
+        check_kernels(device)
+        yield

@@ -91,7 +91,7 @@ class Monitor:
             tolerance: share of the mean reciprocal rank at which a gap may persist without a warning.
             alarm_rate: bound of the probability that a whole run is warned without reason (decision 0017).
             team: the workers that train together; None: this one alone.
-            sinks: what is handed each record of this worker besides: `TensorBoardSink`, `ScalarSink`, `TrainingTable`.
+            sinks: what is handed each record of this worker besides: `TensorBoardSink`, `ScalarSink`.
             warn: is told of warnings, a line each; None: the logger `pbgeval.monitor`.
         """
         self.threshold = threshold_of(eval_fraction)

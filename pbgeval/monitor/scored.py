@@ -10,7 +10,14 @@ from torch import Tensor
 
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
 from pbgeval.notation import Side
-from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
+from pbgeval.scoring.block_scorer import (
+    RowScorer,
+    Scorer,
+    ScorerComparator,
+    ScorerRelation,
+    device_of,
+    scorer_state,
+)
 
 
 @define(eq=False)
@@ -47,6 +54,8 @@ class ScoredModel:
 
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
         """Return the number of each entity, float64 (N, 1)."""
+        if isinstance(self.scorer, RowScorer):
+            self.scorer.forget()  # training has changed the model since
         numbers_N = torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer))
         return numbers_N.unsqueeze(1)
 

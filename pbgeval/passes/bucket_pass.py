@@ -42,7 +42,7 @@ def bucket_pass(
     competition = competition or Competition()
     check_relations(edges, origin, settings.num_relations)
     counter = BlockCounter()
-    tallies = {side: SideTally() for side in settings.sides}
+    tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
     for side in settings.sides:
         streams[side] = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side)

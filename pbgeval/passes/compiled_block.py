@@ -37,4 +37,4 @@ def count_compiled(
     counts = found.counts
     if twin_score.numel():
         counts = counts + ties_of_twins(twin_score, true.score_Q, true.kernel_Q, twin_query, cells.twin_is_known)
-    return FusedBlock(counts, sampled_score, nan=None)
+    return FusedBlock(counts, sampled_score)

@@ -31,11 +31,10 @@ class FusedBlock:
 
     counts: QueryCounts
     sampled_score_P: Tensor
-    nan: tuple[int, int] | None  # (key, candidate) of a score that is not a number
 
 
 def count_fused(
-    query_KD: Tensor, candidate_CD: Tensor, true: TrueScores, row_Q: Tensor, cells: BlockCells, *, check_nan: bool
+    query_KD: Tensor, candidate_CD: Tensor, true: TrueScores, row_Q: Tensor, cells: BlockCells
 ) -> FusedBlock:
     """Count a block; every score that is taken back or told apart is read off what was counted.
 
@@ -45,7 +44,6 @@ def count_fused(
         true: what they are compared with.
         row_Q: the key of each query, ascending.
         cells: those that do not compete, or tie by definition, or are wanted.
-        check_nan: False where overflow is impossible.
     """
     device = query_KD.device
     none = row_Q[:0], row_Q[:0]
@@ -53,7 +51,7 @@ def count_fused(
     known = _to(cells.known or none, device)
     lists = [known, *((row_Q[query], column) for query, column in (own, twins, sampled))]
     key_P, column_P = (torch.cat(parts) for parts in zip(*lists, strict=True))
-    found = fused.count(query_KD, candidate_CD, true.score_Q, row_Q, (key_P, column_P), check_nan=check_nan)
+    found = fused.count(query_KD, candidate_CD, true.score_Q, row_Q, (key_P, column_P))
     sizes = [key.numel() for key, _ in lists]
     known_score, own_score, twin_score, sampled_score = torch.split(found.cell_score_P, sizes)
 
@@ -67,7 +65,7 @@ def count_fused(
     counts = QueryCounts(raw, count_known_scores(known_score, known, true.score_Q, row_Q, of_own, shape))
     if twin_score.numel():
         counts = counts + ties_of_twins(twin_score, true.score_Q, true.kernel_Q, twins[0], cells.twin_is_known)
-    return FusedBlock(counts, sampled_score, found.nan)
+    return FusedBlock(counts, sampled_score)
 
 
 def _to(cells: Cells, device: torch.device) -> Cells:

@@ -18,6 +18,7 @@ from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedQueries
 from pbgeval.passes.compiled_block import candidates_per_block
 from pbgeval.passes.groups import Group
+from pbgeval.passes.nan import first_nan_of_pairs
 from pbgeval.passes.partition_blocks import (
     PartitionWork,
     Way,
@@ -61,7 +62,17 @@ def count_against_partition(
             num_candidates = group.side(hidden).table.num_rows if allowed is None else len(allowed)
             candidates = PartitionCandidates(allowed, num_candidates)
             work = PartitionWork(group, hidden, candidates, settings, auc_words[hidden], tallies[hidden], counter)
-            _count_rows(work, part.rows_E, _way(work, part.rows_E))
+            way = _way(work, part.rows_E)
+            for rows_E in _rows_together(group, part.rows_E):
+                _count_rows(work, rows_E, way)
+
+
+def _rows_together(group: Group, rows_E: Tensor) -> Sequence[Tensor]:
+    """Return all rows; of a model that scores all entities at once as many as it keeps the scores of."""
+    scorer = group.relation.scorer
+    if isinstance(scorer, ScorerRelation) and scorer.comparator.by_rows is not None:
+        return torch.split(rows_E, scorer.comparator.by_rows.queries_per_block)
+    return [rows_E]
 
 
 def _way(work: PartitionWork, rows_E: Tensor) -> Way:
@@ -156,8 +167,8 @@ def _start(work: PartitionWork, rows_Q: Tensor, own_Q: Tensor, way: Way) -> Part
         true = TrueScores.of_pairs(
             comparator, prepared_QD, true_rows_QD, fused.paired_scores if way is Way.FUSED else None
         )
-        if bool(torch.isnan(true.score_Q).any()):
-            bad = int(torch.isnan(true.score_Q).nonzero()[0])
+        bad = first_nan_of_pairs(comparator, prepared_QD, true_rows_QD, true.score_Q)
+        if bad is not None:
             raise group.nan_score(hidden, int(rows_Q[bad]), int(true_ids_Q[bad]))
     fold = None
     if settings.loss is not None:
@@ -190,7 +201,8 @@ def _finish(work: PartitionWork, queries: PartitionQueries) -> None:
         work.tally.add_losses(queries.fold.finish(lengths_Q, work.group.weights(queries.rows_Q)))
     true = queries.true
     true_Q = true.value_Q if isinstance(true, CertifiedTrue) else true.kernel_Q  # as competitors' scores are made
+    rows_Q = queries.rows_Q
     if work.auc_words_EW is not None:
-        kept_Q = work.settings.auc.true_is_kept(work.auc_words_EW[queries.rows_Q.numpy()])
-        true_Q = true_Q[kept_Q.to(true_Q.device)]
-    work.tally.add_true_scores(true_Q)
+        kept_Q = work.settings.auc.true_is_kept(work.auc_words_EW[rows_Q.numpy()])
+        true_Q, rows_Q = true_Q[kept_Q.to(true_Q.device)], rows_Q[kept_Q]
+    work.tally.add_true_scores(true_Q, rows_Q)

@@ -69,13 +69,7 @@ def count_block(
     work: PartitionWork, queries: PartitionQueries, candidates_CD: Tensor, twins: Twins, start: int
 ) -> None:
     """Count candidates by their scores; `start` is the position of the first."""
-    scores_BQC = work.group.relation.scorer.comparator.scores(
-        queries.prepared_QD.unsqueeze(0), candidates_CD.unsqueeze(0)
-    )
-    not_a_number = first_nan(queries.prepared_QD, candidates_CD, scores_BQC)
-    if not_a_number is not None:
-        raise work.nan_score(queries, not_a_number[1], start + not_a_number[2])
-    scores_QC, true = scores_BQC[0], queries.float_true
+    scores_QC, true = _scores(work, queries, candidates_CD, start), queries.float_true
     num_columns = scores_QC.shape[1]
     excluded, known = work.cells(queries, start, num_columns)
     raw = work.counter.count(scores_QC, true.score_Q, excluded)
@@ -89,6 +83,17 @@ def count_block(
         twin_scores = scores_QC[query.to(scores_QC.device), column.to(scores_QC.device)]
         queries.counts = queries.counts + ties_of_twins(twin_scores, true.score_Q, true.kernel_Q, query, is_known)
     _hand_over(work, queries, scores_QC, lambda query, column: scores_QC[query, column], start, excluded, known)
+
+
+def _scores(work: PartitionWork, queries: PartitionQueries, candidates_CD: Tensor, start: int) -> Tensor:
+    """Return the scores (Q, C) of a run of candidates, none of them NaN."""
+    comparator = work.group.relation.scorer.comparator
+    rows = queries.prepared_QD.unsqueeze(0), candidates_CD.unsqueeze(0)
+    scores_BQC = comparator.scores(*rows)
+    not_a_number = first_nan(comparator, *rows, scores_BQC)
+    if not_a_number is not None:
+        raise work.nan_score(queries, not_a_number[1], start + not_a_number[2])
+    return scores_BQC[0]
 
 
 def count_certified_block(work: PartitionWork, queries: PartitionQueries, candidates: PreparedRows, start: int) -> None:
@@ -105,7 +110,8 @@ def count_certified_block(work: PartitionWork, queries: PartitionQueries, candid
         queries.counts = queries.counts + found
         query, column = sampled_in_block(queries, start, num_columns)
         scores_P = values_of_cells(exact.prepared, query, candidates, column)
-        work.tally.add_scores(scores_P, None if known is None else are_among(query, column, known, num_columns))
+        is_known = None if known is None else are_among(query, column, known, num_columns)
+        work.tally.add_scores(scores_P, queries.rows_Q[query], is_known)
         return
     fast = fast_scores(exact.prepared, candidates, values=wants_values)
     queries.counts = queries.counts + count_certified(
@@ -127,6 +133,8 @@ def count_block_forgetting(
     if may_overflow and way is Way.COMPILED:
         count_block(work, queries, candidates_CD, twins, start)
         return
+    if may_overflow:
+        _scores(work, queries, candidates_CD, start)  # refuses NaN; the kernel has bits of its own, so it counts
     own, known = work.cells(queries, start, num_columns)
     twin_cells = twins_in_block(queries, twins, start, num_columns)
     sampled = sampled_in_block(queries, start, num_columns)
@@ -142,11 +150,10 @@ def count_block_forgetting(
     if way is Way.COMPILED:
         found = count_compiled(queries.prepared_QD, candidates_CD, true, row_Q, cells)
     else:
-        found = count_fused(queries.prepared_QD, candidates_CD, true, row_Q, cells, check_nan=may_overflow)
-    if found.nan is not None:
-        raise work.nan_score(queries, found.nan[0], start + found.nan[1])
+        found = count_fused(queries.prepared_QD, candidates_CD, true, row_Q, cells)
     queries.counts = queries.counts + found.counts
-    work.tally.add_scores(found.sampled_score_P, None if known is None else are_among(*sampled, known, num_columns))
+    is_known = None if known is None else are_among(*sampled, known, num_columns)
+    work.tally.add_scores(found.sampled_score_P, queries.rows_Q[sampled[0]], is_known)
 
 
 def _hand_over(
@@ -170,11 +177,13 @@ def _hand_over(
     if work.settings.auc.exact:
         competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
         competes_QC[excluded] = False
-        work.tally.add_scores(scores_QC[competes_QC.to(device)], None if known_QC is None else known_QC[competes_QC])
+        is_known = None if known_QC is None else known_QC[competes_QC]
+        rows_QC = queries.rows_Q.unsqueeze(1).expand_as(competes_QC)
+        work.tally.add_scores(scores_QC[competes_QC.to(device)], rows_QC[competes_QC], is_known)
         return
     query, column = sampled_in_block(queries, start, scores_QC.shape[1])
     scores = scores_of(query.to(device), column.to(device))
-    work.tally.add_scores(scores, None if known_QC is None else known_QC[query, column])
+    work.tally.add_scores(scores, queries.rows_Q[query], None if known_QC is None else known_QC[query, column])
 
 
 def _to(cells: Cells, device: torch.device) -> Cells:

@@ -81,5 +81,5 @@ def _tally(
         tally.add_drawn_from(drawn_from if inside_Q is None else drawn_from.of(inside_Q))
     if found.loss_Q is not None:
         tally.add_losses(found.loss_Q if inside_Q is None else found.loss_Q[inside_Q.to(device)])
-    tally.add_true_scores(found.true_Q[cells.true_is_picked_Q.to(device)])
-    tally.add_scores(found.competing, found.competing_is_known)
+    tally.add_true_scores(found.true_Q[cells.true_is_picked_Q.to(device)], rows_Q[cells.true_is_picked_Q])
+    tally.add_scores(found.competing, rows_Q[found.competing_query], found.competing_is_known)

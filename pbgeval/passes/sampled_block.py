@@ -39,10 +39,7 @@ def score_block(
     if not all(threads.map(chunks.count, threads.split(num_chunks))):
         return None
     found = {side: chunks.results[side].found() for side in lists}
-    return {
-        side: (cells[side], Found(of.counts, of.true_Q, of.picked, cells[side].picked_is_known))
-        for side, of in found.items()
-    }
+    return {side: (cells[side], Found.of_picked(of, cells[side])) for side, of in found.items()}
 
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:

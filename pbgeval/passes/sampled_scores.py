@@ -12,14 +12,14 @@ from torch import Tensor
 
 from pbgeval.candidates.chunks import ChunkBlock
 from pbgeval.counting import chunks as compiled_chunks
-from pbgeval.counting.chunks import ChunkCells, PreparedChunks
+from pbgeval.counting.chunks import ChunkCells, ChunkCounts, PreparedChunks
 from pbgeval.counting.general import BlockCounter
 from pbgeval.counting.known import count_cells
 from pbgeval.notation import Side
 from pbgeval.passes.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.passes.certified import CertifiedChunks
 from pbgeval.passes.groups import Group
-from pbgeval.passes.nan import first_nan
+from pbgeval.passes.nan import first_nan, first_nan_of_pairs
 from pbgeval.passes.sampled_cells import Pairs, PartCells, joined
 from pbgeval.passes.sampled_lists import CandidateList
 from pbgeval.passes.settings import PassSettings
@@ -82,8 +82,10 @@ class ChunkPart:
             UnrankableError: one is not a number.
         """
         true_Q = self.true_scores()
-        if bool(torch.isnan(true_Q).any()):
-            row = int(self.rows_BQ.flatten()[int(torch.isnan(true_Q).nonzero()[0])])
+        comparator = self.group.relation.scorer.comparator
+        bad = first_nan_of_pairs(comparator, self.queries_BQD.flatten(0, 1), self.true_rows(), true_Q)
+        if bad is not None:
+            row = int(self.rows_BQ.flatten()[bad])
             raise self.group.nan_score(self.hidden, row, int(self.group.side(self.hidden).ids_E[row]))
         return true_Q
 
@@ -95,8 +97,15 @@ class Found:
     counts: QueryCounts
     true_Q: Tensor
     competing: Tensor  # scores that the pooled AUC compares with true ones
+    competing_query: Tensor  # the query of each
     competing_is_known: Tensor | None  # which of them are of known answers; None: nothing is filtered
     loss_Q: Tensor | None = None  # None: not asked for
+
+    @classmethod
+    def of_picked(cls, found: ChunkCounts, cells: PartCells) -> Found:
+        """Return what a compiled loop found, which was asked for some competitors' scores."""
+        assert cells.picked is not None, "the caller has asked"
+        return cls(found.counts, found.true_Q, found.picked, cells.picked[0], cells.picked_is_known)
 
 
 def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter) -> Found:
@@ -119,7 +128,7 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, coun
     if cells.picked is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.picked)
-    return Found(counts, true_Q, scores_QC[query, candidate], cells.picked_is_known, loss_Q)
+    return Found(counts, true_Q, scores_QC[query, candidate], cells.picked[0], cells.picked_is_known, loss_Q)
 
 
 def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
@@ -128,20 +137,20 @@ def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
         return None
     special = ChunkCells(cells.everywhere, cells.known, picked)
     true_Q = None if part.holds_true else part.true_scores()
-    if true_Q is not None and bool(torch.isnan(true_Q).any()):
+    if true_Q is not None and not bool(torch.isfinite(true_Q).all()):
         return None
     chunks = PreparedChunks.of_rows(part.queries_BQD, part.candidates_BCD, true_Q, special)
     threads = BlockThreads.of_device(part.queries_BQD.device, MOST_THREADS)
     if not all(threads.map(chunks.count, threads.split(part.rows_BQ.shape[0]))):
         return None
-    found = chunks.results.found()
-    return Found(found.counts, found.true_Q, found.picked, cells.picked_is_known)
+    return Found.of_picked(chunks.results.found(), cells)
 
 
 def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
     """Return the true scores (Q,) and all scores (Q, C)."""
-    scores_BQC = part.group.relation.scorer.comparator.scores(part.queries_BQD, part.candidates_BCD)
-    not_a_number = first_nan(part.queries_BQD, part.candidates_BCD, scores_BQC)
+    comparator = part.group.relation.scorer.comparator
+    scores_BQC = comparator.scores(part.queries_BQD, part.candidates_BCD)
+    not_a_number = first_nan(comparator, part.queries_BQD, part.candidates_BCD, scores_BQC)
     if not_a_number is not None:
         chunk, query, candidate = not_a_number
         row, entity = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate])
@@ -163,11 +172,12 @@ def _certified(
     if cells.picked is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.picked)
-    return Found(counts, true_Q, chunks.values_of(query, candidate), cells.picked_is_known, loss_Q)
+    values_P = chunks.values_of(query, candidate)
+    return Found(counts, true_Q, values_P, cells.picked[0], cells.picked_is_known, loss_Q)
 
 
-def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the scores of all competitors of queries that are ranked, and which of them are of known answers."""
+def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
     competes_QC = cells.true_is_picked_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[cells.with_own(part.block)] = False
     known = None
@@ -175,7 +185,7 @@ def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tupl
         known_QC = torch.zeros_like(competes_QC)
         known_QC[cells.known] = True
         known = known_QC[competes_QC]
-    return scores_QC[competes_QC.to(scores_QC.device)], known
+    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
 
 
 def _losses(

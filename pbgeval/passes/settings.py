@@ -119,6 +119,7 @@ class Competition:
     known: Mapping[Side, KnownInUnit] | None = None  # None: nothing is filtered
     sets: CandidateSets | None = None  # None: every entity of the type competes
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
+    cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled
     first_number: Callable[[str, Side], int] | None = None  # (entity type, side) -> number of its partition's row 0
 
     @property

@@ -148,11 +148,11 @@ def count_forgetting_turn(work: RangeWork, turn: Turn, twins: Twins) -> QueryCou
     for part in turn.parts:
         cells = _cells(work, block, rows, part, twin_cells)
         if work.state.fused:
-            found = count_fused(query_KD, columns.rows(part), rows.true, rows.row_Q, cells, check_nan=may_overflow)
+            if may_overflow:
+                _scores(work, block, rows, part)  # refuses NaN; the kernel has bits of its own, so it counts
+            found = count_fused(query_KD, columns.rows(part), rows.true, rows.row_Q, cells)
         else:
             found = count_compiled(query_KD, columns.rows(part), rows.true, rows.row_Q, cells)
-        if found.nan is not None:
-            raise _nan_score(work, block, found.nan[0], part * columns.width + found.nan[1])
         if work.cells is not None:
             work.cells.keep(part, block, found.sampled_score_P)
         counts.append(found.counts)
@@ -276,7 +276,8 @@ def _scores(work: RangeWork, block: QueryBlock, rows: _BlockRows, part: int) -> 
     scores_BKC = work.state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))
     scores_KC = scores_BKC[0, : rows.num_keys]
     if not overflow_is_impossible(rows.largest, work.columns.largest[part], rows.prepared_KD.shape[1]):
-        found = first_nan(rows.prepared_KD[: rows.num_keys], candidates_CD, scores_KC.unsqueeze(0))
+        query_KD = rows.prepared_KD[: rows.num_keys]
+        found = first_nan(work.state.comparator, query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
             raise _nan_score(work, block, found[1], start + found[2])
     return scores_KC

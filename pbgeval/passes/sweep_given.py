@@ -13,6 +13,7 @@ import torch
 
 from pbgeval.counting.certified import decide
 from pbgeval.passes.cells import CellSample, ScoreCollector
+from pbgeval.passes.nan import first_nan_of_pairs
 from pbgeval.passes.query_edges import QueryBlock, QueryEdges
 from pbgeval.passes.sweep_cells import KnownAnswers
 from pbgeval.passes.sweep_pass import SweepState, nan_score, prepared_candidates
@@ -64,9 +65,7 @@ def rank_given(
             row = torch.from_numpy(key - block.first_key).to(device)
             local = torch.from_numpy(of_cell - block.first).to(device)
             scores, better, tied = compare(local, row, candidates_PD)
-            if bool(torch.isnan(scores).any()):
-                bad = int(torch.isnan(scores).nonzero()[0])
-                raise nan_score(state, edges, int(of_cell[bad]), int(numbers[bad]))
+            _refuse_nan(state, edges, (prepared_KD[row], candidates_PD), scores, (of_cell, numbers))
             is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
             every = torch.ones_like(better)
             parts = [
@@ -115,6 +114,19 @@ def _pair_scores(state: SweepState, query_PD: torch.Tensor, candidates_PD: torch
     return values_of_pairs(state.certified, query_PD, candidates_PD)
 
 
+def _refuse_nan(
+    state: SweepState,
+    edges: QueryEdges,
+    rows: tuple[torch.Tensor, torch.Tensor],
+    scores: torch.Tensor,
+    cells: tuple[np.ndarray, np.ndarray],
+) -> None:
+    """Name the first of some cells (query, candidate's number) whose score is not a number."""
+    bad = None if state.certified is not None else first_nan_of_pairs(state.comparator, *rows, scores)
+    if bad is not None:
+        raise nan_score(state, edges, int(cells[0][bad]), int(cells[1][bad]))
+
+
 def _counts(
     query: torch.Tensor, better: torch.Tensor, tied: torch.Tensor, counted: torch.Tensor, num_queries: int
 ) -> RankCounts:
@@ -127,6 +139,7 @@ def _counts(
 
 def score_cells(
     state: SweepState,
+    edges: QueryEdges,
     table: EntityTable,
     first_number: int,
     dtype: torch.dtype,
@@ -138,12 +151,16 @@ def score_cells(
 
     Args:
         state: the contest, prepared.
+        edges: all edges, for errors.
         table: the range's rows.
         first_number: the number of the table's first row.
         dtype: of products.
         sample: (query, number), arranged by candidate, no true entity among them.
         known: the known answers in this range; None if nothing is filtered.
         collector: where the scores go.
+
+    Raises:
+        DataError: a candidate without a direction under cos, or a score that is not a number.
     """
     cells = sample.within(np.arange(first_number, first_number + table.num_rows))
     for block in state.queries.blocks:
@@ -153,8 +170,8 @@ def score_cells(
             prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
             key = state.queries.key_Q[of_cell]
             row = torch.from_numpy(key - block.first_key).to(table.device)
-            candidates_PD = state.queries.contest.candidates(
-                table.rows(torch.from_numpy(numbers - first_number), dtype)
-            )
+            x_PD = table.rows(torch.from_numpy(numbers - first_number), dtype)
+            candidates_PD = prepared_candidates(state, edges, x_PD, numbers)
             scores = _pair_scores(state, prepared_KD[row], candidates_PD)
+            _refuse_nan(state, edges, (prepared_KD[row], candidates_PD), scores, (of_cell, numbers))
             collector.add(of_cell, scores, None if known is None else known.are_known(key, numbers))

@@ -25,8 +25,10 @@ from pbgeval.distinct import distinct
 from pbgeval.errors import DataError
 from pbgeval.notation import Side
 from pbgeval.passes.certified import Bfloat16Use
+from pbgeval.passes.nan import first_nan_of_pairs
 from pbgeval.passes.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking import QueryCounts, RankCounts
+from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import RowComparator, UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
@@ -92,6 +94,7 @@ class SweepState:
     true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
     fused: bool = False  # counted by one kernel on a GPU, which nobody asks for the scores themselves
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
+    late: LateTrueScores | None = field(default=None, init=False)  # of a model that scores all entities at once
     counts_6Q: Tensor = field(init=False)  # int64: better, tied, competing of all candidates; then of the known ones
 
     def __attrs_post_init__(self) -> None:
@@ -106,12 +109,19 @@ class SweepState:
         return self.queries.contest.scorer.comparator
 
     @property
+    def scores_rows(self) -> bool:
+        """Whether a model is asked that scores all entities for a query at once."""
+        return isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None
+
+    @property
     def certified(self) -> CertifiedComparator | None:
         """The comparator in exact arithmetic, if ranks are certified."""
         return self.queries.contest.scorer.certified
 
     def true(self, first: int, stop: int, device: torch.device) -> TrueScores:
         """Return the true scores of consecutive queries."""
+        if self.late is not None:
+            self.late.read(self, first, stop)
         return TrueScores.unpacked(self.true_scores.read(first, stop), device)
 
     def certified_true(self, certified: CertifiedComparator, first: int, query_QL: Tensor) -> CertifiedTrue:
@@ -123,7 +133,12 @@ class SweepState:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
         if self.certified is not None:
             return self.true_scores.read(0, self.queries.num_queries)[:, -1]
-        return self.true(0, self.queries.num_queries, torch.device("cpu")).kernel_Q.float()
+        if self.late is not None:
+            for block in self.queries.blocks:  # those that met no candidate
+                if not self.late.is_read_Q[block.first : block.stop].all():
+                    self.late.read(self, block.first, block.stop)
+        rows_QW = self.true_scores.read(0, self.queries.num_queries)
+        return TrueScores.unpacked(rows_QW, torch.device("cpu")).kernel_Q.float()
 
     def add(self, first: int, stop: int, counts: QueryCounts) -> None:
         """Add what a block of candidates says about consecutive queries."""
@@ -134,6 +149,23 @@ class SweepState:
     def counts(self) -> QueryCounts:
         """Return the counts of all queries, once every candidate has been met."""
         return QueryCounts(RankCounts(*self.counts_6Q[:3]), RankCounts(*self.counts_6Q[3:]))
+
+
+@frozen(eq=False)
+class LateTrueScores:
+    """Makes true scores when a block of queries meets candidates: both are read from the rows that a model returns."""
+
+    edges: QueryEdges
+    entities: GatheredEntities
+    vectors: EntityVectors
+    is_read_Q: np.ndarray  # bool
+
+    def read(self, state: SweepState, first: int, stop: int) -> None:
+        """Write the true scores of consecutive queries."""
+        first_key = int(state.queries.key_Q[first])
+        prepared_KD = state.prepared.read(first_key, int(state.queries.key_Q[stop - 1]) + 1).to(self.vectors.device)
+        _true_scores(state, self.edges, self.entities, self.vectors, prepared_KD, first_key, (first, stop))
+        self.is_read_Q[first:stop] = True
 
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -189,7 +221,11 @@ def prepare(
         except UnrankableRowsError as error:
             raise _unrankable(error, edges, scorer.name, int(queries.known_K[first + error.rows[0]])) from error
         state.prepared.write(first, prepared_KD)
-        _true_scores(state, edges, entities, vectors, prepared_KD, (first, stop))
+        if not state.scores_rows:
+            first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
+            _true_scores(state, edges, entities, vectors, prepared_KD, first, (first_query, last_query))
+    if state.scores_rows:
+        state.late = LateTrueScores(edges, entities, vectors, np.zeros(queries.num_queries, bool))
 
 
 def _runs_of_one_schema(queries: ContestQueries, start: int, stop: int) -> list[tuple[int, int]]:
@@ -206,16 +242,16 @@ def _true_scores(
     entities: GatheredEntities,
     vectors: EntityVectors,
     prepared_KD: Tensor,
-    keys: tuple[int, int],
+    first_key: int,
+    of_queries: tuple[int, int],
 ) -> None:
-    queries = state.queries
-    first, stop = np.searchsorted(queries.key_Q, keys).tolist()
+    queries, (first, stop) = state.queries, of_queries
     candidate_type = queries.contest.candidate_type
     for at in range(first, stop, QUERIES_AT_A_TIME):
         until = min(at + QUERIES_AT_A_TIME, stop)
         true_Q = queries.true_Q[at:until]
         true_QD = vectors.finished(candidate_type, entities.take(candidate_type, true_Q))
-        row_Q = torch.from_numpy(queries.key_Q[at:until] - keys[0]).to(prepared_KD.device)
+        row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
         candidates_QD = prepared_candidates(state, edges, true_QD, true_Q)
         queries_QD = prepared_KD.index_select(0, row_Q)
         if state.certified is not None:
@@ -223,9 +259,9 @@ def _true_scores(
             continue
         paired = paired_scores if state.fused else None
         true = TrueScores.of_pairs(state.comparator, queries_QD, candidates_QD, paired)
-        if bool(torch.isnan(true.score_Q).any()):
-            query = at + int(torch.isnan(true.score_Q).nonzero()[0])
-            raise nan_score(state, edges, query, int(queries.true_Q[query]))
+        bad = first_nan_of_pairs(state.comparator, queries_QD, candidates_QD, true.score_Q)
+        if bad is not None:
+            raise nan_score(state, edges, at + bad, int(true_Q[bad]))
         state.true_scores.write(at, true.packed())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from pbgeval.ranking import QueryCounts
 from pbgeval.scoring.comparators import RowComparator
 from pbgeval.scoring.loss import LOSSES
-from pbgeval.stats.pool import ScorePool, order_image
+from pbgeval.stats.pool import ScorePool, order_image, with_clusters
 
 
 @frozen(eq=False)
@@ -57,12 +58,13 @@ class SideResult:
 class SideTally:
     """Collects the queries of one side; order does not matter."""
 
+    _cluster_E: np.ndarray | None = None  # int64: the cluster of each edge, if edges are sampled
     _rows: list[Tensor] = field(factory=list)
     _counts: list[QueryCounts] = field(factory=list)
     _losses: list[Tensor] = field(factory=list)
-    _true: list[Tensor] = field(factory=list)
-    _competing: list[Tensor] = field(factory=list)
-    _unknown: list[Tensor] = field(factory=list)  # competing scores that are not of known answers
+    _true: list[np.ndarray] = field(factory=list)
+    _competing: list[np.ndarray] = field(factory=list)
+    _unknown: list[np.ndarray] = field(factory=list)  # competing scores that are not of known answers
     _drawn_from: list[DrawnFrom] = field(factory=list)
     _num_short_lists: int = 0
     _num_excluded: int = 0
@@ -89,26 +91,27 @@ class SideTally:
         """Add the losses of the queries added last."""
         self._losses.append(loss_Q.cpu())
 
-    def add_true_scores(self, true: Tensor) -> None:
-        """Add scores of true entities to the pools of the AUC."""
-        self._true.append(true.float().cpu())
+    def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
+        """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
+        self._true.append(self._pooled(true, rows))
 
-    def add_scores(self, competing: Tensor, known: Tensor | None = None) -> None:
+    def add_scores(self, competing: Tensor, rows: Tensor, known: Tensor | None = None) -> None:
         """Add scores of competitors to the pools; `known` tells which are of known answers (None: no filter)."""
-        competing = competing.float().cpu()
-        self._competing.append(competing)
+        pooled = self._pooled(competing, rows)
+        self._competing.append(pooled)
         if known is not None:
-            self._unknown.append(competing[~known.cpu()])
+            self._unknown.append(pooled[~known.cpu().numpy()])
+
+    def _pooled(self, scores: Tensor, rows: Tensor) -> np.ndarray:
+        images = order_image(scores.float().cpu())
+        return images if self._cluster_E is None else with_clusters(images, self._cluster_E[rows.cpu().numpy()])
 
     def finish(self, *, filtered: bool) -> SideResult:
-        true, competing, unknown = (
-            [order_image(torch.cat(parts))] if parts else [] for parts in (self._true, self._competing, self._unknown)
-        )
         return SideResult(
             rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
             counts=QueryCounts.concatenate(self._counts),
-            raw_pool=ScorePool(true, competing),
-            filtered_pool=ScorePool(true, unknown) if filtered else ScorePool(),
+            raw_pool=ScorePool(self._true, self._competing),
+            filtered_pool=ScorePool(self._true, self._unknown) if filtered else ScorePool(),
             loss_Q=torch.cat(self._losses) if self._losses else None,
             num_short_lists=self._num_short_lists,
             num_excluded=self._num_excluded,

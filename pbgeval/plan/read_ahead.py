@@ -1,7 +1,7 @@
 """A worker's units as it draws them -> which partitions it loads, keeps, drops and reads ahead.
 
 A worker has room for some partitions, and one place more: there it reads, while it computes, the next partition that
-the rest of its stripe needs. Used by real workers and by the simulator; pure bookkeeping, nothing is read here.
+the rest of its stripe needs. Pure bookkeeping, nothing is read here.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.report.comparison import Comparison, RelationDifferences
 from pbgeval.report.output import csv_table
 from pbgeval.report.paper_text import escape_markdown, one_line, row_of_latex, row_of_markdown
+from pbgeval.storage.text_files import printable
 
 MOST_RELATIONS = 20  # that a table shows: those with the smallest p-values
 LEAST_P = 1e-4  # smaller ones are written as below this
@@ -138,5 +139,5 @@ def _rich(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Tab
     for place, name in enumerate(head):
         table.add_column(Text(name), justify="right" if place else "left", no_wrap=place > 0)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table

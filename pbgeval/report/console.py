@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.report.steps import ConsoleSteps
+from pbgeval.storage.text_files import printable
 
 
 @define
@@ -83,7 +84,7 @@ class ConsoleObserver:
         if sys.stderr is None:  # closed before we were started
             return
         with suppress(OSError):  # a full disk, a reader that has gone: no reason to give up the work
-            sys.stderr.write(text + "\n")  # one write, so that lines of several workers do not mix
+            sys.stderr.write(printable(text) + "\n")  # one write, so that lines of several workers do not mix
             sys.stderr.flush()
 
 

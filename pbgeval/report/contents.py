@@ -11,7 +11,19 @@ from __future__ import annotations
 from attrs import frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.output import BUCKETS, HISTOGRAM, IMPORTED, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
+from pbgeval.report.output import (
+    BUCKETS,
+    EARLIER,
+    FILES,
+    HISTOGRAM,
+    IMPORTED,
+    JOURNAL,
+    LINES,
+    METRICS,
+    PAGE,
+    SCRATCH,
+    UNIT_LOG,
+)
 from pbgeval.storage.ranks import COLUMNS as RANK_COLUMNS
 from pbgeval.storage.topk import TABLE_COLUMNS
 
@@ -187,7 +199,7 @@ _TABLE_TEXTS = (
     "from 1; equal scores in the order of partition and row",
     "name",
     "higher is better",
-    "1: a known answer",
+    "1: a known answer other than the true entity",
     "1: the true entity",
 )
 _WHO = {
@@ -242,7 +254,7 @@ OUTPUT_DIRECTORY = (
             Part("entity", "int64", "row in its partition; -1 where there are fewer"),
             Part("partition", "int64", "-1 where there are fewer"),
             Part("score", "float64", "NaN where there are fewer"),
-            Part("known", "uint8", "1: a known answer"),
+            Part("known", "uint8", "1: a known answer other than the true entity"),
         ),
     ),
     OutputFile(
@@ -261,6 +273,8 @@ OUTPUT_DIRECTORY = (
         "Results of finished units, from which the same command goes on.",
         "while a run lasts, or was ended",
     ),
+    OutputFile(FILES, "text", "The paths of all files of a finished result, a line each: what `--overwrite` replaces."),
+    OutputFile(f"{EARLIER}/", "folder", "The result that a run replaces.", "until the run is complete"),
     OutputFile(f"{SCRATCH}/", "folder", "Arrays that workers share.", "while a run lasts"),
     OutputFile("owner.json, owner.heartbeat", "JSON, empty", "Who works here.", "while a run lasts"),
 )

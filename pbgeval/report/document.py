@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from attrs import asdict, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
-from pbgeval.metrics.intervals import Interval
+from pbgeval.metrics.intervals import Interval, SampleDesign
 from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
 from pbgeval.metrics.selection import ALL_BY_DEFAULT, Selection
 from pbgeval.metrics.summary import AucSample, SortedPools, Summary, diagnose, summarise
@@ -57,9 +57,7 @@ class Estimate:
     """A sample of edges, and what it says of all of them."""
 
     unit: str  # edge or chunk
-    num_units: int
-    population: int  # units of all edges that restrictions leave
-    num_strata: int
+    design: SampleDesign  # how its units were drawn
     rounds: int
     level: float  # of the intervals
     is_population: bool
@@ -141,9 +139,9 @@ def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, A
 def _sample(estimate: Estimate) -> dict[str, Any]:
     return {
         "unit": estimate.unit,
-        "num_units": estimate.num_units,
-        "population": estimate.population,
-        "num_strata": estimate.num_strata,
+        "num_units": len(estimate.design.stratum_U),
+        "population": int(estimate.design.population_H.sum()),
+        "num_strata": len(estimate.design.population_H),
         "rounds": estimate.rounds,
         "level": estimate.level,
     }

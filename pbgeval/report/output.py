@@ -1,50 +1,71 @@
 """The output directory: who may write it, and what is in it.
 
 metrics.json is written at the start with `complete: false` and replaced at the end, so an interrupted run is seen
-as such, and goes on from its journal. One run at a time works here: it owns the directory. With --overwrite an earlier
-result is put back if the new run fails by the user's fault: nothing is lost. Only files that we name are ever replaced
-or removed, and only folders that we made.
+as such, and goes on from its journal. One run at a time works here: it owns the directory.
+
+Nothing is removed or replaced but files of a run of ours. A finished result lists its own in files.txt. An unfinished
+one has begun where no file had a name that it writes, so its files are those of such names. With --overwrite an earlier
+result is put aside file by file, and put back if the new run fails. Each step of that is the rename of a file, and
+metrics.json goes first and comes back last: where it is missing and a result is put aside, whoever comes next puts
+that back.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from attrs import define, field
 
+from pbgeval.distributed.ownership import OWNER, is_of_others
 from pbgeval.errors import OutputError
-from pbgeval.files import (
-    move_files,
-    move_folders,
-    remove_files,
-    remove_folders,
-    remove_scratch,
-    write_atomically,
-)
+from pbgeval.files import files_below, move_files, remove_files, remove_scratch, write_atomically
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.report.histogram_rows import HistogramRows
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.report.result_line import result_line
 from pbgeval.sinks.json_lines import line_of
+from pbgeval.storage.text_files import cell_of, listed
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
 PAGE = "report.html"  # of `kgeval-dist report`
 LINES = "metrics.jsonl"  # the figures in one line, as sinks get them
-OUR_FILES = [METRICS, BUCKETS, HISTOGRAM, LINES, UNIT_LOG, PAGE, *BREAKDOWN_FILES.values()]
+FILES = "files.txt"  # the paths of all files of a finished result, a line each
+PAGE_MARK = '<meta name="generator" content="kgeval-dist report">'  # as page.html has it
 SINK_FOLDER = "sinks"  # a folder of what each of `sinks` writes
-OUR_FOLDERS = ["ranks", "topk", SINK_FOLDER]  # the first two hold files per edge
 JOURNAL = "journal"  # a folder of the results of finished units, while there are others
 SCRATCH = ".scratch"  # a folder of arrays that workers share while they work
 IMPORTED = "imported"  # a folder of buckets that were files of edges by name; made before there is an owner
 EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
+
+FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH, EARLIER)
+_TABLES = [METRICS, BUCKETS, HISTOGRAM, LINES, UNIT_LOG, FILES, *BREAKDOWN_FILES.values()]
+
+
+def _names(pattern: str) -> str:
+    """Return the pattern of a file's name, and of the one that it has while it is written."""
+    return rf"(?:(?:{pattern})|[.](?:{pattern})[.](?:[0-9a-f]{{12}}|[0-9]+))"
+
+
+_PER_EDGE = re.compile(
+    rf"ranks/[0-9]+/{_names(r'ranks_[0-9]+_[0-9]+[.]h5')}|topk/[0-9]+/{_names(r'topk_[0-9]+_[0-9]+[.](?:h5|tsv)')}"
+)
+_RESULT = re.compile(rf"{_names('|'.join(map(re.escape, _TABLES)))}|{_PER_EDGE.pattern}")
+_TEMPORARY = re.compile(r"(?:.*/)?[.][^/]+[.](?:[0-9a-f]{12}|[0-9]+)", re.DOTALL)
+_WRITER = r"\w+-[0-9]+-[0-9a-f]{6}"
+_JOURNAL = re.compile(rf"{JOURNAL}/(?:{_names(_WRITER + '-[0-9]{6,}[.]unit')}|log-{_WRITER}[.]jsonl)")
+_IN_THE_WAY = re.compile(
+    rf"(?:ranks|topk)(?:/[0-9]+)?|{JOURNAL}|{re.escape(SCRATCH)}|{re.escape(EARLIER)}"
+)  # no folder
 
 
 def digest_of(provenance: Mapping[str, Any]) -> str:
@@ -57,7 +78,7 @@ def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
         return []
-    wanted = [METRICS, BUCKETS, HISTOGRAM, LINES, *BREAKDOWN_FILES.values(), *OUR_FOLDERS]
+    wanted = [METRICS, BUCKETS, HISTOGRAM, LINES, *BREAKDOWN_FILES.values(), "ranks", "topk", SINK_FOLDER]
     return [name for name in wanted if (report.path / name).exists()]
 
 
@@ -131,34 +152,50 @@ class OutputDirectory:
             raise OutputError(
                 f"{self.path}: expected a directory for the output, found a file; choose another --output"
             )
-        finished = self._look(digest, overwrite=overwrite)
-        if finished is not None:
-            return finished
+        if not self._must_put_back:
+            finished = self._look(digest, overwrite=overwrite)
+            if finished is not None:
+                return finished
         self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         self.owner.acquire()
         try:
+            if self._must_put_back:
+                self._put_back()
             finished = self._look(digest, overwrite=overwrite)  # another run may have come to its end meanwhile
-            if finished is not None:
-                self.owner.release()
-                return finished
-            self._prepare(provenance, overwrite=overwrite)
-        except OutputError as error:
-            self.release()
-            raise OutputError(f"{error}; choose another --output") from error
-        except BaseException:  # something of ours is not as we make it (left alone), or an interruption
-            self.owner.release()
+            if finished is None:
+                self._prepare(provenance, overwrite=overwrite)
+                return None
+        except BaseException as error:
+            try:
+                if self._must_put_back:
+                    self._put_back()
+            finally:
+                self._give_up()
+            if isinstance(error, OutputError) and "choose another --output" not in str(error):
+                raise OutputError(f"{error}; choose another --output") from error
             raise
-        return None
+        self.owner.release()
+        return finished
 
     def _look(self, digest: str, *, overwrite: bool) -> Report | None:
         """Return the finished result of the same run; refuse what must not be touched."""
-        if (self.path / METRICS).exists():
-            found = self._found(overwrite)
-            if not overwrite and found is not None:
-                self._refuse_unless_same(found, digest)
-                return found if found.document.get("complete") else None
-        elif self.path.is_dir() and not overwrite and not self._holds_nothing_else():
+        found = self._found()
+        its_digest: str = "" if found is None else found.document["provenance"]["digest"]
+        if found is not None and its_digest == digest and not overwrite:
+            return found if found.document.get("complete") else None
+        not_ours = self._in_the_way(found)
+        if not_ours:
+            raise OutputError(
+                f"{self.path}: found {listed(not_ours)}, which a run writes and no result here lists as its own; "
+                "move them away, or choose another --output"
+            )
+        if found is not None and not overwrite:
+            raise OutputError(
+                f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
+                f"(digest {its_digest[:8]}); choose another --output, or --overwrite to replace it"
+            )
+        if found is None and self.path.is_dir() and not overwrite and not self._holds_nothing_else():
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
                 "choose another --output, or --overwrite to put the result beside them"
@@ -170,35 +207,73 @@ class OutputDirectory:
         names = [path.name for path in self.path.iterdir()]
         return all(name == IMPORTED or name.lstrip(".").startswith(("owner.", METRICS)) for name in names)
 
+    def _found(self) -> Report | None:
+        """Return the result that is here, finished or not; None if there is none.
+
+        Raises:
+            OutputError: metrics.json is not one of ours.
+        """
+        if not os.path.lexists(self.path / METRICS):
+            return None
+        try:
+            found = Report.read(self.path)
+        except OutputError as error:
+            raise OutputError(f"{error}; move it away, or choose another --output") from error
+        provenance = found.document.get("provenance")
+        if not isinstance(provenance, dict) or not isinstance(provenance.get("digest"), str):
+            raise OutputError(
+                f"{self.path / METRICS}: expected a result of pbgeval, got other JSON; move it away, or choose another "
+                "--output"
+            )
+        return found
+
+    def _in_the_way(self, found: Report | None) -> list[str]:
+        """Return the paths of what a run would write over that is not of the result here."""
+        entries = set(files_below(self.path, FOLDERS)) - self._files_of(found)
+        names = {name for name in entries if _RESULT.fullmatch(name) and not _TEMPORARY.fullmatch(name)}
+        if found is None or found.document.get("complete"):  # a journal of ours is not of others: see _files_of
+            names |= {name for name in entries if name.startswith(f"{JOURNAL}/") and name.endswith((".unit", ".jsonl"))}
+        if found is None:
+            names |= {name for name in entries if name.startswith(f"{EARLIER}/")}
+        if is_of_others(self.path / OWNER):
+            names.add(OWNER)
+        return sorted(names | {name for name in entries if _IN_THE_WAY.fullmatch(name)})
+
+    def _files_of(self, found: Report | None) -> set[str]:
+        """Return the paths of the files here that are of a result, finished or not; none of no result."""
+        if found is None:
+            return set()
+        entries = files_below(self.path, FOLDERS)
+        ours = {name for name in entries if _JOURNAL.fullmatch(name) or (name == PAGE and is_page(self.path / PAGE))}
+        if found.document.get("complete"):
+            return ours | self._files_listed().intersection(entries)
+        return ours | {name for name in entries if _RESULT.fullmatch(name)}
+
+    def _files_listed(self) -> set[str]:
+        """Return what files.txt lists, as far as a run can have written it."""
+        try:
+            names = (self.path / FILES).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        except OSError:
+            return set()
+        return {name for name in names if _RESULT.fullmatch(name) or name.startswith(f"{SINK_FOLDER}/")}
+
     def _prepare(self, provenance: Mapping[str, Any], *, overwrite: bool) -> None:
         """Put earlier results aside, and say that a run is not complete."""
-        found = self._found(overwrite=True) if (self.path / METRICS).exists() else None
-        if found is not None and found.document.get("complete"):
-            move_files(self.path, self._earlier, OUR_FILES)
-            move_folders(self.path, self._earlier, OUR_FOLDERS)
+        found = self._found()
         is_resumed = found is not None and not overwrite
-        remove_files(self.path, [name for name in OUR_FILES if not (is_resumed and name == METRICS)])
+        ours = self._files_of(found)
+        if found is not None and found.document.get("complete"):
+            self._remove_earlier()  # of a run that was ended when its own result was complete
+            first_and_last = {METRICS: -1, FILES: 1}
+            ordered = sorted(ours, key=lambda name: (first_and_last.get(name, 0), name))
+            move_files(self.path, self._earlier, [name for name in ordered if not _JOURNAL.fullmatch(name)])
+            ours = {name for name in ours if _JOURNAL.fullmatch(name)}
+        if is_resumed:
+            ours = {name for name in ours if not (_PER_EDGE.fullmatch(name) or _JOURNAL.fullmatch(name))}
+        remove_files(self.path, ours - {METRICS})
         remove_scratch(self.path / SCRATCH)
         if not is_resumed:
-            remove_folders(self.path, [JOURNAL, *OUR_FOLDERS])
             write_incomplete(self.path, provenance, {}, self.owner.check)
-
-    def _found(self, overwrite: bool) -> Report | None:
-        try:
-            return Report.read(self.path)
-        except OutputError as error:
-            if overwrite:
-                return None
-            raise OutputError(f"{error}; choose another --output, or --overwrite to replace it") from error
-
-    def _refuse_unless_same(self, found: Report, digest: str) -> None:
-        its_provenance = found.document.get("provenance")
-        its_digest = str(its_provenance.get("digest", "unknown") if isinstance(its_provenance, dict) else "unknown")
-        if its_digest != digest:
-            raise OutputError(
-                f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
-                f"(digest {its_digest[:8]}); choose another --output, or --overwrite to replace it"
-            )
 
     @property
     def can_go_on(self) -> bool:
@@ -207,11 +282,9 @@ class OutputDirectory:
 
     def suspend(self) -> None:
         """Leave a run that can go on to whoever starts it again; what another run has taken over is left alone."""
-        if not self.owner.is_held:
-            self.owner.release()  # its heart stops beating
-            return
-        remove_scratch(self.path / SCRATCH)
-        self.owner.release()
+        if self.owner.is_held:
+            remove_scratch(self.path / SCRATCH)
+        self.owner.release()  # where it is not held, its heart stops beating
 
     def release(self) -> None:
         """Leave nothing of a run that could not be carried out, and put back the result that it was to replace.
@@ -221,12 +294,13 @@ class OutputDirectory:
         if not self.owner.is_held:
             self.owner.release()  # its heart stops beating
             return
-        remove_files(self.path, OUR_FILES)
-        remove_scratch(self.path / SCRATCH)
-        remove_folders(self.path, [JOURNAL, *OUR_FOLDERS])
+        try:
+            self._put_back()
+        finally:
+            self._give_up()
+
+    def _give_up(self) -> None:
         self.owner.release()
-        move_folders(self._earlier, self.path, OUR_FOLDERS)
-        move_files(self._earlier, self.path, OUR_FILES)
         for folder in self._made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -236,8 +310,47 @@ class OutputDirectory:
         """Where an earlier run's files wait until ours are complete."""
         return self.path / EARLIER
 
+    @property
+    def _must_put_back(self) -> bool:
+        """Whether a run was ended while a result was put aside or back, or before it had anything of its own."""
+        if self._earlier.is_symlink() or not (self._earlier / METRICS).is_file():
+            return False
+        found = self._found()
+        return found is None or not (found.document.get("complete") or self.can_go_on)
+
+    def _files_put_aside(self) -> list[str]:
+        if self._earlier.is_symlink():
+            return []
+        entries = files_below(self._earlier, FOLDERS)
+        return [
+            name for name in entries if name.startswith(f"{SINK_FOLDER}/") or name == PAGE or _RESULT.fullmatch(name)
+        ]
+
+    def _put_back(self) -> None:
+        """Remove what there is of an unfinished run, and put back the result that it was to replace, if there is one.
+
+        metrics.json goes last, as it says whose the others are, and comes back last.
+        """
+        found = self._found()
+        if found is not None:
+            if found.document.get("complete"):  # all but to tidy up was done
+                self._tidy_up()
+                return
+            remove_scratch(self.path / SCRATCH)
+            remove_files(self.path, self._files_of(found) - {METRICS})
+            _remove_if_empty(self.path / JOURNAL)
+            remove_files(self.path, [METRICS])
+        names = files_below(self.path, FOLDERS)
+        remove_files(self.path, [name for name in names if _RESULT.fullmatch(name) and _TEMPORARY.fullmatch(name)])
+        move_files(self._earlier, self.path, sorted(self._files_put_aside(), key=lambda name: (name == METRICS, name)))
+        _remove_if_empty(self._earlier)
+
+    def _remove_earlier(self) -> None:
+        remove_files(self._earlier, self._files_put_aside())
+        _remove_if_empty(self._earlier)
+
     def write(self, report: Report) -> None:
-        """Write the result; metrics.json last, so that it vouches for the rest.
+        """Write the result; metrics.json last, so that it vouches for the rest. The directory stays ours.
 
         Raises:
             IncompleteError: another run has taken over: its result counts.
@@ -249,15 +362,32 @@ class OutputDirectory:
         run, step, values = result_line(report, self.path.absolute().name)
         write_atomically(self.path / LINES, line_of(run, step, values) + "\n", check=self.owner.check)
         self._write_unit_log()
+        per_edge = [name for name in files_below(self.path, FOLDERS) if _PER_EDGE.fullmatch(name)]
+        self.list_files({METRICS, LINES, UNIT_LOG, FILES, *tables, *per_edge})
         write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
+        self._tidy_up()
+
+    def _tidy_up(self) -> None:
+        """Remove what a run needs only until its result is complete."""
         remove_scratch(self.path / SCRATCH)  # first: who has lost it writes no entry that would bring the journal back
-        remove_folders(self.path, [JOURNAL])
-        if self._earlier.is_dir():
-            remove_files(self._earlier, OUR_FILES)
-            remove_folders(self._earlier, OUR_FOLDERS)
-            if not any(self._earlier.iterdir()):
-                self._earlier.rmdir()
-        self.owner.release()
+        remove_files(self.path, filter(_JOURNAL.fullmatch, files_below(self.path, FOLDERS)))
+        _remove_if_empty(self.path / JOURNAL)
+        self._remove_earlier()
+
+    def files_of_sinks(self) -> set[str]:
+        """Return the paths of the files of sinks, whoever has made them."""
+        return {name for name in files_below(self.path, [SINK_FOLDER]) if name.startswith(f"{SINK_FOLDER}/")}
+
+    def list_files(self, names: Collection[str]) -> None:
+        """Add paths to those that the result lists as its own.
+
+        Raises:
+            IncompleteError: another run has taken over.
+            OutputError: the list cannot be written.
+        """
+        lines = sorted(self._files_listed() | set(names))
+        text = "".join(f"{line}\n" for line in lines)
+        write_atomically(self.path / FILES, text.encode("utf-8", "surrogateescape"), check=self.owner.check)
 
     def _write_unit_log(self) -> None:
         """Join the logs of all writers, in the order of time."""
@@ -265,6 +395,20 @@ class OutputDirectory:
         whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
         whole.sort(key=lambda line: json.loads(line)["time"])
         write_atomically(self.path / UNIT_LOG, *(line + b"\n" for line in whole), check=self.owner.check)
+
+
+def is_page(path: Path) -> bool:
+    """Tell whether a file is a page of `kgeval-dist report`."""
+    try:
+        with path.open("rb") as file:
+            return PAGE_MARK.encode() in file.read(1000)
+    except OSError:
+        return False
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # others have put something there, or there is none
+        folder.rmdir()
 
 
 class _Nobody:
@@ -277,16 +421,21 @@ class _Nobody:
     def check(self) -> None: ...
 
 
+def _cell(value: object) -> object:
+    return cell_of(value) if isinstance(value, str) else value
+
+
 def csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip."""
+    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip.
+
+    Texts are written so that no spreadsheet runs them (`cell_of`).
+    """
     if isinstance(rows, HistogramRows):  # tens of thousands, of numbers that many share
         return rows.to_csv()
-    text = io.StringIO()
     names = list(rows[0]) if rows else []
-    writer = csv.writer(text, lineterminator="\n")
+    lines: list[str] = []
+    # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
     writer.writerow(names)
-    if len(names) > 1 and all(row.keys() == rows[0].keys() for row in rows):
-        writer.writerows(map(itemgetter(*names), rows))
-    else:
-        writer.writerows([row.get(name) for name in names] for row in rows)
-    return text.getvalue()
+    writer.writerows(map(_cell, map(row.get, names)) for row in rows)
+    return "".join(f"{line[:-2]}\n" for line in lines)

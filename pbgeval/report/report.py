@@ -15,6 +15,7 @@ from attrs import field, frozen
 from pbgeval.errors import OutputError
 from pbgeval.metrics.names import resolve
 from pbgeval.notation import Bucket
+from pbgeval.reading import read_text
 from pbgeval.report.pykeen_form import cutoffs_of, frame_of, items_of
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ class Report:
         """
         path = Path(folder) / "metrics.json"
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(read_text(path))
         except OSError as error:
             raise OutputError(f"{path}: expected a result of pbgeval, got: {error.strerror or error}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {error}") from error
         if not isinstance(document, dict) or "schema_version" not in document:
             raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +18,12 @@ from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Bucket, Side
+from pbgeval.reading import open_input
 from pbgeval.report.report import Report
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.ranks import RanksFile, find_ranks, open_ranks_file
+from pbgeval.storage.text_files import name_of
 
 ROWS_AT_A_TIME = 1 << 17
 MOST_ROWS = 1 << 36  # of a partition, and
@@ -188,10 +191,10 @@ class SavedRun:
         path = self.folder / BREAKDOWN_FILES["relation"]
         names = [str(relation) for relation in range(num_relations)]
         try:
-            with path.open(newline="", encoding="utf-8") as file:
+            with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
                 for row in csv.DictReader(file):
                     if int(row["relation_id"]) < num_relations:
-                        names[int(row["relation_id"])] = row["relation"]
+                        names[int(row["relation_id"])] = name_of(row["relation"])
         except FileNotFoundError:
             return names
         except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:

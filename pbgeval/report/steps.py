@@ -6,6 +6,8 @@ from attrs import define, field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from pbgeval.storage.text_files import printable
+
 
 @define
 class ConsoleSteps:
@@ -28,6 +30,7 @@ class ConsoleSteps:
 
     def step(self, title: str) -> None:
         """Begin a step; the one before it is done."""
+        title = printable(title)
         if self._bar is not None:
             if self._task is not None:
                 self._bar.update(self._task, completed=1.0)

@@ -6,12 +6,15 @@ float64. So lists, blocks, exclusions, ties and statistics are those of every ot
 The model's kernels are not ours: what they round may depend on the block (law 2). Blocks have rows and columns that are
 multiples of 32, true scores come from such blocks too, and a self-check compares blocks of other shapes, copies of
 candidates, and two calls of one block. Where shapes differ, all blocks are cut in tiles of one shape.
+
+A model that scores all entities at once (`RowScorer`) is asked once for each query of a block: its true score and those
+of its competitors are read from one row, so they need no padding, and the self-check only asks some queries twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +34,8 @@ TILED = "tiles of one shape are used, which is slow"
 INCONSISTENT = "even in tiles of one shape, so identical candidates may not tie (run.reproducible is false)"
 NUM_CHECKED = 45  # candidates of the self-check, each twice
 CHECKED_SHAPES = ((1, 1), (3, 17), (33, 32), (40, 90))
+QUERIES_PER_CHECKED_ROW = 64  # of a model that scores all entities at once, the self-check takes under 2% of the time
+MIN_CHECKED_ROWS, MAX_CHECKED_ROWS = 2, 32  # of each side, each asked twice
 
 
 class Scorer(Protocol):
@@ -53,6 +58,24 @@ class Scorer(Protocol):
         ...
 
 
+@runtime_checkable
+class RowScorer(Scorer, Protocol):
+    """A model that scores all entities for a query at once, and keeps the scores of the last queries."""
+
+    @property
+    def queries_per_block(self) -> int:
+        """The largest number of queries whose scores are kept."""
+        ...
+
+    def paired_scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_Q: Tensor) -> Tensor:
+        """Return the score (Q,) of each query with its own candidate, as `scores` returns it."""
+        ...
+
+    def forget(self) -> None:
+        """Drop the scores that are kept."""
+        ...
+
+
 def device_of(scorer: Scorer) -> torch.device:
     """Return where a scorer wants its numbers: its attribute `device`, else the CPU."""
     return torch.device(getattr(scorer, "device", "cpu"))
@@ -67,6 +90,12 @@ class ScorerComparator:
     name: str = field(default="scorer", init=False)
     bias: bool = field(default=False, init=False)
     is_inner_product: bool = field(default=False, init=False)
+    multiplies: bool = field(default=False, init=False)
+    by_rows: RowScorer | None = field(init=False)  # the model, if it scores all entities at once
+
+    @by_rows.default
+    def _row_scorer(self) -> RowScorer | None:
+        return self.scorer if isinstance(self.scorer, RowScorer) else None
 
     @staticmethod
     def width(dimension: int) -> int:
@@ -80,27 +109,53 @@ class ScorerComparator:
             ScorerError: the model returns what are no scores of the block.
             UnrankableError: a score is not a number.
         """
-        blocks = [self._block(*rows) for rows in zip(query_BQD, candidate_BCD, strict=True)]
-        if not blocks:
-            return query_BQD.new_zeros((0, query_BQD.shape[1], candidate_BCD.shape[1]))
-        return torch.stack(blocks)
+        num_blocks, num_queries = query_BQD.shape[:2]
+        scores_BQC = query_BQD.new_zeros((num_blocks, num_queries, candidate_BCD.shape[1]))
+        together = num_blocks if self.by_rows is None else max(1, self.by_rows.queries_per_block // max(num_queries, 1))
+        for index in range(num_blocks):
+            if self.by_rows is not None and num_blocks > 1 and together > 1 and index % together == 0:
+                # The queries of some blocks are scored together, and their scores kept while the blocks go by.
+                self._block(query_BQD[index : index + together].flatten(0, 1), candidate_BCD[index, :1])
+            scores_BQC[index] = self._block(query_BQD[index], candidate_BCD[index])
+        return scores_BQC
 
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        """Return the score (Q,) of each query with its own candidate: diagonals of blocks."""
-        size = TILE_ROWS if self.one_block_shape else GRAIN
-        diagonals = [
-            self._block(query_QD[at : at + size], candidate_QD[at : at + size]).diagonal()
-            for at in range(0, query_QD.shape[0], size)
+        """Return the score (Q,) of each query with its own candidate: diagonals of blocks, or cells of rows."""
+        if self.by_rows is not None:
+            size, part_of = self.by_rows.queries_per_block, self._pairs
+        else:
+            size, part_of = TILE_ROWS if self.one_block_shape else GRAIN, self._diagonal
+        parts = [
+            part_of(query_QD[at : at + size], candidate_QD[at : at + size]) for at in range(0, query_QD.shape[0], size)
         ]
-        return torch.cat(diagonals) if diagonals else query_QD.new_zeros(0)
+        return torch.cat(parts) if parts else query_QD.new_zeros(0)
 
-    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        """Return the same: a model has one kernel."""
-        return self.paired_scores(query_QD, candidate_QD)
+    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> None:
+        """Return none: a model has one kernel, that of `paired_scores`."""
 
     def real_scores(self, scores: Tensor) -> Tensor:
         """Return the scores as they are."""
         return scores
+
+    def _diagonal(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        return self._block(query_QD, candidate_QD).diagonal()
+
+    def _pairs(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
+        """Read the scores of pairs from the rows of their queries; those of padding are zeros."""
+        assert self.by_rows is not None, "the caller has asked"
+        scores_Q = query_QD.new_zeros(query_QD.shape[0])
+        real_K = ((query_QD[:, 0] > 0) & (candidate_QD[:, 0] > 0)).nonzero()[:, 0]
+        if real_K.numel():
+            device = device_of(self.scorer)
+            real_KD, candidate_K = query_QD[real_K].long().to(device), candidate_QD[real_K, 0].long().to(device) - 1
+            hidden, known_K, relation_K = Side(int(real_KD[0, 2])), real_KD[:, 0] - 1, real_KD[:, 1]
+            with torch.no_grad():
+                found_K = self.by_rows.paired_scores(hidden, known_K, relation_K, candidate_K)
+            if bool(torch.isnan(found_K).any()):
+                first = int(torch.isnan(found_K).nonzero()[0])
+                raise _nan_score(hidden, int(known_K[first]), int(relation_K[first]), int(candidate_K[first]))
+            scores_Q[real_K] = found_K.to(scores_Q.device, scores_Q.dtype)
+        return scores_Q
 
     def _block(self, query_QD: Tensor, candidate_CD: Tensor) -> Tensor:
         scores_QC = query_QD.new_zeros((query_QD.shape[0], candidate_CD.shape[0]))
@@ -113,12 +168,7 @@ class ScorerComparator:
         found_KC = self._padded(hidden, known_K, relation_K, candidate_C).to(scores_QC.device, scores_QC.dtype)
         if bool(torch.isnan(found_KC).any()):
             query, candidate = torch.isnan(found_KC).nonzero()[0].tolist()
-            known, relation, entity = int(known_K[query]), int(relation_K[query]), int(candidate_C[candidate])
-            ends = hidden.pick((entity, known), (known, entity))
-            raise UnrankableError(
-                f"the model: expected a number as the score of lhs {ends[0]}, rel {relation}, rhs {ends[1]} "
-                f"({hidden.label} candidate {entity}), got NaN; this model cannot be ranked"
-            )
+            raise _nan_score(hidden, int(known_K[query]), int(relation_K[query]), int(candidate_C[candidate]))
         if row_K.numel() == query_QD.shape[0] and column_C.numel() == candidate_CD.shape[0]:
             return found_KC
         scores_QC[row_K.unsqueeze(1), column_C] = found_KC
@@ -126,6 +176,8 @@ class ScorerComparator:
 
     def _padded(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Ask the model for a block whose rows and columns are multiples of a size, or for tiles of one shape."""
+        if self.by_rows is not None:
+            return self._ask(hidden, known_Q, relation_Q, candidate_C)
         num_queries, num_candidates = known_Q.numel(), candidate_C.numel()
         rows, columns = (TILE_ROWS, TILE_COLUMNS) if self.one_block_shape else (GRAIN, GRAIN)
         known_Q, relation_Q = _padded(known_Q, rows), _padded(relation_Q, rows)
@@ -156,6 +208,14 @@ class ScorerComparator:
         if found.dtype is torch.bool or found.is_complex():
             raise ScorerError(f"{where}: expected real numbers, got {found.dtype}")
         return found.detach()
+
+
+def _nan_score(hidden: Side, known: int, relation: int, entity: int) -> UnrankableError:
+    ends = hidden.pick((entity, known), (known, entity))
+    return UnrankableError(
+        f"the model: expected a number as the score of lhs {ends[0]}, rel {relation}, rhs {ends[1]} "
+        f"({hidden.label} candidate {entity}), got NaN; this model cannot be ranked"
+    )
 
 
 def _padded(ids_N: Tensor, size: int) -> Tensor:
@@ -195,8 +255,13 @@ class ScorerRelation:
         return False
 
 
-def scorer_state(relation: ScorerRelation, sides: tuple[Side, ...]) -> str:
+def scorer_state(relation: ScorerRelation, sides: tuple[Side, ...], num_queries: int = 0) -> str:
     """Compare blocks of some shapes, copies within one, and pairs; where they differ, go on in tiles of one shape.
+
+    Args:
+        relation: the model.
+        sides: that are hidden.
+        num_queries: of the evaluation, on all sides; the check takes a small share of their time.
 
     Returns:
         Whether a score depends on its query and candidate alone; for a fingerprint.
@@ -204,10 +269,37 @@ def scorer_state(relation: ScorerRelation, sides: tuple[Side, ...]) -> str:
     Raises:
         ScorerError: two calls with one block give other scores; or it is no block of scores.
     """
+    if relation.comparator.by_rows is not None:
+        _ask_twice(relation, relation.comparator.by_rows, sides, num_queries)
+        return CONSISTENT
     if _is_consistent(relation, sides):
         return CONSISTENT
     relation.comparator.one_block_shape = True
     return TILED if _is_consistent(relation, sides) else INCONSISTENT
+
+
+def _ask_twice(relation: ScorerRelation, scorer: RowScorer, sides: tuple[Side, ...], num_queries: int) -> None:
+    """Check that some queries of each side have the same scores when they are asked again."""
+    num_rows = num_queries // (QUERIES_PER_CHECKED_ROW * 2 * max(len(sides), 1))
+    num_rows = min(max(num_rows, MIN_CHECKED_ROWS), MAX_CHECKED_ROWS, scorer.num_entities)
+    every_ND = relation.candidates(sides[0], torch.arange(scorer.num_entities, dtype=torch.float64).unsqueeze(1))
+    known_Q1 = torch.linspace(0, scorer.num_entities - 1, num_rows, dtype=torch.float64).round().unsqueeze(1)
+    for hidden in sides:
+        query_QD = relation.queries(hidden, known_Q1, torch.arange(num_rows) % scorer.num_relations)
+        found = []
+        for _ in range(2):
+            scorer.forget()
+            found.append(relation.comparator.scores(query_QD[None], every_ND[None])[0])
+        scorer.forget()
+        _check_same(relation.comparator, *found)
+
+
+def _check_same(comparator: ScorerComparator, first_QC: Tensor, second_QC: Tensor) -> None:
+    if not torch.equal(first_QC, second_QC):
+        raise ScorerError(
+            f"{type(comparator.scorer).__name__}.scores: expected the same score of a query and a candidate each "
+            "time, got another when asked again; is the model in training mode (dropout)? call model.eval()"
+        )
 
 
 def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
@@ -221,11 +313,7 @@ def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
         query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % relations)
         candidate_CD = relation.candidates(hidden, torch.cat([some_C1, some_C1]))
         whole_QC, again_QC = (comparator.scores(query_QD[None], candidate_CD[None])[0] for _ in range(2))
-        if not torch.equal(whole_QC, again_QC):
-            raise ScorerError(
-                f"{type(comparator.scorer).__name__}.scores: expected the same score of a query and a candidate each "
-                "time, got another when asked again; is the model in training mode (dropout)? call model.eval()"
-            )
+        _check_same(comparator, whole_QC, again_QC)
         if not torch.equal(whole_QC[:, :NUM_CHECKED], whole_QC[:, NUM_CHECKED:]):
             return False
         if not _agrees_in_large_blocks(comparator, query_QD, candidate_CD, whole_QC):

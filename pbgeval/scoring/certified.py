@@ -25,7 +25,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.scoring import compiled_pairs
-from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
+from pbgeval.scoring.comparators import ZeroVectorError, check_finite
 from pbgeval.scoring.exact_sign import exact_signs
 from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Operator, Parameters
@@ -205,9 +205,4 @@ def _rounded(blocks: Sequence[Tensor]) -> Tensor:
     """Join column blocks and round them, once; 0.0 and -0.0 become one."""
     joined_NL = blocks[0] if len(blocks) == 1 else torch.cat(list(blocks), dim=-1)
     rows_NL = joined_NL.float() + 0.0
-    if bool(torch.isfinite(rows_NL.sum())):
-        return rows_NL
-    infinite_N = torch.isinf(rows_NL).any(dim=-1)
-    if bool(infinite_N.any()):
-        raise OverflowedError(infinite_N.flatten().nonzero().flatten().tolist())
-    return rows_NL
+    return check_finite(rows_NL)

@@ -47,10 +47,23 @@ class ZeroVectorError(UnrankableRowsError):
 
 
 class OverflowedError(UnrankableRowsError):
-    """Rows that would be rounded to infinity."""
+    """Rows that would be rounded to infinity, or hold it after an operator."""
 
-    expected = "numbers within float32 for certified ranks"
+    expected = "numbers within float32"
     found = "larger ones"
+
+
+def check_finite(x_ND: Tensor) -> Tensor:
+    """Return the rows that an operator made.
+
+    Raises:
+        OverflowedError: some of them overflow, so that infinity, or the order of a sum, would decide ranks.
+    """
+    if not bool(torch.isfinite(x_ND.sum())):
+        infinite_N = ~torch.isfinite(x_ND).all(dim=-1)
+        if bool(infinite_N.any()):
+            raise OverflowedError(infinite_N.flatten().nonzero().flatten().tolist())
+    return x_ND
 
 
 def _norms(x_ND: Tensor) -> Tensor:
@@ -73,6 +86,7 @@ class Base(ABC):
     """The comparator without bias: how rows become factors of an inner product, or what is done with them instead."""
 
     is_inner_product = True  # `scores` are inner products of prepared rows and nothing else
+    multiplies = True  # `scores` are made of inner products, whose terms can overflow both ways
 
     @abstractmethod
     def prepare_queries(self, x_ND: Tensor) -> list[Tensor]:
@@ -212,6 +226,7 @@ class L1(Dot):
     """-sum |x - y|."""
 
     is_inner_product = False
+    multiplies = False
 
     def elementwise(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
         return self.paired_scores(query_QD, candidate_QD)
@@ -251,10 +266,12 @@ class RowComparator(Protocol):
     def bias(self) -> bool: ...
     @property
     def is_inner_product(self) -> bool: ...
+    @property
+    def multiplies(self) -> bool: ...
     def width(self, dimension: int) -> int: ...
     def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor: ...
     def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor: ...
-    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor: ...
+    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor | None: ...
     def real_scores(self, scores: Tensor) -> Tensor: ...
 
 
@@ -274,6 +291,11 @@ class Comparator:
     def is_inner_product(self) -> bool:
         """Whether `scores` are inner products of prepared rows and nothing else."""
         return self.base.is_inner_product and not self._adds_bias_outside
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether `scores` are made of inner products of prepared rows, whose terms can overflow both ways."""
+        return self.base.multiplies
 
     @property
     def _adds_bias_outside(self) -> bool:

@@ -20,7 +20,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.comparators import Comparator, check_finite
 from pbgeval.scoring.operators import OPERATORS, moves_to_query
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import TrueScores
@@ -82,7 +82,7 @@ class Contest:
         parameters = scorer.parameters[self.hidden]
         translation_D = operator.translation(parameters)
         if comparator.name != "dot":
-            return comparator.prepare_queries(_translated_back(q_KD, translation_D, bias=comparator.bias))
+            return comparator.prepare_queries(check_finite(_translated_back(q_KD, translation_D, bias=comparator.bias)))
         weight_KD = q_KD
         constant_K1 = torch.zeros_like(q_KD[:, :1])
         if comparator.bias:  # q[1:] . y[1:] + q[0] + y[0] = w . y + q[0] with w = (1, q[1:])
@@ -93,8 +93,8 @@ class Contest:
             constant_K1 = (constant_K1.double() + products_KD.sum(1, keepdim=True)).to(q_KD.dtype)
         moved_KD = operator.adjoint(parameters, weight_KD)
         if comparator.bias:  # as `prepare_candidates` lays them out: the rest, a one, column 0
-            return torch.cat([moved_KD[:, 1:], constant_K1, moved_KD[:, :1]], dim=1)
-        return torch.cat([moved_KD, constant_K1], dim=1) if self.has_constant else moved_KD.contiguous()
+            return check_finite(torch.cat([moved_KD[:, 1:], constant_K1, moved_KD[:, :1]], dim=1))
+        return check_finite(torch.cat([moved_KD, constant_K1], dim=1) if self.has_constant else moved_KD.contiguous())
 
 
 def _vectors(scorer: EdgeScorer) -> Comparator:

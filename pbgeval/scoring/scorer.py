@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import Comparator, RowComparator
+from pbgeval.scoring.comparators import Comparator, RowComparator, check_finite
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, moves_to_query
 
 
@@ -95,7 +95,9 @@ class RelationScorer:
     def _transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         operator = (OPERATORS if self.certified is None else FIXED_ORDER_OPERATORS)[self.operator]
         if not self.dynamic and side is Side.LHS:
-            return operator.apply_to_lhs(self.parameters.get(Side.RHS, {}), x_ED)
+            transformed_ED = operator.apply_to_lhs(self.parameters.get(Side.RHS, {}), x_ED)
+            return check_finite(transformed_ED) if operator.acts_on_both_sides else transformed_ED
         if rel_E is not None:
             rel_E = rel_E.to(x_ED.device)
-        return operator.apply(self.parameters.get(side, {}), x_ED, rel_E)
+        transformed_ED = operator.apply(self.parameters.get(side, {}), x_ED, rel_E)
+        return transformed_ED if self.operator == "none" else check_finite(transformed_ED)

@@ -32,11 +32,9 @@ class TrueScores:
 
         `paired` is what scores pairs with the bits of the kernel that candidates meet, where that is not the product.
         """
-        return cls(
-            comparator.pbg_true_scores(query_QD, true_QD),
-            (paired or comparator.paired_scores)(query_QD, true_QD),
-            row_hashes(true_QD),
-        )
+        kernel_Q = (paired or comparator.paired_scores)(query_QD, true_QD)
+        score_Q = comparator.pbg_true_scores(query_QD, true_QD)
+        return cls(kernel_Q if score_Q is None else score_Q, kernel_Q, row_hashes(true_QD))
 
     def packed(self) -> Tensor:
         """Return a row of floats per query; the hash keeps its bits."""

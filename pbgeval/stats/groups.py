@@ -106,7 +106,7 @@ class GroupStats:
                 parts += [np.array([len(counts.keys)]), counts.keys, counts.counts]
         for key in self.keys:
             for images in (self.pools[key].true, self.pools[key].competing):
-                parts += [np.array([sum(len(image) for image in images)]), _pack(images)]
+                parts += _packed(images)
         return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *parts]))
 
     def add_sparse(self, packed: Tensor) -> None:
@@ -120,16 +120,17 @@ class GroupStats:
             self.pools[key] += ScorePool(true, competing)
 
 
-def _pack(images: list[np.ndarray]) -> np.ndarray:
-    """Put two int32 into each int64; an odd one out is padded."""
-    joined = np.concatenate([np.empty(0, np.int32), *images])
-    return np.concatenate([joined, np.zeros(len(joined) % 2, np.int32)]).view(np.int64)
+def _packed(images: list[np.ndarray]) -> list[np.ndarray]:
+    """Return bytes per number, how many they are, and the numbers; of int32, two in each int64."""
+    joined = np.concatenate([part for part in images if len(part)] or [np.empty(0, np.int32)])
+    size = np.array([joined.itemsize, len(joined)])
+    return [size, np.concatenate([joined, np.zeros(-joined.nbytes % 8 // 4, joined.dtype)]).view(np.int64)]
 
 
 def _unpack(numbers: _Reader) -> list[np.ndarray]:
-    length = numbers.one()
-    images = numbers.many((length + 1) // 2).view(np.int32)[:length]
-    return [images] if length else []
+    itemsize, length = numbers.one(), numbers.one()
+    packed = numbers.many(-(-itemsize * length // 8))
+    return [packed.view(np.int32 if itemsize == 4 else np.int64)[:length]] if length else []
 
 
 class _Reader:

@@ -23,6 +23,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import check_regular
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text_files import one_line
 
@@ -210,6 +211,7 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     """
     try:
         with np.errstate(over="ignore"):  # of a shape that no memory holds, which is refused
+            check_regular(path)
             array = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise StorageError(f"{path}: expected a .npy file, found: {error.strerror or error}; check the path") from error

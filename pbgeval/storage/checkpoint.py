@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
-from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.text_files import listed, one_line, read_small_text
+from pbgeval.reading import read_small_text
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File
+from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
+from pbgeval.storage.text_files import listed, one_line
 
 # Where torch's own allocator would put it: kernels may round otherwise on data that starts elsewhere.
 _ALIGNMENT_BYTES = 64
 _EMBEDDINGS = "embeddings"
+_RANGE_BYTES = 16 << 20  # of an object, at a time
 
 
 def read_checkpoint_version(checkpoint_path: Path) -> int:
@@ -61,7 +63,8 @@ class EmbeddingFile:
     path: Path
     num_rows: int
     dimension: int
-    is_mapped: bool  # `load` maps the file; else it reads a copy
+    is_mapped: bool  # `load` maps the file, unless there is an object; else it reads a copy
+    of: RemoteObject | None = None  # is read in place of the file
 
     @property
     def num_bytes(self) -> int:
@@ -75,11 +78,11 @@ class EmbeddingFile:
             StorageError: the file is gone, truncated, damaged, or no longer what its header was.
         """
         shape = (self.num_rows, self.dimension)
-        with open_hdf5(self.path) as file:
+        with open_hdf5_at(self.path, self.of) as file:
             dataset = self._checked_dataset(file)
             if 0 in shape:
                 return torch.empty(shape)
-            if self.is_mapped and dataset.offset is not None:
+            if self.is_mapped and self.of is None and dataset.offset is not None:
                 return map_rows(self.path, dataset.offset, shape)
             return self._read(dataset, 0, self.num_rows)
 
@@ -89,12 +92,12 @@ class EmbeddingFile:
         Raises:
             StorageError: as `load`.
         """
-        with open_hdf5(self.path) as file:
+        with open_hdf5_at(self.path, self.of) as file:
             return self._read(self._checked_dataset(file), start, stop)
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the file does."""
-        return fingerprint(self.path)
+        return fingerprint_at(self.path, self.of)
 
     def _checked_dataset(self, file: Hdf5File) -> Hdf5Dataset:
         shape = (self.num_rows, self.dimension)
@@ -108,7 +111,10 @@ class EmbeddingFile:
 
     def _read(self, dataset: Hdf5Dataset, start: int, stop: int) -> Tensor:
         block = torch.empty((stop - start, self.dimension))
-        dataset.read_into(block.numpy(), start)
+        # An object is asked for a range at a time: its library has the bytes of one in memory once more.
+        step = max(stop - start if self.of is None else _RANGE_BYTES // (4 * self.dimension), 1)
+        for first in range(start, stop, step):
+            dataset.read_into(block.numpy()[first - start : first - start + step], first)
         return block
 
 
@@ -135,16 +141,19 @@ def open_embeddings(
         StorageError: the file is missing, unreadable, or holds another number of rows or columns.
     """
     path = embedding_path(checkpoint_path, entity_type, partition, version)
-    if not path.exists():
-        raise StorageError(missing_fault(path, _names_in(path.parent), entity_type, partition, version))
-    with open_hdf5(path) as file:
-        return embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
+    folder = read_object_folder(checkpoint_path)
+    of = None if folder is None else folder.in_place(path)
+    if of is None and not path.exists():
+        names = _names_in(path.parent) if folder is None else sorted(folder.objects)
+        raise StorageError(_missing_fault(path, names, entity_type, partition, version))
+    with open_hdf5_at(path, of) as file:
+        header = _embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
+    return attrs.evolve(header, of=of)
 
 
-def embeddings_of_header(
+def _embeddings_of_header(
     file: Hdf5File, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
 ) -> EmbeddingFile:
-    """Check the header of an open file, as `open_embeddings` does."""
     file.check_format_version()
     dataset = file.require(_EMBEDDINGS)
     shape, dtype = dataset.shape, dataset.dtype
@@ -199,7 +208,7 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def missing_fault(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> str:
+def _missing_fault(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> str:
     """Say what is missing and what is there instead, of the names in its folder: other versions, else embeddings."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import attrs
 import numpy as np
@@ -20,12 +19,10 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
-from pbgeval.storage.fingerprint import fingerprint
+from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File
+from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.plain_columns import PlainColumns
 from pbgeval.storage.text_files import listed, one_line
-
-T = TypeVar("T")
 
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
 _NUMBERS = "iuf"
@@ -70,6 +67,7 @@ class BucketFile:
     rhs_featurized: bool
     rows_per_chunk: int  # rows that are unpacked together, 1 if not compressed; each range read unpacks its chunks anew
     plain: PlainColumns | None = None  # lhs, rel and rhs, where these are all and lie there as they are
+    of: RemoteObject | None = None  # is read in place of the file
 
     def read(self, start: int, stop: int) -> EdgeBlock:
         """Read rows start to stop (exclusive).
@@ -84,7 +82,7 @@ class BucketFile:
         if columns is not None:
             lhs, rel, rhs = columns
             return EdgeBlock(start, lhs, rel, rhs, weight=None, lhs_features=None, rhs_features=None)
-        with open_hdf5(self.path) as file:
+        with open_hdf5_at(self.path, self.of) as file:
             rows = _Rows(file, start, stop)
             block = EdgeBlock(
                 start=start,
@@ -101,7 +99,7 @@ class BucketFile:
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the file does."""
-        return fingerprint(self.path)
+        return fingerprint_at(self.path, self.of)
 
 
 class EdgeSource(Protocol):
@@ -139,13 +137,9 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
         StorageError: the folder is missing, holds no bucket file, or holds one beyond the partitions;
             or a header is wrong (one fault per file).
     """
-    return open_buckets(edge_path, _list_folder(edge_path), num_lhs, num_rhs, open_bucket)
+    folder = read_object_folder(edge_path)
+    names = _list_folder(edge_path) if folder is None else sorted(folder.objects)
 
-
-def open_buckets(
-    edge_path: Path, names: Sequence[str], num_lhs: int, num_rhs: int, opening: Callable[[Path, Bucket], T]
-) -> dict[Bucket, T]:
-    """Open every bucket file among the names in a folder, by a function; otherwise as `find_buckets`."""
     found = sorted(Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET_FILE.fullmatch, names) if m)
     beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
@@ -159,11 +153,12 @@ def open_buckets(
         raise StorageError(
             f"{edge_path}: expected bucket files {expected}, found {listed(names)}; is this the folder of the edges?"
         )
-    buckets: dict[Bucket, T] = {}
+    buckets: dict[Bucket, BucketFile] = {}
     faults: list[str] = []
     for bucket in found:
         try:
-            buckets[bucket] = opening(bucket_path(edge_path, bucket), bucket)
+            path = bucket_path(edge_path, bucket)
+            buckets[bucket] = open_bucket(path, bucket, None if folder is None else folder.in_place(path))
         except StorageError as error:
             faults.extend(error.faults)
     if faults:
@@ -182,22 +177,17 @@ def _list_folder(edge_path: Path) -> list[str]:
         raise StorageError(f"{edge_path}: expected a folder of edges, found: {one_line(error)}") from error
 
 
-def open_bucket(path: Path, bucket: Bucket) -> BucketFile:
-    """Open the header of one bucket's file.
+def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> BucketFile:
+    """Open the header of one bucket's file, or of the object that is read in its place.
 
     Raises:
         StorageError: it is missing, cannot be read, or is not in PBG's format.
     """
-    with open_hdf5(path) as file:
-        return bucket_of_header(file, bucket)
+    with open_hdf5_at(path, of) as file:
+        return _bucket_of_header(file, bucket, of)
 
 
-def bucket_of_header(file: Hdf5File, bucket: Bucket) -> BucketFile:
-    """Check the header of an open file.
-
-    Raises:
-        StorageError: it is not in PBG's format.
-    """
+def _bucket_of_header(file: Hdf5File, bucket: Bucket, of: RemoteObject | None) -> BucketFile:
     file.check_format_version()
     num_edges = _column(file, "rel", _INTEGERS).num_rows
     columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
@@ -213,7 +203,8 @@ def bucket_of_header(file: Hdf5File, bucket: Bucket) -> BucketFile:
         lhs_featurized=featurized[0],
         rhs_featurized=featurized[1],
         rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
-        plain=None if has_weight or any(featurized) else PlainColumns.of(file, columns),
+        plain=None if of is not None or has_weight or any(featurized) else PlainColumns.of(file, columns),
+        of=of,
     )
 
 

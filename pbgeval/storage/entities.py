@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text_files import one_line, read_small_text
+from pbgeval.reading import read_small_text
+from pbgeval.storage.text_files import one_line
 
 _COUNT = re.compile(r"[0-9]{1,18}")  # fits int64
 
@@ -80,7 +81,7 @@ def _read_names(path: Path) -> list[str] | None:
         return None
     try:
         names = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path}: expected a JSON list of names, found: {one_line(error)}") from error
     if not isinstance(names, list):
         raise StorageError(f"{path}: expected a JSON list of names, found a JSON {type(names).__name__}")

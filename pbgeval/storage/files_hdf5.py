@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ import h5py
 import numpy as np
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import check_regular
 from pbgeval.storage.text_files import listed, one_line
 
 FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
@@ -361,7 +361,7 @@ class Hdf5Dataset:
 def _covers(shape: tuple[int, ...], source: h5py.VDSmap) -> bool:
     """Tell whether a dataset of some shape has all that a virtual dataset takes from it."""
     if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
-        return math.prod(shape) >= int(source.vspace.get_select_npoints())
+        return bool(math.prod(shape) >= source.vspace.get_select_npoints())
     needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
     return len(needed) == len(shape) and all(least <= length for least, length in zip(needed, shape, strict=True))
 
@@ -378,9 +378,8 @@ def open_hdf5(path: Path, depth: int = 0) -> Iterator[Hdf5File]:
         StorageError: the file is missing, cannot be read, is truncated or is not HDF5.
     """
     try:
+        check_regular(path)
         status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            raise StorageError(f"{path}: expected an HDF5 file, found no regular file; check the path")
         file = h5py.File(os.fspath(path), "r", locking=False)
     except _ERRORS as error:
         raise StorageError(f"{path}: {_open_fault(path, error)}") from error

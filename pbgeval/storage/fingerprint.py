@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import open_input
 from pbgeval.storage.text_files import one_line
 
 _NUM_BLOCKS = 64
@@ -41,7 +42,7 @@ def fingerprint(path: Path) -> str:
         StorageError: the file is missing or cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             size = file.seek(0, 2)
             return fingerprint_of(size, [_read(file, *block) for block in blocks_of(size)])
     except OSError as error:

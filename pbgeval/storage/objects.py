@@ -1,4 +1,4 @@
-"""URL of object storage -> the objects below it, their bytes, and whether they are still the same.
+"""URL of object storage -> the objects below it: listed, copied, or read in place; whether they are still the same.
 
 The only module that knows fsspec, which is imported when a URL is used: whoever has local paths needs none of it.
 Whatever a file system's library raises about an object becomes a `StorageError` of one line: it is about the user's
@@ -7,34 +7,38 @@ bucket, key, credentials or network.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import EvalError, StorageError
+from pbgeval.files import make_folder, write_new
+from pbgeval.storage.files_hdf5 import Hdf5File, open_hdf5, open_hdf5_stream
+from pbgeval.storage.fingerprint import blocks_of, fingerprint, fingerprint_of
 from pbgeval.storage.text_files import one_line
 
 INSTALL = "pip install 'pbgeval[s3]'"
+_LISTING = ".objects.json"  # in a folder that stands for a prefix
 _LIBRARY_ERRORS = (
     ("botocore.exceptions", "BotoCoreError"),
     ("botocore.exceptions", "ClientError"),
     ("aiohttp.client_exceptions", "ClientError"),
 )
-_HEADER_BLOCK_BYTES = 1 << 17  # of a header, whose pieces lie close together
+_HEADER_BYTES = 1 << 17  # are kept while an object is read in place: most headers of HDF5 lie there
+_RANGE_BYTES = 8 << 20  # of one request
+_RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
-_environment_of: dict[type, dict[str, str]] = {}  # in which the kept file systems of a kind were made
 _NO_ENDPOINT = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
-
-
-def is_url(path: str) -> bool:
-    """Tell a URL such as s3://bucket/prefix from a local path."""
-    return "://" in path
+_environment_of: dict[type, dict[str, str]] = {}  # in which the kept file systems of a kind were made
 
 
 @frozen
@@ -112,18 +116,85 @@ def read_ranges(of: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[byt
     return blocks
 
 
-@contextmanager
-def open_object(of: RemoteObject) -> Iterator[IO[bytes]]:
-    """Open an object for small reads at any place; what reading raises is left to the reader.
+def copy_object(of: RemoteObject, path: Path) -> None:
+    """Copy an object into a file that nobody else may read.
 
     Raises:
-        StorageError: it cannot be opened.
+        StorageError: it cannot be read, or has changed since it was listed.
+        OutputError: the copy cannot be written (a full disk).
     """
+    starts = range(0, of.size, _RANGE_BYTES)
+    ranges = [(start, min(start + _RANGE_BYTES, of.size)) for start in starts]
+    groups = (ranges[first : first + _RANGES_AT_A_TIME] for first in range(0, len(ranges), _RANGES_AT_A_TIME))
+    write_new(path, (block for group in groups for block in read_ranges(of, group)))
+    check_unchanged(of)
+
+
+@contextmanager
+def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
+    """Open a file or, where there is an object, that one in place; faults call it `path`.
+
+    Raises:
+        StorageError: it cannot be read, or the object has changed, also while the context lasted.
+    """
+    if of is None:
+        with open_hdf5(path) as file:
+            yield file
+        return
     with object_faults(of.url):
-        system, path = _file_system(of.url)
-        file: IO[bytes] = system.open(path, "rb", block_size=_HEADER_BLOCK_BYTES, cache_type="blockcache")
-    with file:
-        yield file
+        system, key = _file_system(of.url)
+        stream = system.open(key, "rb", block_size=_HEADER_BYTES, cache_type="first")
+    try:
+        with stream, open_hdf5_stream(stream, path) as file:
+            yield file
+    except _errors_of_libraries(EvalError) as error:
+        check_unchanged(of)  # says it better where it is gone, another one, or the network does not answer
+        cause = error.__cause__ if isinstance(error, EvalError) else error
+        if isinstance(cause, _errors_of_libraries(ConnectionError, TimeoutError)):  # nothing is wrong with the file
+            raise StorageError(f"{of.url}: {_fault(cause)}") from cause
+        raise
+    check_unchanged(of)
+
+
+def fingerprint_at(path: Path, of: RemoteObject | None) -> str:
+    """Return the fingerprint of a file or, where there is one, of an object: that of a file of the same content."""
+    return fingerprint(path) if of is None else fingerprint_of(of.size, read_ranges(of, blocks_of(of.size)))
+
+
+@frozen
+class ObjectFolder:
+    """What a folder that stands for a prefix says about it."""
+
+    url: str
+    objects: Mapping[str, RemoteObject]  # by name
+
+    def write(self, path: Path) -> None:
+        """Make the folder.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        said = {"url": self.url, "objects": {name: asdict(of) for name, of in self.objects.items()}}
+        make_folder(path)
+        write_new(path / _LISTING, [json.dumps(said).encode()])
+
+    def in_place(self, path: Path) -> RemoteObject | None:
+        """Return the object that a path of the folder stands for, None where it has been copied."""
+        return None if path.exists() else self.objects.get(path.name)
+
+
+def read_object_folder(path: Path) -> ObjectFolder | None:
+    """Return what a folder stands for, None for one that is itself."""
+    try:
+        said = json.loads((path / _LISTING).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return ObjectFolder(said["url"], {name: RemoteObject(**of) for name, of in said["objects"].items()})
+
+
+def without_secrets(text: str) -> str:
+    """Leave out of every URL of a text what may be a password or a signature."""
+    return re.sub(r"(://[^\s?]*)\?[^\s:;,]*", r"\1", re.sub(r"://[^/\s]*@", "://", text))
 
 
 @contextmanager
@@ -134,15 +205,14 @@ def object_faults(url: str) -> Iterator[None]:
     """
     try:
         yield
-    except _errors_of_reading() as error:
+    except _errors_of_libraries(OSError, ValueError, ImportError) as error:
         raise StorageError(f"{url}: {_fault(error)}") from error
 
 
-def _errors_of_reading() -> tuple[type[Exception], ...]:
-    """Return Python's own, and those of the libraries that have been imported."""
+def _errors_of_libraries(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return those of the libraries that have been imported, and others."""
     loaded = ((sys.modules.get(module), name) for module, name in _LIBRARY_ERRORS)
-    of_libraries = [getattr(module, name) for module, name in loaded if module is not None]
-    return (OSError, ValueError, ImportError, *of_libraries)
+    return (*others, *(getattr(module, name) for module, name in loaded if module is not None))
 
 
 def _file_system(url: str) -> tuple[Any, str]:

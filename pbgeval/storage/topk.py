@@ -2,7 +2,7 @@
 
 A group per ranked side, `head` and `tail`, with datasets (edges, k), the best candidate first:
 `entity` int64 (row in its partition) and `partition` int64, both -1 where there are fewer than k candidates;
-`score` float64; `known` uint8, 1 where the candidate is a known answer.
+`score` float64; `known` uint8, 1 where the candidate is a known answer other than the true entity.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pbgeval.storage.files_hdf5 import open_hdf5
 from pbgeval.storage.labels import EntityLabels
 from pbgeval.storage.output_files import write_lines
 from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, open_row_file
+from pbgeval.storage.text_files import cell_of
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
 _CELLS_AT_A_TIME = 1 << 17  # lines of the table in memory
@@ -34,7 +35,7 @@ class TopK:
     entity_QK: np.ndarray  # int64: row in its partition; -1 where there is none
     partition_QK: np.ndarray  # int64; -1 where there is none
     score_QK: np.ndarray  # float64; NaN where there is none
-    known_QK: np.ndarray  # bool: a known answer
+    known_QK: np.ndarray  # bool: a known answer other than the true entity
 
 
 @frozen
@@ -169,7 +170,8 @@ def write_topk_table(topk: TopKFile, edges: EdgeSource, vocabulary: Vocabulary) 
 
     A line per candidate, the columns `TABLE_COLUMNS`: the row of the edge, the side that is hidden, the edge, the
     place (1 is the best), the candidate and its score, and 1 or 0 for a known answer and for the true entity. In
-    labels a tab, line break or backslash is written as in Python. Memory follows a block of rows, not the file.
+    labels a tab, line break or backslash is written as in Python, and `cell_of` marks what could be a formula.
+    Memory follows a block of rows, not the file.
 
     Args:
         topk: what is written; all its rows are there.
@@ -262,4 +264,4 @@ def _candidate_labels(vocabulary: Vocabulary, types: list[str], best: TopK) -> l
 
 
 def _escape(label: str) -> str:
-    return label.translate(_ESCAPES)
+    return cell_of(label.translate(_ESCAPES))

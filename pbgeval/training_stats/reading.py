@@ -13,6 +13,7 @@ from pathlib import Path
 from attrs import frozen
 
 from pbgeval.errors import StorageError
+from pbgeval.reading import read_bytes
 from pbgeval.training_stats.records import FILE_NAME, MalformedError, PassKey, PassRecord, VisitRecord, record_of
 
 
@@ -73,7 +74,7 @@ def _files(path: Path) -> list[Path]:
 
 def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | PassRecord]:
     try:
-        text = file.read_bytes().decode(errors="replace")
+        text = read_bytes(file).decode(errors="replace")
     except OSError as error:
         raise StorageError(f"{file}: expected the statistics of a training run, got: {error.strerror}") from error
     records = []
@@ -93,6 +94,8 @@ def _parsed(line: str) -> dict[str, object]:
         parsed = json.loads(line)
     except json.JSONDecodeError as error:
         raise MalformedError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+        raise MalformedError(f"it is no JSON that can be read ({error})") from error
     if not isinstance(parsed, dict):
         raise MalformedError(f"expected a JSON object, got {type(parsed).__name__}")
     return parsed

@@ -58,7 +58,7 @@ def write_best(
                 np.where(listed, entity, -1),
                 np.where(listed, partition, -1),
                 np.where(listed, real, np.nan),
-                best.known_Kk & listed,
+                best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
             ),
         )
 

@@ -13,11 +13,10 @@ import torch
 from attrs import define, frozen
 
 from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.distributed.resources import available_bytes, resident_bytes
+from pbgeval.distributed.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.distributed.watch import Watch
-from pbgeval.inputs.memory import PartitionRoom, plan_room
+from pbgeval.inputs.memory import PartitionRoom, check_held, plan_room
 from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.inputs.scratch_room import partition_copies
 from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.rank import rank_metrics
 from pbgeval.notation import Side, WorkUnit
@@ -38,6 +37,7 @@ from pbgeval.worker.key_frequencies import KeyFrequencies
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.so_far import SoFar
+from pbgeval.worker.steps import in_step
 from pbgeval.worker.time_use import COMPUTING, JOURNAL, LOADING, QUEUE, READING
 from pbgeval.worker.work import Bench
 
@@ -99,6 +99,7 @@ def do_units(
                 bench.journal.begin(unit_name(unit))
             with bench.time_use.spent_on(COMPUTING):
                 headline = _do_unit(bench, results.pending, tools, partitions, index, unit)
+            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
             with bench.time_use.spent_on(JOURNAL):
                 if bench.journal.finish(unit_name(unit)):
                     results.write()
@@ -123,14 +124,17 @@ def _room(bench: Bench) -> PartitionRoom:
     sizes = [source.num_bytes for source in bench.inputs.embeddings.values()]
     buckets = {unit.bucket for unit in bench.work.protocol.units}
     on_host = bench.device.type == "cpu"  # partitions on a GPU take none of the host's memory
-    room = plan_room(
-        bench.inputs.config.max_memory_bytes if on_host else None,
-        resident_bytes(),
-        available_bytes(bench.device) // (bench.team.local_size if on_host else 1),
-        max(sizes, default=1),
-        max((len(bench.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
-        len(sizes),
-        partition_copies(bench.inputs, bench.team.local_size),
+    room = in_step(
+        bench.team,
+        lambda: plan_room(
+            bench.inputs.config.max_memory_bytes if on_host else None,
+            resident_bytes(),
+            available_bytes(bench.device) // (bench.team.local_size if on_host else 1),
+            max(sizes, default=1),
+            max((len(bench.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
+            len(sizes),
+            bench.held_bytes,
+        ),
     )
     rooms: list[PartitionRoom] = bench.team.gather_objects(room)
     return min(rooms)
@@ -206,11 +210,13 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Kno
     """Decide which edges of a unit are evaluated, and who does not compete."""
     if numbered is None:
         return Competition()
-    rows_E, chunks = None, None
-    if bench.evaluated.sample is not None and tools.by_chunk:
+    rows_E, chunks, sampled = None, None, None
+    if bench.evaluated.sample is not None:
+        sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
+    if sampled is not None and tools.by_chunk:
         # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
         rows_E = torch.from_numpy(bench.evaluated.kept(numbered))
-        chunks = bench.evaluated.sample[unit.path_index, unit.bucket].chunks[unit.start]
+        chunks = sampled.chunks[unit.start]
     elif not bench.evaluated.keeps_all:
         rows_E = torch.from_numpy(bench.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
     numbering = bench.numberer.numbering
@@ -219,6 +225,7 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Kno
         chunks=chunks,
         known=None if tools.known is None else tools.known.of_unit(unit.bucket, numbered),
         sets=None if tools.sets.unconstrained else tools.sets,
+        cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
             entity_type, bench.inputs.partition_of(entity_type, side, unit.bucket)
         ),

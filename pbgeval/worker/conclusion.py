@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from pbgeval.distributed.team import Team
-from pbgeval.errors import EvalError, IncompleteError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.report.output import OutputDirectory
 from pbgeval.report.report import Report
 from pbgeval.report.to_sinks import send_to_sinks
@@ -36,7 +36,15 @@ def conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
     report = report_of(outcome)
     output.write(report)
     report = evolve(report, path=output.path)
-    send_to_sinks(report, work.inputs.config.sinks, work.observer.warn)
+    try:
+        if work.inputs.config.sinks:
+            earlier = output.files_of_sinks()
+            send_to_sinks(report, work.inputs.config.sinks, work.observer.warn)
+            output.list_files(output.files_of_sinks() - earlier)
+    except OutputError as error:
+        work.observer.warn(f"{error}; the result itself is complete")
+    finally:
+        output.owner.release()
     return report
 
 

@@ -8,6 +8,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.candidates.constraints import CandidateSets
+from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.known.frequency import KeyFrequency
 from pbgeval.known.keys import KnownBlock
 from pbgeval.notation import Side
@@ -16,7 +17,7 @@ from pbgeval.passes.sweep_pass import outside_queries
 from pbgeval.passes.tally import SideResult
 from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.stats.groups import GroupKey
-from pbgeval.stats.pool import ScorePool, order_image
+from pbgeval.stats.pool import ScorePool, order_image, with_clusters
 from pbgeval.worker.best import merge_best, write_best
 from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import QueryDimensions
@@ -62,7 +63,8 @@ def finish(
         frequency = KeyFrequency.of_blocks(side, [block], edges.numbering.num_entities)
         for key, start, stop in _share(bench, edges, side):
             rows = np.arange(start, stop)
-            result = _result(bench, table, start, stop)
+            sampled = None if bench.evaluated.sample is None else bench.evaluated.sample[key.path_index, key.bucket]
+            result = _result(bench, table, start, stop, sampled, edges)
             ranked = rows[result.rows_Q.numpy()]
             of_ranked = KnownBlock(*block.columns(ranked))
             frequency_Q = None  # of a sample that may still grow: counted at the end
@@ -73,8 +75,7 @@ def finish(
             if files.ranks:
                 files.write_counts(key, edges.row_E[ranked], result.counts)
             write_best(edges, of_side, key, start, stop, files)
-            if bench.evaluated.sample is not None:
-                sampled = bench.evaluated.sample[key.path_index, key.bucket]
+            if sampled is not None:
                 codes_Q = bench.numberer.key_codes(side, of_ranked)
                 record.sample.add(key, sampled, edges.row_E[ranked], codes_Q, record.headline_counts(result))
 
@@ -91,11 +92,16 @@ def _side_table(edges: QueryEdges, contestants: list[Contestants], outside_E: np
     return _SideTable(counts_6E, outside_E, image_E, kept_E)
 
 
-def _result(bench: Bench, table: _SideTable, start: int, stop: int) -> SideResult:
+def _result(
+    bench: Bench, table: _SideTable, start: int, stop: int, sampled: RowsOfBucket | None, edges: QueryEdges
+) -> SideResult:
     ranked = np.flatnonzero(~table.outside_E[start:stop])
     rows_Q = torch.from_numpy(ranked)
     counts_6Q = table.counts_6E[:, start:stop][:, rows_Q]
-    true = table.true_image_E[start:stop][table.true_kept_E[start:stop]]
+    kept_E = table.true_kept_E[start:stop]
+    true = table.true_image_E[start:stop][kept_E]
+    if sampled is not None:
+        true = with_clusters(true, sampled.clusters(edges.row_E[start:stop][kept_E]))
     return SideResult(
         rows_Q=rows_Q,
         counts=QueryCounts(RankCounts(*counts_6Q[:3]), RankCounts(*counts_6Q[3:])),
@@ -120,12 +126,16 @@ def _share(bench: Bench, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, 
 def _record_competitors(bench: Bench, record: Record, edges: QueryEdges, one: Contestants) -> None:
     """Record the scores of competitors that this worker has collected for the pooled AUC."""
     query, image, known = one.collector.images()
-    segment = edges.segment_of(one.state.queries.edge_Q[query])
+    edge = one.state.queries.edge_Q[query]
+    segment = edges.segment_of(edge)
     order = np.argsort(segment, kind="stable")
-    segment, image, known = segment[order], image[order], known[order]
+    segment, edge, image, known = segment[order], edge[order], image[order], known[order]
     for index, of_segment in enumerate(edges.segments):
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
             key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.state.hidden)
-            unknown = ScorePool([], [image[part][~known[part]]])
-            record.add_pools(key, ScorePool([], [image[part]]), unknown)
+            pooled = image[part]
+            if bench.evaluated.sample is not None:
+                sampled = bench.evaluated.sample[key.path_index, key.bucket]
+                pooled = with_clusters(pooled, sampled.clusters(edges.row_E[edge[part]]))
+            record.add_pools(key, ScorePool([], [pooled]), ScorePool([], [pooled[~known[part]]]))

@@ -45,7 +45,7 @@ class SampleTable:
             code_Q: a number for each query's key.
             counts: of the headline's figures.
         """
-        cluster_Q = sampled.cluster_E[np.searchsorted(sampled.row_E, row_Q)]
+        cluster_Q = sampled.clusters(row_Q)
         columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
         place = [np.full(len(row_Q), key.side.value), np.full(len(row_Q), key.path_index)]
         self._rows.append(np.column_stack([*place, cluster_Q, code_Q, *columns]))

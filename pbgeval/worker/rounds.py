@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from attrs import evolve
 
+from pbgeval.distributed.resources import resident_bytes
 from pbgeval.inputs.edges import EvaluatedRows
+from pbgeval.inputs.memory import check_sample
 from pbgeval.metrics.intervals import Interval, sample_intervals
 from pbgeval.metrics.sample_rounds import round_needed, should_stop
 from pbgeval.report.document import Estimate
@@ -41,7 +43,8 @@ def do_rounds(bench: Bench, record: Record) -> Found:
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
             scratch = evolve(bench.scratch, path=scratch_path / f"round-{number}")
             bench = evolve(bench, scratch=scratch)
-            bench = evolve(bench, evaluated=_begin_round(bench, sampling))
+            evaluated, held = _begin_round(bench, sampling)
+            bench = evolve(bench, evaluated=evaluated, held_bytes=held)
         by_chunk = sampling is not None and sampling.by_chunk
         found = _do_round(bench, record, files, number, by_chunk=by_chunk)
         number = None if planned is None or sampling is None else _next_round(bench, record, planned, sampling)
@@ -52,13 +55,19 @@ def do_rounds(bench: Bench, record: Record) -> Found:
     return found if sampling is None else evolve(found, estimate=_estimate(bench, record, sampling))
 
 
-def _begin_round(bench: Bench, sampling: Sampling) -> EvaluatedRows:
-    """Make the folder that workers share in the latest round; return the rows that each evaluates."""
+def _begin_round(bench: Bench, sampling: Sampling) -> tuple[EvaluatedRows, int]:
+    """Make the folder that workers share in the latest round; return the rows to evaluate, and the sample's bytes."""
 
-    def begin() -> EvaluatedRows:
+    def begin() -> tuple[EvaluatedRows, int]:
+        # All of it comes to worker 0, however many workers there are.
+        per_unit = (bench.settings.lists.chunk_size if sampling.by_chunk else 1) * len(bench.settings.sides)
+        num_queries = min(
+            sampling.sample.round_totals[-1] * per_unit, bench.inputs.num_edges * len(bench.settings.sides)
+        )
+        held = check_sample(bench.inputs.config.max_memory_bytes, resident_bytes(), num_queries)
         if bench.team.rank_in_team == 0:
             bench.scratch.make()
-        return sampling.rows_of_round(bench, sampling.sample.num_rounds)
+        return sampling.rows_of_round(bench, sampling.sample.num_rounds), held
 
     return in_step(bench.team, begin)
 
@@ -123,9 +132,7 @@ def _estimate(bench: Bench, record: Record, sampling: Sampling) -> Estimate | No
         )
     return Estimate(
         unit="chunk" if sampling.by_chunk else "edge",
-        num_units=num_units,
-        population=sampling.sample.num_units,
-        num_strata=len(sampling.sample.strata),
+        design=sampling.sample.design(num_rounds),
         rounds=num_rounds,
         level=sampling.level,
         is_population=is_population,

@@ -12,14 +12,13 @@ from typing import Any
 
 from pbgeval.counting import fused
 from pbgeval.distributed.journal import Journal, writer_name
-from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, use_threads
+from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
 from pbgeval.distributed.team import Team
 from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.files import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.inputs.scratch_room import partition_copies
 from pbgeval.metrics.summary import AucSample
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.estimates import Drawn
@@ -28,7 +27,7 @@ from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.full_precision import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
-from pbgeval.storage.object_folder import read_object_folder
+from pbgeval.storage.objects import read_object_folder
 from pbgeval.version import __version__
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
@@ -50,7 +49,7 @@ def work_as_local_worker(work: Work) -> Outcome:
 
 def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
-    with full_precision(of_autocast=work.inputs.scorer is None):
+    with threads_put_back(), full_precision(of_autocast=work.inputs.scorer is None):
         return _do_work(work, team)
 
 
@@ -75,7 +74,6 @@ def _do_work(work: Work, team: Team) -> Outcome:
 
 def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
-    partition_copies(inputs, team.local_size)  # too little room for copies is found before anything is computed
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
     if inputs.scorer is not None and work.device == "auto":
@@ -87,7 +85,9 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     relations, global_embeddings = inputs.read_relations(device)
     scorer = relations[0].scorer
     if isinstance(scorer, ScorerRelation):
-        kernels.fingerprint["scorer"] = scorer_state(scorer, work.protocol.sides)
+        kernels.fingerprint["scorer"] = scorer_state(
+            scorer, work.protocol.sides, inputs.num_edges * len(work.protocol.sides)
+        )
     scratch = work.scratch_path / team.nonce
     journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)
     bench = Bench(
@@ -185,7 +185,10 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
         auc_sample=AucSample(
-            all_true=all_edges and protocol.auc.true_rate >= 1, all_competing=all_edges and protocol.auc.exact
+            protocol.auc.true_rate >= 1,
+            protocol.auc.exact,
+            None if found.estimate is None or all_edges else found.estimate.design,
+            0.95 if found.estimate is None or all_edges else found.estimate.level,
         ),
         with_loss=config.compute_loss,
         headline=config.headline,

@@ -22,9 +22,9 @@ from pbgeval.counting import blocks, compiled, fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distinct import distinct
 from pbgeval.distributed.resources import resident_bytes
-from pbgeval.inputs.memory import MemoryPlan, plan_memory
+from pbgeval.inputs.memory import BYTES_PER_BEST, MemoryPlan, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
-from pbgeval.inputs.read_ahead import copying_ahead, rows_ahead
+from pbgeval.inputs.read_ahead import rows_ahead
 from pbgeval.jit import is_installed
 from pbgeval.known.keys import QueryKeys
 from pbgeval.known.pairs import KnownPairs, PairStore
@@ -49,7 +49,6 @@ from pbgeval.passes.topk import TopCandidates
 from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.storage.array_rows import PartitionRows
 from pbgeval.storage.rows import MemoryRows, ScratchRows
 from pbgeval.worker.contestants import Contestants
 from pbgeval.worker.dimensions import group_classes, query_dimensions
@@ -71,7 +70,6 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
     edges = in_step(bench.team, lambda: read_query_edges(bench))
     sets = candidate_sets(bench, distinct(edges.rel_E))
-    plan = in_step(bench.team, lambda: _plan(bench, edges))
     vectors = EntityVectors(
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
     )
@@ -81,6 +79,7 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
         for contest in contests([relation.scorer for relation in bench.relations], side)
     ]
     keys = {side: _keys_of_side(edges, of_contests, side) for side in bench.settings.sides}
+    plan = in_step(bench.team, lambda: _plan(bench, edges, sum(queries.num_keys for queries in of_contests)))
     pairs = join_all(bench, keys, plan.pairs_bytes, plan.known_rows) if bench.work.protocol.filtered else None
     entities = _gather(bench, edges, vectors, plan)
     done = bench.journal.look(bench.team, bench.work.observer, share_rows)
@@ -104,7 +103,7 @@ def _queries_per_block(bench: Bench) -> int | None:
     return FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None
 
 
-def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
+def _plan(bench: Bench, edges: QueryEdges, num_keys: int) -> MemoryPlan:
     config = bench.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
     num_queries = edges.num_edges * len(bench.settings.sides)
@@ -114,7 +113,8 @@ def _plan(bench: Bench, edges: QueryEdges) -> MemoryPlan:
         compiled.load(bench.relations[0].prepared_dtype)  # so that what they take is among what this process holds
         blocks.load()
         compiled_hashes.load()
-    plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads)
+    held = bench.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
+    plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads, held)
     if bench.inputs.scorer is None:
         return plan
     # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.
@@ -232,11 +232,11 @@ def _tables(bench: Bench, vectors: EntityVectors, parts: Sequence[CandidateRange
     """Read ranges of rows, one after the other, and look at each row."""
     config, slots = bench.inputs.config, bench.numberer.numbering.slots
 
-    def rows_of(part: CandidateRange) -> PartitionRows:
-        return bench.inputs.embeddings[slots[part.slot]]
+    def read(part: CandidateRange) -> torch.Tensor:
+        return bench.inputs.embeddings[slots[part.slot]].read_rows(part.start, part.stop)
 
-    of_parts = rows_ahead(parts, lambda part: rows_of(part).read_rows(part.start, part.stop), bench.device)
-    for part in copying_ahead(parts, rows_of):
+    of_parts = rows_ahead(parts, read, bench.device)
+    for part in parts:
         table = vectors.table(*slots[part.slot], next(of_parts), part.start)
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         yield table
@@ -304,7 +304,7 @@ def _rank(
                     collector = one.collector if cells is None else None
                     rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
                     if cells is not None:
-                        score_cells(one.state, table, first_number, vectors.dtype, cells, known, one.collector)
+                        score_cells(one.state, edges, table, first_number, vectors.dtype, cells, known, one.collector)
             if bench.journal.finish(range_name(part)):
                 write()
             watch.tick()

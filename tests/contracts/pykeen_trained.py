@@ -4,11 +4,14 @@ Run by the peer's Python: pykeen_trained.py FOLDER REPOSITORY PACKAGES..., where
 PACKAGES are folders of what it needs and PyKEEN does not bring. Writes to FOLDER the triples (train.npy, valid.npy,
 test.npy: head, relation, tail), and for each model to FOLDER/NAME
 
-    exported/      plain arrays by scripts/export_pykeen.py
+    exported/      plain arrays by scripts/export_pykeen.py, where we know the model's formula
     metrics.json   {"theirs": {setting: flat metrics}, "ours": the same}
     ranks.npz      filtered ranks, each (2, test triples) for head and tail queries: theirs_optimistic,
                    theirs_pessimistic, ours_optimistic, ours_pessimistic; and from float64 scores the ranks if every
                    candidate within the rounding bound loses (least) or wins (most)
+
+Of models whose parameters are multiples of 1/4 it writes exact.npz: the same ranks by PyKEEN (NAME.theirs), by ours
+from vectors (NAME.vectors) and by ours from the model's own scores (NAME.asked), optimistic above pessimistic ones.
 """
 
 import copy
@@ -16,6 +19,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -24,13 +28,18 @@ from pykeen.evaluation import MacroRankBasedEvaluator, RankBasedEvaluator
 from pykeen.pipeline import pipeline
 
 MODELS = {
-    "distmult": ("DistMult", False),
-    "complex": ("ComplEx", False),
-    "transe": ("TransE", False),
-    "rotate": ("RotatE", False),
-    "complex_with_inverses": ("ComplEx", True),
-    "rescal": ("RESCAL", False),
+    "distmult": ("DistMult", False, {}),
+    "complex": ("ComplEx", False, {}),
+    "transe": ("TransE", False, {}),
+    "transe_l2": ("TransE", False, {"scoring_fct_norm": 2}),
+    "rotate": ("RotatE", False, {}),
+    "complex_with_inverses": ("ComplEx", True, {}),
+    "rescal": ("RESCAL", False, {}),
+    "cp": ("CP", False, {"rank": 2}),
+    "simple": ("SimplE", False, {}),
+    "tucker": ("TuckER", False, {}),  # of which we have no formula
 }
+EXACT = ("distmult", "complex", "transe", "transe_l2", "complex_with_inverses", "rescal", "cp", "simple")
 CHOSEN = {"restrict_entities_to": list(range(9)), "restrict_relations_to": list(range(0, 55, 2))}
 RELATIVE_BOUND = 1e-5  # of the largest score: sums of 12 float32 products round by less than 32 * 2^-24 of their terms
 DIMENSION = 12
@@ -39,20 +48,25 @@ DIMENSION = 12
 def main(folder: Path, repository: Path) -> None:
     """Train, evaluate and write."""
     export = runpy.run_path(str(repository / "scripts" / "export_pykeen.py"))["main"]
-    for name, (model_name, inverses) in MODELS.items():
+    exact = {}
+    for name, (model_name, inverses, further) in MODELS.items():
         nations = Nations(create_inverse_triples=inverses)
         result = pipeline(
             dataset=nations,
             model=model_name,
-            model_kwargs={"embedding_dim": DIMENSION},
+            model_kwargs={"embedding_dim": DIMENSION, **further},
             training_kwargs={"num_epochs": 5, "use_tqdm": False},
             evaluation_kwargs={"use_tqdm": False},
             random_seed=3,
         )
         out = folder / name
         result.save_to_directory(str(out / "saved"))
-        export(str(out / "saved" / "trained_model.pkl"), str(out / "exported"))
+        if name != "tucker":
+            export(str(out / "saved" / "trained_model.pkl"), str(out / "exported"))
         evaluate(result.model, nations, out)
+        if name in EXACT:
+            exact |= {f"{name}.{way}": ranks for way, ranks in exact_ranks(result.model, nations, out).items()}
+    np.savez(folder / "exact.npz", **exact)
     for name, of_split in (("train", nations.training), ("valid", nations.validation), ("test", nations.testing)):
         np.save(folder / f"{name}.npy", of_split.mapped_triples.numpy())
 
@@ -88,6 +102,36 @@ def evaluate(model, nations, out: Path) -> None:
         for kind in ("optimistic", "pessimistic")
     }
     np.savez(out / "ranks.npz", **ranks, **our_ranks(out / "output"), **bounds(model, nations))
+
+
+def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
+    """Rank by multiples of 1/4, whose scores are exact: PyKEEN's ranks, ours from vectors, ours from its own scores."""
+    from pbgeval import RunOptions
+    from pbgeval.interfaces import pykeen as ours
+
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randint(-3, 4, parameter.shape, generator=generator) / 4)
+    known = [nations.training.mapped_triples, nations.validation.mapped_triples]
+    test = nations.testing.mapped_triples
+    evaluator = RankBasedEvaluator(clear_on_finalize=False)
+    evaluator.evaluate(model, test, additional_filter_triples=known, use_tqdm=False)
+    kinds = ("optimistic", "pessimistic")
+    found = {
+        "theirs": np.stack([[np.concatenate(evaluator.ranks[s, kind]) for s in ("head", "tail")] for kind in kinds])
+    }
+    for way in ("vectors", "asked"):
+        options = RunOptions(output=out / way)
+        instead = ours.pykeen_vectors if way == "vectors" else lambda *_: None
+        with mock.patch.object(ours, "pykeen_vectors", instead):
+            results = ours.RankBasedEvaluator(settings={"save_ranks": True}, options=options).evaluate(
+                model, test, additional_filter_triples=known
+            )
+        comparator = results.report.document["provenance"]["settings"]["comparator"]
+        assert (comparator == "scorer") == (way == "asked")
+        found[way] = np.stack(list(our_ranks(out / way).values()))
+    return found
 
 
 def our_ranks(output: Path) -> dict[str, np.ndarray]:

@@ -65,6 +65,20 @@ def test_macro_averages_are_those_of_pykeen_where_it_weighs(both: tuple[Report, 
             assert value == pytest.approx(found[key], rel=5e-6, abs=1e-6), key
 
 
+def test_macro_inverse_medians_of_whole_ranks_are_0_in_pykeen(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
+    """It takes the reciprocal of an integer; realistic ranks are floats."""
+    report, theirs = both
+    found = report.document["macro_metrics"]
+
+    for side in ("head", "tail", "both"):
+        for rank_type in ("optimistic", "pessimistic"):
+            key = f"{side}.{rank_type}.inverse_median_rank"
+            assert theirs["macro"][key] == 0
+            assert found[key] == pytest.approx(1 / theirs["macro"][f"{side}.{rank_type}.median_rank"])
+        key = f"{side}.realistic.inverse_median_rank"
+        assert theirs["macro"][key] == pytest.approx(found[key])
+
+
 def test_macro_deviations_of_pykeen_have_no_weights(both: tuple[Report, dict[str, dict[str, Any]]]) -> None:
     """It reports the unweighted variance among weighted figures; ours is weighted, and differs."""
     report, theirs = both

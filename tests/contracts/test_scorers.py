@@ -10,19 +10,21 @@ import torch
 from torch import Tensor
 
 from pbgeval import Edges, EntitySchema, EvalConfig, RunOptions, batch_scorer, edge_scorer, evaluate, side_scorer
+from pbgeval.adapters import functions
 from pbgeval.errors import ConfigError, EvalError, LaunchError, ScorerError
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring import block_scorer
 from pbgeval.scoring.block_scorer import (
     CONSISTENT,
     INCONSISTENT,
+    MIN_CHECKED_ROWS,
     TILED,
     ScorerComparator,
     ScorerRelation,
     scorer_state,
 )
 from pbgeval.storage.ranks import read_ranks
-from tests.contracts.scorer_contract import ScorerContract
+from tests.contracts.scorer_contract import ScorerContract, some_edges
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 53, 3, 6
 SOURCE = np.random.default_rng(0)
@@ -352,3 +354,91 @@ def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
 
     with pytest.raises(EvalError, match="overwrite"):
         evaluate(EvalConfig(candidates="all"), options, model=scorer_of(zeros), edges=EDGES)
+
+
+def counting_scorer(rows: list[int]):
+    """Return a scorer of all entities at once, which writes down how many rows it is asked for."""
+
+    def score_side(hidden: Side, batch: Tensor) -> Tensor:
+        rows.append(len(batch))
+        known, rel = batch[:, 2 if hidden is Side.LHS else 0], batch[:, 1]
+        return (RELATIONS[rel] * ENTITIES[known]) @ ENTITIES.T
+
+    return side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, batch_size=7)
+
+
+MANY_EDGES = some_edges(NUM_ENTITIES, NUM_RELATIONS, 120, 9)
+NUM_KEYS = len({edge[:2] for edge in MANY_EDGES}) + len({edge[1:] for edge in MANY_EDGES})
+NUM_CHECKED = 2 * 2 * MIN_CHECKED_ROWS
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"candidates": "all"},
+        {"candidates": "all", "save_topk": 4},
+        {"candidates": "all", "type_constraint": "observed", "breakdowns": ["relation"]},
+        {"candidates": "partition"},
+        {"candidates": "sampled", "num_batch_negs": 50},
+        {"candidates": "sampled", "num_batch_negs": 50, "num_uniform_negs": 40},
+        {"candidates": "sampled", "num_batch_negs": 0, "num_uniform_negs": 40},
+    ],
+    ids=str,
+)
+def test_a_model_that_scores_all_entities_is_asked_once_for_each_query(settings):
+    rows: list[int] = []
+
+    evaluation(counting_scorer(rows), Edges(MANY_EDGES, train=[EDGES]), **settings)
+
+    if settings["candidates"] == "sampled":  # chunks of other sizes are scored apart
+        assert NUM_KEYS < sum(rows) <= 2 * len(MANY_EDGES) + NUM_CHECKED
+    else:
+        assert sum(rows) == NUM_KEYS + NUM_CHECKED
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_rows_that_do_not_fit_in_the_cache_change_no_rank(candidates, tmp_path, monkeypatch):
+    found = []
+    for cached_cells in (functions.CACHED_CELLS, 5 * NUM_ENTITIES):
+        monkeypatch.setattr(functions, "CACHED_CELLS", cached_cells)
+        config = EvalConfig(candidates=candidates, save_ranks=True, num_batch_negs=10)
+        options = RunOptions(output=tmp_path / str(cached_cells))
+        rows: list[int] = []
+        report = evaluate(config, options, model=counting_scorer(rows), edges=MANY_EDGES)
+        columns = read_ranks(report.path, 0, Bucket(0, 0)).columns
+        ranks = {(side, name): values.tolist() for side in Side for name, values in columns[side].items()}
+        found.append((ranks, report.document["metrics"]))
+
+    assert found[0] == found[1]
+    if candidates != "sampled":
+        assert max(rows) <= 5
+        assert sum(rows) <= 2 * len(MANY_EDGES) + NUM_CHECKED
+
+
+def test_true_scores_of_queries_that_nobody_competes_in_are_those_of_the_model():
+    """Of relations whose one candidate is the true entity."""
+    edges = [(0, 0, 1), (2, 1, 3), (2, 1, 4)]
+    rows: list[int] = []
+
+    by_rows = evaluation(counting_scorer(rows), edges, type_constraint="observed", breakdowns=["relation"])
+    by_cells = evaluation(TestAFunctionThatBroadcasts().make(), edges, type_constraint="observed")
+
+    assert by_rows.document["metrics"] == by_cells.document["metrics"]
+
+
+def test_true_scores_are_asked_for_once():
+    cells: list[int] = []
+
+    def score(lhs, rel, rhs):
+        cells.append(torch.broadcast_shapes(lhs.shape, rhs.shape).numel())
+        return zeros(lhs, rel, rhs)
+
+    evaluation(scorer_of(score), MANY_EDGES, candidates="all")
+    with_check = sum(cells)
+    relation = ScorerRelation(ScorerComparator(scorer_of(score)), "all", "all")
+    scorer_state(relation, tuple(Side), 2 * len(MANY_EDGES))
+
+    padded = -(-NUM_ENTITIES // 32) * 32
+    of_queries = sum(-(-len({edge[part] for edge in MANY_EDGES}) // 32) * 32 for part in (slice(2), slice(1, 3)))
+    of_true = 2 * -(-len(MANY_EDGES) // 32) * 32 * 32
+    assert 2 * with_check - sum(cells) == of_queries * padded + of_true

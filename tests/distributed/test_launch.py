@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,7 @@ import torch
 from pbgeval.distributed import launch
 from pbgeval.distributed.launch import start_local_workers
 from pbgeval.distributed.team import Team
-from pbgeval.errors import IncompleteError
-from tests.examples import crossed
+from pbgeval.errors import IncompleteError, LaunchError
 
 
 def sum_without(victim: int, kill: bool) -> None:
@@ -27,11 +28,8 @@ def sum_without(victim: int, kill: bool) -> None:
     team.sum_(torch.ones(1, dtype=torch.int64))
 
 
-@pytest.mark.parametrize(("victim", "seconds"), crossed([0, 1], [0.1, 2.0], quick=4))
-def test_a_killed_worker_is_the_cause_and_not_its_peers(
-    victim: int, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launch, "_SECONDS_BETWEEN_LOOKS", seconds)
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_worker_is_the_cause_and_not_its_peers(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MOST_RESTARTS", 0)
 
     with pytest.raises(IncompleteError, match=f"^worker {victim}: expected to finish, but was ended by SIGKILL"):
@@ -56,9 +54,66 @@ def test_a_group_heals_when_a_worker_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_worker_that_raises_is_the_cause_and_not_its_peers(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_SECONDS_BETWEEN_LOOKS", 2.0)
-
+def test_a_worker_that_raises_is_the_cause_and_not_its_peers(victim: int) -> None:
     with pytest.raises(RuntimeError, match="a bug of ours") as raised:
         start_local_workers(sum_without, (victim, False), 2, print)
     assert str(raised.value).startswith(f"worker-{victim} failed:")
+
+
+def listening_addresses() -> set[str]:
+    """Return where sockets of this process listen, as the kernel writes it."""
+    sockets = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.exists() or link.is_symlink()}
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] in ("0A", "07") and f"socket:[{fields[9]}]" in sockets:
+                found.add(fields[1].partition(":")[0])
+    return found
+
+
+def meet_and_look(_: None) -> set[str]:
+    team = Team.join()
+    team.sum_(torch.ones(1, dtype=torch.int64))
+    found = listening_addresses()
+    team.leave()
+    return found
+
+
+def test_local_workers_listen_on_loopback_only() -> None:
+    found = start_local_workers(meet_and_look, (None,), 2, print)
+
+    assert found[0], "worker 0 listens"
+    assert found[0] | found[1] <= {"0100007F"}
+    assert listening_addresses() == set(), "and the launcher does not"
+
+
+def fail_to_meet() -> None:
+    raise LaunchError("a port: it is taken")
+
+
+def test_a_fault_of_a_worker_is_raised_as_it_is() -> None:
+    with pytest.raises(LaunchError, match=r"^a port: it is taken$"):
+        start_local_workers(fail_to_meet, (), 2, print)
+
+
+def start_workers_in_a_daemon(answers: Connection) -> None:
+    try:
+        start_local_workers(fail_to_meet, (), 2, print)
+    except Exception as error:
+        answers.send(f"{type(error).__name__}: {error}")
+
+
+def test_a_daemon_process_is_told_to_use_one_worker() -> None:
+    context = multiprocessing.get_context("spawn")
+    answers, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=start_workers_in_a_daemon, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+
+    found = answers.recv()
+
+    process.join()
+    expected = "LaunchError: workers: a daemon process may not start 2 workers of its own; use workers=1"
+    assert found.startswith(expected)
+    assert len(found.splitlines()) == 1

@@ -32,6 +32,8 @@ def graph_with_ties() -> TinyGraph:
         for lhs in range(2)
         for rhs in range(2)
     }
+    for edges in buckets.values():
+        edges.append(edges[0])  # an edge that is evaluated twice
     return TinyGraph([Relation("likes", "user", "user", "none", {}, {})], {"user": tables}, {}, buckets)
 
 
@@ -70,7 +72,10 @@ def test_the_best_candidates_are_those_of_a_sort(
                     )
                     assert [score for score, _ in ordered] == best.score_QK[row, :count].tolist()
                     ends = reference.true_entities(graph, bucket, edge)
-                    marks = [reference.corrupt(ends, 0, name, entity) in known for _, entity in ordered]
+                    marks = [
+                        entity != ends[name] and reference.corrupt(ends, 0, name, entity) in known
+                        for _, entity in ordered
+                    ]
                     assert marks == best.known_QK[row, :count].tolist()
                     assert (best.entity_QK[row, count:] == -1).all()
                     assert np.isnan(best.score_QK[row, count:]).all()

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ from attrs import frozen
 
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.inputs import memory
+from pbgeval.metrics import summary
 from pbgeval.metrics.intervals import SampledQueries, sample_intervals
 from pbgeval.metrics.sample_rounds import round_level, round_needed, should_stop
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes import edge_sample
+from pbgeval.passes import auc_sampling, edge_sample
 from pbgeval.passes.edge_sample import EdgeSample
 from pbgeval.ranking import RankCounts
 from pbgeval.report.report import Report
+from pbgeval.stats.pool import ScorePool, SortedPool, order_image, with_clusters
 from pbgeval.storage.ranks import COLUMNS, find_ranks, read_ranks
-from pbgeval.worker import sampling
+from pbgeval.worker import rounds, sampling
 from tests.examples import crossed
 from tests.laws.test_order_does_not_matter import result_in
 from tests.tiny_checkpoint import TinyCase
@@ -130,6 +133,95 @@ def test_several_rounds_on_several_workers_give_the_numbers_of_one(
     assert reports[1].document["sample"]["rounds"] > 2
     assert whole.document["metrics"] == reports[1].document["metrics"] == reports[3].document["metrics"]
     assert without_run(reports[1]) == without_run(reports[3])
+
+
+# The pooled AUC of a sample.
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_every_score_of_the_pool_has_the_cluster_of_its_edge(
+    candidates: str, is_exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=40)
+    monkeypatch.chdir(case.root)
+    if not is_exact:
+        monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)
+    pools: dict[str, SortedPool] = {}
+    queries: list[SampledQueries] = []
+    pooled_auc, intervals = summary.pooled_auc, rounds.sample_intervals
+
+    def keep_pool(parts: Sequence[SortedPool], **which: Any) -> Any:
+        if which["design"] is not None:
+            pools["both" if len(pools) == 2 else str(len(pools))] = SortedPool.union(parts)
+        return pooled_auc(parts, **which)
+
+    def keep_queries(of_sample: SampledQueries, *arguments: Any, **more: Any) -> Any:
+        queries.append(of_sample)
+        return intervals(of_sample, *arguments, **more)
+
+    monkeypatch.setattr(summary, "pooled_auc", keep_pool)
+    monkeypatch.setattr(rounds, "sample_intervals", keep_queries)
+
+    report = run(case, tmp_path / "sample", f"candidates={candidates}", "sample_edges=90")
+
+    pool, sampled = pools["both"], queries[0]
+    assert pool.true_cluster is not None
+    assert pool.competing_cluster is not None
+    num_clusters = report.document["sample"]["num_units"]
+    expected = [
+        np.bincount(sampled.cluster_Q, minlength=num_clusters),
+        np.bincount(sampled.cluster_Q, sampled.counts.competing_Q, num_clusters),
+    ]
+    found = [np.bincount(of, minlength=num_clusters) for of in (pool.true_cluster, pool.competing_cluster)]
+    for of_queries, of_pool in zip(expected, found, strict=True):
+        assert np.all(of_pool <= of_queries) if not is_exact else np.array_equal(of_pool, of_queries)
+    assert found[1].sum() > 0
+    assert report.intervals["both.auc"]["low"] < report["both.auc"] < report.intervals["both.auc"]["high"]
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_a_sample_has_the_same_numbers_on_several_workers(
+    candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=40)
+    monkeypatch.chdir(case.root)
+    metrics = "metrics=rank,auc,average_precision"
+    config = load_config(case.config, [f"candidates={candidates}", "sample_edges=90", metrics])
+
+    one, three = (result_in(config, size, tmp_path / f"output{size}") for size in (1, 3))
+
+    assert without_run(one) == without_run(three)
+    assert one.intervals["both.auc"]["standard_error"] > 0
+
+
+def test_the_interval_of_the_pooled_auc_covers_the_value_of_all_edges() -> None:
+    """An edge's true score enters twice, and the competitors of its queries score alike."""
+    random = np.random.default_rng(5)
+    num_edges, num_competitors = 1000, 10
+    true_E = random.standard_normal(num_edges) + 0.5
+    competing_ESC = random.standard_normal((num_edges, 2, 1)) + random.standard_normal((num_edges, 2, num_competitors))
+
+    def pool(edge_U: np.ndarray) -> SortedPool:
+        cluster_U = np.arange(len(edge_U))
+        scores = np.repeat(true_E[edge_U], 2), competing_ESC[edge_U].flatten()
+        clusters = np.repeat(cluster_U, 2), np.repeat(cluster_U, 2 * num_competitors)
+        images = [order_image(torch.from_numpy(of.astype(np.float32))) for of in scores]
+        true, competing = (with_clusters(*of) for of in zip(images, clusters, strict=True))
+        return ScorePool([true], [competing]).sort()
+
+    whole = summary.pooled_auc([pool(np.arange(num_edges))], all_true=True, all_competing=True)
+    assert whole is not None
+    covered = 0
+    for seed in range(200):
+        sample = EdgeSample.of_size([(0, Bucket(0, 0), num_edges)], 150, seed)
+        drawn = pool(sample.draw(0, Bucket(0, 0), 1).units_U)
+        found = summary.pooled_auc([drawn], all_true=True, all_competing=True, design=sample.design())
+        interval = None if found is None else found.interval()
+        assert interval is not None
+        covered += interval["low"] <= whole.value <= interval["high"]
+
+    assert 184 <= covered <= 197
 
 
 # Coverage on the ranks of a real model.

@@ -18,13 +18,15 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import EvalConfig, RunOptions, evaluate
+from pbgeval import EvalConfig, RunOptions, evaluate, load_config
+from pbgeval.errors import EvalError
 from pbgeval.inputs.memory import MemoryPlan, plan_memory
 from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
 from tests.strategies import TinyGraph, tiny_graphs
+from tests.tiny_checkpoint import TinyCase
 
 few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
 
@@ -77,6 +79,8 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
         without_fsync(),
         tempfile.TemporaryDirectory() as folder,
         mock.patch("pbgeval.worker.sweep.resident_bytes", return_value=0),
+        mock.patch("pbgeval.worker.buckets.resident_bytes", return_value=0),
+        mock.patch("pbgeval.worker.buckets.anonymous_bytes", return_value=0),
     ):
         keys = protocol.settings() | rules.settings(graph)
         config = write_graph(graph, Path(folder) / "data", save_ranks=True, **keys)
@@ -87,3 +91,29 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
             results.append((comparable(report), tables, ranks_in(output, [graph], protocol.sides)))
             assert not any("scratch" in path.name for path in output.iterdir())
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("more", [[], ["sample_edges=50"], ["target_error=0.01"], ["filter_paths=edges"]])
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_a_limit_that_cannot_hold_is_refused_in_a_line(
+    candidates: str, more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    monkeypatch.chdir(case.root)
+    config = load_config(case.config, [f"candidates={candidates}", "max_memory=20MB", *more])
+
+    with pytest.raises(EvalError, match=r"^max_memory: expected at least \d+MB for .*, got 20MB; raise it") as caught:
+        evaluate(config, RunOptions(output=tmp_path / "output", workers=1, device="cpu"))
+
+    assert len(caught.value.faults) == 1
+
+
+@pytest.mark.parametrize("candidates", ["partition", "sampled"])
+def test_a_worker_that_passes_its_limit_ends(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = TinyCase.write(tmp_path / "case")
+    monkeypatch.chdir(case.root)
+    monkeypatch.setattr("pbgeval.worker.buckets.anonymous_bytes", lambda: 31 * 10**9)
+    config = load_config(case.config, [f"candidates={candidates}", "max_memory=30GB"])
+
+    with pytest.raises(EvalError, match=r"^max_memory: a worker holds 31000MB, got 30000MB; raise it and run again$"):
+        evaluate(config, RunOptions(output=tmp_path / "output", workers=1, device="cpu"))

@@ -146,6 +146,78 @@ def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
     ]
 
 
+def trained_with(case: TinyCase, **settings: Any) -> Path:
+    """Write what PBG keeps beside a checkpoint: its config with other settings than the case's."""
+    path = case.root / "checkpoint" / "config.json"
+    path.write_text(json.dumps({**case.settings, **settings}), encoding="utf-8")
+    return path
+
+
+def warnings_of(case: TinyCase, *overrides: str) -> list[str]:
+    arguments = [argument for override in overrides for argument in ("-p", override)]
+    done = run_command(case, "--workers", "1", "--output", "output", *arguments)
+    assert 0 == done.status
+    return [line.removeprefix("warning: ") for line in done.faults if line.startswith("warning: ")]
+
+
+def test_a_comparator_that_is_not_that_of_training_is_warned_of(case: TinyCase) -> None:
+    path = trained_with(case)
+
+    assert warnings_of(case, "comparator=l1") == [
+        f"{path}: the checkpoint was trained with comparator = {case.settings['comparator']!r}, "
+        "but is evaluated with comparator = 'l1'; check the config"
+    ]
+
+
+def test_each_setting_of_the_model_that_differs_from_training_is_a_line(case: TinyCase) -> None:
+    relations = [{**relation, "operator": "affine", "lhs": "other"} for relation in case.settings["relations"]]
+    entities = {name: {**of, "dimension": 7} for name, of in case.settings["entities"].items()}
+    trained_with(case, max_norm=0.5, bias=1, relations=relations, entities=entities, lr=0.3, batch_size=7)
+
+    lines = warnings_of(case)
+
+    found = [line.split("trained with ")[1].split(", but")[0] for line in lines]
+    num_relations = len(relations)
+    own = case.settings["relations"][0]
+    assert found == [
+        "bias = 1",
+        "max_norm = 0.5",
+        *(f"entities[{name!r}].dimension = 7" for name in sorted(entities)),
+        f"relations[0].operator = 'affine' ({num_relations} of {num_relations} relations differ)",
+        f"relations[0].lhs = 'other' ({num_relations} of {num_relations} relations differ)",
+    ]
+    assert all(
+        f"relations[0].{key} = {own[key]!r}" in line for key, line in zip(("operator", "lhs"), lines[-2:], strict=True)
+    )
+
+
+def test_another_number_of_relations_than_in_training_is_warned_of(case: TinyCase) -> None:
+    trained_with(case, relations=[*case.settings["relations"], *case.settings["relations"]])
+
+    (line,) = warnings_of(case)
+    num_relations = len(case.settings["relations"])
+    assert f"trained with {2 * num_relations} relations, but is evaluated with {num_relations}" in line
+
+
+def test_the_config_of_training_itself_is_no_warning(case: TinyCase) -> None:
+    trained_with(case)
+
+    assert [] == warnings_of(case)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[1]", "[" * 100_000, '{"relations": 3, "entities": [], "dimension": "x"}', '{"relations": [3, null]}', "\0"],
+)
+def test_a_damaged_config_of_training_breaks_no_run(case: TinyCase, text: str) -> None:
+    trained_with(case).write_text(text)
+
+    lines = warnings_of(case)
+
+    assert len(lines) <= 2
+    assert all("config.json: " in line and len(line) < 400 for line in lines)
+
+
 def on_terminal(case: TinyCase, *arguments: str) -> tuple[int, str]:
     """Run the command with its error stream on a terminal; return status and what was written there."""
     master, slave = pty.openpty()
@@ -461,7 +533,7 @@ def test_too_many_open_files_are_one_line(case: TinyCase, monkeypatch: pytest.Mo
 def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pbgeval.distributed.launch._run_once", out_of_files)
+    monkeypatch.setattr("pbgeval.distributed.launch._run_spawned", out_of_files)
     done = run_command(case, "--workers", "2", "--quiet")
 
     assert (1, 1) == (done.status, len(done.err.splitlines()))
@@ -473,5 +545,5 @@ def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: Ti
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]
     done = subprocess.run(command, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
-    line = "2 workers need up to 56 open files, and the limit is 24; raise it (ulimit -n 56), or use --workers 1\n"
-    assert (1, line) == (done.returncode, done.stderr)
+    line = "Too many open files: 2 workers need up to 56, and the limit is 24; raise it (ulimit -n 56), or use"
+    assert (1, f"{line} --workers 1\n") == (done.returncode, done.stderr)

@@ -216,6 +216,20 @@ def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
         assert expected["provenance"] == found["provenance"], path
 
 
+@pytest.mark.parametrize("key", ["edge_paths", "filter_paths", "train_paths"])
+def test_compressed_edges_that_are_not_whole_are_refused(dynamic: TinyCase, key: str) -> None:
+    packed = bytearray(gzip.compress((dynamic.root / "edges.tsv").read_bytes() * 50))
+    (dynamic.root / "cut.tsv.gz").write_bytes(packed[:-9])
+    packed[-8] ^= 1  # the checksum
+    (dynamic.root / "flipped.tsv.gz").write_bytes(packed)
+
+    for name, found in (("cut", "Compressed file ended"), ("flipped", "CRC check failed")):
+        edges = () if key == "edge_paths" else ("edge_paths=edges.tsv",)
+        line = refused(dynamic, *edges, f"{key}={name}.tsv.gz")
+        assert line.startswith(f"{name}.tsv.gz:")
+        assert f"expected a text file that can be read, found: {found}" in line
+
+
 def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
     edges = edges_of(dynamic)
     weights = [str(0.25 * (index % 5)) for index in range(len(edges))]
@@ -295,6 +309,27 @@ def test_a_file_that_has_changed_is_another_run(dynamic: TinyCase) -> None:
     assert 49 == metrics_of(dynamic.root / "output")["num_edges"]
     (after,) = imported(dynamic.root / "output")
     assert before[0] != after
+
+
+def test_what_others_have_put_beside_the_buckets_stays(dynamic: TinyCase) -> None:
+    succeeds(dynamic, "edge_paths=edges.tsv")
+    (made,) = imported(dynamic.root / "output")
+    others = [
+        made.parent / "notes.txt",
+        made / "mine.h5",
+        dynamic.root / "output/imported/0123456789abcdef/import.json",
+    ]
+    others[2].parent.mkdir()
+    (others[2].parent / "edges_0_0.h5").write_text("mine")
+    for path in others:
+        path.write_text("mine")
+    write_tsv(dynamic.root / "edges.tsv", edges_of(dynamic)[1:])
+
+    for arguments in (["--overwrite"], ["--overwrite", "-p", "no_such_key=1"]):
+        run_command(dynamic, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv", *arguments)
+
+    assert [path.read_text() for path in others] == ["mine", "mine", "mine"]
+    assert not (made / "edges_0_1.h5").exists()
 
 
 def test_buckets_that_were_made_and_then_lost_are_not_taken_for_empty(dynamic: TinyCase) -> None:

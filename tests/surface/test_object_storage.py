@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import frozen
 
-from pbgeval import driver
+from pbgeval import driver, files
+from pbgeval.config import load_config
+from pbgeval.distributed.team import Team
 from pbgeval.errors import StorageError
-from pbgeval.storage import scratch
-from pbgeval.storage.objects import list_objects
+from pbgeval.inputs import object_storage
+from pbgeval.inputs.object_storage import local_copies
+from pbgeval.storage.objects import RemoteObject, list_objects
 from tests.edges_by_name import write_edges_by_name
-from tests.group import run_group
+from tests.group import run_group, start_group
 from tests.object_store import ObjectStore, object_store
 from tests.patience import PATIENCE
 from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, numbers_of, run_command, start_command
 
 POLICIES = ["sampled", "partition", "all"]
+HANGS = 60.0  # seconds after which a test takes a program for one that hangs
 EMBEDDINGS = "checkpoint/embeddings_user_1.v3.h5"
 
 
@@ -83,7 +90,7 @@ class RemoteCase:
         assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
         assert [] == list(self.scratch.iterdir())
         assert not (self.case.root / "remote").exists()
-        assert str(self.scratch) not in done.err.partition("expected room")[0]  # it names URLs, not copies
+        assert f"{self.scratch}/" not in done.err  # it names URLs, not copies
         return done.err.rstrip("\n")
 
     def local_numbers(self, *overrides: str) -> dict[str, str]:
@@ -160,6 +167,49 @@ def test_a_group_reads_objects(remote: RemoteCase, edges: str) -> None:
     assert [] == list(remote.scratch.iterdir())
 
 
+class WorkersInThreads(Team):
+    """A group on one host whose workers are threads."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.secret, self.barrier = "0123456789abcdef", threading.Barrier(size, timeout=HANGS)
+
+    def broadcast_object(self, value: Any) -> Any:
+        return self.secret
+
+    def together(self, action: Callable[[], Any]) -> Any:
+        result = action()
+        self.barrier.wait()
+        return result
+
+
+def test_workers_of_a_group_on_one_host_copy_each_object_once(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+    copy_object = object_storage.copy_object
+    monkeypatch.setattr(object_storage, "copy_object", lambda of, path: copied.append(of.url) or copy_object(of, path))
+    config = load_config(remote.case.config, [*remote.paths(remote.url), f"scratch_path={remote.scratch}"])
+    team, found = WorkersInThreads(3), []
+
+    def worker() -> None:
+        with local_copies(config, team) as local:
+            found.append((local.edge_paths, len(list(Path(local.edge_paths[0]).glob("*.h5")))))
+            team.barrier.wait()
+
+    threads = [threading.Thread(target=worker) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [found[0]] * 3 == found
+    assert found[0][1] == len(list((remote.case.root / "edges").iterdir()))
+    assert sorted(set(copied)) == sorted(copied)
+    assert f"{remote.url}/{EMBEDDINGS}" in copied
+    assert [] == list(remote.scratch.iterdir())
+
+
 def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
     write_edges_by_name(remote.case)
     remote.store.upload(remote.case.root, remote.key)
@@ -173,49 +223,67 @@ def test_edges_by_name_may_be_an_object(remote: RemoteCase) -> None:
 
 
 @pytest.mark.parametrize("candidates", [pytest.param("partition", marks=pytest.mark.slow), "all"])
-def test_copies_stay_below_the_limit_that_a_fault_asks_for(
-    remote: RemoteCase, candidates: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_what_exceeds_the_limit_is_read_in_place(
+    remote: RemoteCase, candidates: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    totals: list[int] = []
-    reserve_file = scratch.reserve_file
+    sizes = {path.name: path.stat().st_size for path in remote.case.root.glob("checkpoint/*")}
+    edges = [path.stat().st_size for name in ("edges", "known") for path in (remote.case.root / name).iterdir()]
+    fixed = sum(path.stat().st_size for path in (remote.case.root / "entity").iterdir())
+    limit = fixed + sum(edges) + sum(size for name, size in sizes.items() if "embeddings" not in name)
+    limit += max(sizes.values())  # one partition or more, but not all
+    found: list[Path] = []
+    evaluate = driver._evaluate
 
-    def counted(path: Path, num_bytes: int) -> int:
-        descriptor = reserve_file(path, num_bytes)
-        files = [
-            *remote.scratch.glob("*/*/**/*.h5"),
-            *remote.scratch.glob("*/*/**/*.txt"),
-            *remote.scratch.rglob("*.part"),
-        ]
-        totals.append(sum(path.stat().st_size for path in set(files)))
-        return descriptor
+    def looking(*arguments: Any) -> Any:
+        found.extend(path for path in remote.scratch.rglob("*") if path.is_file() and not path.name.startswith("."))
+        assert sum(path.stat().st_size for path in found) <= limit
+        return evaluate(*arguments)
 
-    monkeypatch.setattr(scratch, "reserve_file", counted)
-    settings = [f"candidates={candidates}"]
-    small = sum(path.stat().st_size for path in remote.case.root.glob("checkpoint/model*"))
+    monkeypatch.setattr(driver, "_evaluate", looking)
+    settings = [f"candidates={candidates}", "save_ranks=True"]
 
-    fault = remote.refused(*settings, f"scratch_limit={small + 5000}")
-    found = re.match(
-        r"scratch_limit: expected at least (\d+) bytes \(\d+ for the whole run, \d+ for a bucket and its partitions of "
-        r"each of 1 workers of a host\), got \d+; raise it or use fewer --workers$",
-        fault,
-    )
-    assert found is not None, fault
-    totals.clear()
+    assert remote.local_numbers(*settings) == remote.succeeds(*settings, f"scratch_limit={limit}", workers=workers)
 
-    assert remote.local_numbers(*settings) == remote.succeeds(*settings, f"scratch_limit={found[1]}")
-    num_objects = len(list((remote.case.root / "edges").iterdir())) + len(list(remote.case.root.glob("checkpoint/e*")))
-    assert max(totals) <= int(found[1])
-    assert len(totals) > num_objects  # some were copied again
+    copied = [path.name for path in found]
+    assert len(edges) == sum(name.startswith("edges_") for name in copied)
+    num_partitions = sum("embeddings" in name for name in sizes)
+    assert 0 < sum(name.startswith("embeddings_") for name in copied) < num_partitions
 
 
-def test_a_limit_that_one_object_exceeds_is_refused(remote: RemoteCase) -> None:
+@pytest.mark.parametrize("candidates", [*POLICIES[:2], pytest.param("all", marks=pytest.mark.slow)])
+def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: RemoteCase, candidates: str) -> None:
+    small = [*remote.case.root.glob("entity/*"), *remote.case.root.glob("checkpoint/[mc]*")]
+    limit = sum(path.stat().st_size for path in small)
+
+    expected = remote.local_numbers(f"candidates={candidates}")
+
+    assert expected == remote.succeeds(f"candidates={candidates}", f"scratch_limit={limit}")
+
+
+def test_a_limit_below_what_has_to_be_copied_is_refused(remote: RemoteCase) -> None:
     fault = remote.refused("scratch_limit=100")
 
-    size, of_version = (
-        (remote.case.root / "checkpoint" / name).stat().st_size for name in ("model.v3.h5", "checkpoint_version.txt")
+    assert re.fullmatch(
+        rf"{remote.url}/checkpoint/model.v3.h5: expected room for a copy of its \d+ bytes, found \d+ left for copies; "
+        "raise scratch_limit, or choose a scratch_path with more room",
+        fault,
     )
-    assert fault.startswith(f"{remote.url}/checkpoint/model.v3.h5: expected room for its copy of {size} bytes below ")
-    assert fault.endswith(f"set scratch_limit to at least {size + of_version} (now 100) or use fewer workers")
+
+
+def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(files.System):
+        def write(self, descriptor: int, data: memoryview) -> int:
+            if len(data) > 1000 and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".h5"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(descriptor, data)
+
+    monkeypatch.setattr(files, "system", Full())
+
+    fault = remote.only_line(remote.run())
+
+    assert fault.startswith(f"{remote.scratch}: expected to write a copy of {remote.url}/checkpoint/model.v3.h5 (")
+    assert fault.endswith("got: No space left on device; choose another scratch_path or set scratch_limit")
 
 
 # Runs that are killed
@@ -239,7 +307,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_leaves_copies_that_the_next_one_uses_and_removes(remote: RemoteCase) -> None:
+def test_what_a_run_that_was_killed_left_is_removed_by_the_next_one(remote: RemoteCase) -> None:
     config = ["--config", str(remote.case.config)]
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, *config, *remote.arguments()], cwd=remote.case.root, timeout=PATIENCE
@@ -257,7 +325,102 @@ def test_a_run_that_was_killed_leaves_copies_that_the_next_one_uses_and_removes(
     assert remote.local_numbers() == numbers_of(remote.case.root / "remote")
 
 
+# A folder for scratch that others use too
+
+
+def folder_of_another(path: Path) -> None:
+    path.mkdir()
+    (path / "users").touch()
+    os.chown(path, 1, -1)
+    path.chmod(0o700)
+
+
+NOT_OURS = {
+    "a link to a folder": lambda path: path.symlink_to(path.parent.parent),
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "a pipe": os.mkfifo,
+    "a file": Path.touch,
+    "a folder of another user": folder_of_another,
+}
+
+
+@pytest.mark.parametrize("what", NOT_OURS)
+def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(remote: RemoteCase, what: str) -> None:
+    if what == "a folder of another user" and os.getuid():
+        pytest.skip("only root can give a folder to another user")
+    path = remote.scratch / f"pbgeval-{os.getuid()}-0123456789abcdef"
+    NOT_OURS[what](path)
+    (remote.case.root.parent / "users").touch()  # in the folder that the link leads to
+
+    done = start_command(remote.case, *remote.arguments(), timeout=HANGS)
+
+    assert (0, "") == (done.status, done.err)
+    assert [path] == list(remote.scratch.iterdir())
+    assert (remote.case.root.parent / "users").exists()
+
+
+def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: RemoteCase) -> None:
+    left = remote.scratch / f"pbgeval-{os.getuid()}-0123456789abcdef"
+    left.mkdir()
+    os.mkfifo(left / "users")
+
+    done = start_command(remote.case, *remote.arguments(), timeout=HANGS)
+
+    assert (0, "") == (done.status, done.err)
+    assert [] == list(remote.scratch.iterdir())
+
+
+def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: dict[str, int] = {}
+    evaluate = driver._evaluate
+
+    def looking(*arguments: Any) -> Any:
+        modes.update((path.name, stat.S_IMODE(os.lstat(path).st_mode)) for path in remote.scratch.rglob("*"))
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(driver, "_evaluate", looking)
+    before = os.umask(0o022)
+    try:
+        remote.succeeds()
+    finally:
+        os.umask(before)
+
+    (folder,) = (name for name in modes if name.startswith("pbgeval-"))
+    assert 0o700 == modes[folder]
+    assert {0o600} == {mode for name, mode in modes.items() if "." in name}
+    assert Path(EMBEDDINGS).name in modes
+
+
+def test_a_signal_to_end_while_objects_are_copied_leaves_nothing(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(of: RemoteObject, path: Path) -> None:
+        path.touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(object_storage, "copy_object", ended)
+
+    done = remote.run()
+
+    assert (75, "") == (done.status, done.out)
+    assert ["ended by SIGTERM"] == re.findall("ended by SIGTERM", done.err)
+    assert [] == list(remote.scratch.iterdir())
+
+
 # Faults
+
+
+@pytest.mark.slow
+def test_a_group_that_finds_no_object_ends_with_the_fault(remote: RemoteCase) -> None:
+    overrides = [*remote.paths(remote.url), f"edge_paths={remote.url}/nothing", f"scratch_path={remote.scratch}"]
+
+    processes = start_group(remote.case, overrides, remote.case.root / "remote", workers=2, threads=1)
+    for process in processes:
+        process.join(PATIENCE)
+
+    assert [1, 1] == [process.exitcode for process in processes]
+    assert [] == list(remote.scratch.iterdir())
+    assert not (remote.case.root / "remote").exists()
 
 
 def test_all_prefixes_that_are_not_there_are_named(remote: RemoteCase) -> None:
@@ -302,7 +465,25 @@ def test_an_environment_that_was_mended_is_used_by_the_same_process(
     assert expected == list_objects(url)
 
 
-def test_an_object_that_changes_between_header_and_copy_is_refused(
+def test_an_object_that_changes_while_it_is_copied_is_refused(
+    remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (remote.case.root / EMBEDDINGS).read_bytes()
+    copied = object_storage.copy_object
+
+    def after_a_change(of: RemoteObject, path: Path) -> None:
+        if of.url.endswith(EMBEDDINGS):
+            remote.store.put(f"{remote.key}/{EMBEDDINGS}", content[: len(content) // 2])
+        copied(of, path)
+
+    monkeypatch.setattr(object_storage, "copy_object", after_a_change)
+
+    fault = remote.refused()
+
+    assert fault.startswith(f"{remote.url}/{EMBEDDINGS}: expected ")
+
+
+def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = (remote.case.root / EMBEDDINGS).read_bytes()
@@ -314,7 +495,9 @@ def test_an_object_that_changes_between_header_and_copy_is_refused(
 
     monkeypatch.setattr(driver, "_evaluate", after_a_change)
 
-    fault = remote.refused()
+    small = [*remote.case.root.glob("entity/*"), *remote.case.root.glob("checkpoint/[mc]*")]
+
+    fault = remote.refused(f"scratch_limit={sum(path.stat().st_size for path in small)}")
 
     assert fault.startswith(
         f"{remote.url}/{EMBEDDINGS}: expected the object of the start ({len(content)} bytes, version "

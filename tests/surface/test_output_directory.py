@@ -20,7 +20,10 @@ from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
-OUR_FILES = {"metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"}
+OUR_FILES = {
+    *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
+    "files.txt",
+}
 
 
 @pytest.fixture
@@ -153,10 +156,10 @@ def test_one_whose_metrics_are_not_ours_is_refused(case: TinyCase, content: str)
     path.parent.mkdir()
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
 
-    fault = refused(case)
-    assert fault.startswith("output")
-    assert "expected" in fault
-    assert "choose another --output, or --overwrite" in fault
+    for arguments in ((), ("--overwrite",)):
+        fault = refused(case, *arguments)
+        assert fault.startswith("output/metrics.json: expected ")
+        assert fault.endswith("; move it away, or choose another --output")
 
 
 def test_one_with_other_files_is_refused(case: TinyCase) -> None:

@@ -155,7 +155,7 @@ def test_a_wrong_word_within_a_sentence_is_found() -> None:
     codes = ["kgeval-dist report --wach", "kgeval-dist reprt", "-p candidate=all", "pip install 'pbgeval[s4]'"]
 
     assert [1, 1, 1, 1] == [len([*faults_in_text(code)]) for code in codes]
-    right = ["kgeval-dist report --watch", "kgeval-dist --config eval.py --workers 1", "report", "-p KEY=VALUE"]
+    right = ["kgeval-dist report --metric", "kgeval-dist --config eval.py --workers 1", "report", "-p KEY=VALUE"]
     assert [] == [fault for code in right for fault in faults_in_text(code)]
 
 

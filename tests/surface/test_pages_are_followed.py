@@ -243,7 +243,7 @@ def test_monitor(tmp_path: Path) -> None:
         reader.paste()
         reader.run({"schema": one_type(), "train": watch_a_training})
 
-    for name in ("run/monitor/training_curves.png", "run/monitor/training_curves.html", "curves/training_curves.png"):
+    for name in ("run/monitor/training_curves.png", "curves/training_curves.png"):
         assert (tmp_path / name).is_file()
     assert list((tmp_path / "run" / "events").iterdir())
 

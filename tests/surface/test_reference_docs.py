@@ -18,7 +18,7 @@ from pbgeval.config.explain import explained_keys
 from pbgeval.notation import Bucket
 from pbgeval.report import contents, other_contents
 from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
-from pbgeval.report.output import JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
+from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from pbgeval.training_stats.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
 from scripts import reference_docs
 from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command, run_main
@@ -195,7 +195,7 @@ def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> 
 
     found = {path.name for folder in outputs.values() for path in folder.iterdir()}
     assert found <= declared
-    unfinished_or_asked_for = {PAGE, JOURNAL, SCRATCH, "owner.json, owner.heartbeat", "sinks", "imported"}
+    unfinished_or_asked_for = {PAGE, JOURNAL, SCRATCH, EARLIER, "owner.json, owner.heartbeat", "sinks", "imported"}
     assert declared - found == unfinished_or_asked_for
     assert METRICS in found
 

@@ -1,20 +1,14 @@
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from tests.report_folders import make_incomplete, marked_up_case, marked_up_result, write_records
-from tests.tiny_checkpoint import COMMAND, Done, evaluated, run_command, run_main, snapshot
+from tests.tiny_checkpoint import Done, evaluated, run_command, run_main, snapshot
 
 LONG = 60.0  # seconds
 
@@ -95,7 +89,6 @@ def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> No
     ("arguments", "line"),
     [
         (["--format", "pdf"], "--format pdf: expected one of html, md, latex"),
-        (["--format", "md", "--watch"], "--watch with --format md: expected --format html; leave out one of them"),
         (["--metric", "hits@7"], "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
         (["--monitor", "nowhere"], "nowhere: expected the statistics of a training run"),
         (["-o", "run/metrics.json/page.html"], "run/metrics.json/page.html: "),
@@ -210,96 +203,3 @@ def test_a_page_of_a_run_that_is_replaced_goes_with_it(tmp_path: Path) -> None:
     assert 0 == run_command(case, "--quiet", "--output", "output", "--overwrite", "-p", "seed=1").status
 
     assert not (tmp_path / "output" / "report.html").exists()
-
-
-# --watch
-
-
-@pytest.fixture
-def watcher(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command, watching the folder of a run that is under way."""
-    make_incomplete(folder)
-    process = subprocess.Popen(
-        [COMMAND, "report", folder, "--watch"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def wait_for(path: Path, words: str) -> str:
-    """Wait until a file has certain words; return its text."""
-    until = time.monotonic() + LONG
-    while not path.exists() or words not in (text := path.read_text(encoding="utf-8")):
-        assert time.monotonic() < until, f"{path.name} never had {words!r}"
-        time.sleep(0.05)
-    return text
-
-
-def test_a_watched_run_is_drawn_again_until_it_is_complete(
-    watcher: subprocess.Popen[str], finished: Path, folder: Path
-) -> None:
-    page = folder / "report.html"
-    assert 'content="10"' in wait_for(page, "12 of 40 units of work are done")
-    document = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    document["run"]["units_done"] = 13
-    (folder / "temporary").write_text(json.dumps(document), encoding="utf-8")
-    (folder / "temporary").rename(folder / "metrics.json")
-    wait_for(page, "13 of 40 units of work are done")
-    for name in ("buckets.csv", "rank_histogram.csv", "relations.csv", "metrics.json"):
-        shutil.copy(finished / name, folder / "temporary")
-        (folder / "temporary").rename(folder / name)
-
-    out, err = watcher.communicate(timeout=LONG)
-
-    assert (0, f"{page}\n") == (watcher.returncode, out)
-    assert 1 == len(err.splitlines())
-    text = page.read_text(encoding="utf-8")
-    assert "Not complete" not in text
-    assert "noscript" not in text
-    assert "Metrics by relation" in text
-
-
-@pytest.mark.parametrize(
-    ("number", "why"),
-    [
-        (signal.SIGINT, "this was interrupted"),
-        pytest.param(
-            signal.SIGTERM, "this process: expected to finish, but was ended by SIGTERM", marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_a_signal_ends_watching_and_leaves_a_page_that_stays_as_it_is(
-    number: signal.Signals, why: str, watcher: subprocess.Popen[str], folder: Path
-) -> None:
-    wait_for(folder / "report.html", "noscript")
-
-    os.kill(watcher.pid, number)
-    out, err = watcher.communicate(timeout=LONG)
-
-    assert (75, "") == (watcher.returncode, out)
-    [_, line] = err.splitlines()
-    assert line.startswith(f"{folder}: expected to follow a run to its end, but {why}; ")
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    assert "Not complete" in text
-    assert "noscript" not in text
-    assert {"metrics.json", "report.html", "units.jsonl"} == {path.name for path in folder.iterdir()}
-
-
-def test_a_complete_run_is_watched_to_its_end_at_once(folder: Path) -> None:
-    done = report(folder, "--watch")
-
-    assert (0, f"{folder}/report.html\n") == (done.status, done.out)
-
-
-def test_there_is_nothing_to_watch_in_the_records_of_a_monitor(tmp_path: Path) -> None:
-    done = report(write_records(tmp_path / "monitor"), "--watch")
-
-    assert (1, 1) == (done.status, len(done.faults))
-    assert "expected an evaluation to watch, found no metrics.json; start it first" in done.err

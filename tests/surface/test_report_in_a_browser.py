@@ -30,11 +30,11 @@ RELATIONS = "by-relation-table"
 QUERIES, MRR = 4, 5  # columns of relations
 
 
-def page_of(folder: Path, *, records: Path | None = None, reload_seconds: int | None = None) -> Path:
+def page_of(folder: Path, *, records: Path | None = None) -> Path:
     """Write the page of a folder into it."""
     report = read_result(folder) if (folder / "metrics.json").exists() else None
     training = None if records is None else read_curves(records, "mrr", pytest.fail)
-    text = render_page(Source(folder.name, report, training), PageOptions("mrr", meanings(), reload_seconds))
+    text = render_page(Source(folder.name, report, training), PageOptions("mrr", meanings()))
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
 
@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {
         "sampled": page_of(sampled),
         "exact, with its training": page_of(exact, records=records),
-        "unfinished": page_of(unfinished, reload_seconds=3600),
+        "unfinished": page_of(unfinished),
         "just begun": page_of(just_begun),
         "monitor": page_of(records, records=records),
         "no edges": page_of(empty.root / "output"),
@@ -269,24 +269,3 @@ def test_without_scripts_everything_is_there(pages: dict[str, Path], show: Show)
 
     assert 4 == page.locator(f"#{RELATIONS} tbody tr:visible").count()
     assert 0 == page.locator("input:visible, button:visible").count(), "nothing that would do nothing"
-
-
-def test_an_unfinished_page_loads_itself_again_unless_that_is_switched_off(
-    pages: dict[str, Path], tmp_path: Path, show: Show
-) -> None:
-    path = tmp_path / "report.html"
-    text = pages["unfinished"].read_text(encoding="utf-8")
-    assert 'data-seconds="3600"' in text
-    path.write_text(text.replace('data-seconds="3600"', 'data-seconds="1"'), encoding="utf-8")
-    page = show(path).page
-    box = page.get_by_label("Load this page again every")
-    assert box.is_checked()
-    with page.expect_navigation(timeout=20_000):
-        pass
-    box.uncheck()
-    page.evaluate("window.isTheSame = true")
-    page.reload()
-    assert not box.is_checked(), "that is remembered"
-    page.evaluate("window.isTheSame = true")
-    page.wait_for_timeout(1_500)
-    assert page.evaluate("window.isTheSame === true")

@@ -62,7 +62,7 @@ def test_the_wheel_says_what_it_is(built: Built) -> None:
     assert {"Typing :: Typed", "Environment :: Console", "Programming Language :: Python :: 3.11"} < classifiers
     assert ("true", "py3-none-any") == (metadata(built.wheel, "WHEEL")["Root-Is-Purelib"], built.wheel.stem[-12:])
     entry_points = contents(built.wheel)[f"{DIST_INFO}/entry_points.txt"].decode()
-    assert ["[console_scripts]", "kgeval-dist = pbgeval.cli:main"] == entry_points.split("\n")[:2]
+    assert ["[console_scripts]", "kgeval-dist = pbgeval.__main__:main"] == entry_points.split("\n")[:2]
 
 
 def test_the_wheel_has_all_extras_and_requires_no_peer(built: Built) -> None:

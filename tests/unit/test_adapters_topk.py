@@ -6,6 +6,7 @@ import gzip
 import json
 import tracemalloc
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.adapters.topk import TopK, read_topk
-from pbgeval.adapters.topk_lines import ranked_edges
 from pbgeval.errors import DataError, EvalError, StorageError
 from pbgeval.metrics.listed_ranks import UnknowableMetricError
 from pbgeval.notation import Side
@@ -138,7 +138,7 @@ def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str,
     path = written(tmp_path / "ranking.txt", text)
 
     with pytest.raises(StorageError) as error:
-        list(ranked_edges(path))
+        read_topk(path, written(tmp_path / "test.tsv", TEST))
 
     assert str(error.value).startswith(f"{path}{message}")
 
@@ -156,9 +156,9 @@ def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
 
 
 def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    other = "q likes r\nHeads: " + "".join(f"e{at}\t0.5\t" for at in range(100)) + "\nTails: \n"
+    other = "q likes r\nHeads: " + "".join(f"{at:0100}\t0.5\t" for at in range(100)) + "\nTails: \n"
     path, test = tmp_path / "ranking.txt.gz", written(tmp_path / "test.tsv", TEST)
-    path.write_bytes(gzip.compress((RANKING + other * 3000).encode()))  # 4 MB
+    path.write_bytes(gzip.compress((RANKING + other * 600).encode(), 1))  # 6 MB
     expected = rows(read(tmp_path, ranking=RANKING + other))
 
     tracemalloc.start()
@@ -166,8 +166,133 @@ def test_gzip_is_read_and_memory_does_not_grow_with_the_file(tmp_path: Path) -> 
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert (expected, 3000) == (rows(found), found.counts["num_not_evaluated"])
-    assert peak < 1_000_000
+    assert (expected, 600) == (rows(found), found.counts["num_not_evaluated"])
+    assert peak < 3_000_000
+
+
+def test_memory_of_a_query_is_that_of_its_numbers(tmp_path: Path) -> None:
+    lines = [f"e{at % 499} r{at % 89} e{at % 501}" for at in range(20_000)]
+    ranking = written(tmp_path / "ranking.txt", "".join(f"{line}\nHeads: e1\t0.5\nTails:\n" for line in lines))
+    test = written(tmp_path / "test.tsv", "\n".join(lines))
+
+    tracemalloc.start()
+    found = read_topk(ranking, test)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found.ranks.num_queries == 40_000
+    assert peak < 12_000_000  # with tuples and texts it was 30 MB
+
+
+# The same as one edge after the other, in the plainest Python.
+
+
+def reference(test, known, ranking, names, filtering, ties):
+    """Return rows of (side, edge, is listed, optimistic, pessimistic, candidates, length), and counts."""
+    known = {*test, *known}
+    counts = dict.fromkeys(("not_evaluated", "absent", "empty", "known_listed", "tied_with_last"), 0)
+    found, met = [], []
+    for triple, lists in ranking:
+        if triple not in test:
+            counts["not_evaluated"] += 1
+            continue
+        edge = [at for at, other in enumerate(test) if other == triple][met.count(triple)]
+        met.append(triple)
+        for side, listed in enumerate(lists):
+            true = triple[2 * side]
+            answers = {other[2 * side] for other in known if other[1:][: 2 - side] == triple[1:][: 2 - side]}
+            if side:
+                answers = {other[2] for other in known if other[:2] == triple[:2]}
+            listed_known = [entity for entity, _ in listed if entity in answers and entity != true]
+            counts["known_listed"] += len(listed_known)
+            number = len(names) - (0 if filtering == "none" else len(answers) - 1)
+            if filtering == "known":
+                listed = [pair for pair in listed if pair[0] not in listed_known]
+            elif filtering == "producer":
+                number += len(listed_known)
+            counts["empty"] += not listed
+            own = dict(listed).get(true)
+            if own is None:
+                counts["absent"] += 1
+                found.append((side, edge, False, len(listed) + 1, number, number, len(listed)))
+                continue
+            counts["tied_with_last"] += own == listed[-1][1]
+            first = sum(confidence > own for _, confidence in listed) + 1
+            last = sum(confidence >= own for _, confidence in listed)
+            if ties == "order":
+                first = last = [entity for entity, _ in listed].index(true) + 1
+            found.append((side, edge, True, first, last, number, len(listed)))
+    return found, {"num_missing": len(test) - len(met), **{f"num_{name}": n for name, n in counts.items()}}
+
+
+LABELS = ["a", "b", "c", "a b", "b c", "é", "x_1", "d"]
+triple_of = st.tuples(*(st.sampled_from(names) for names in (LABELS, ["r", "s", "r s"], LABELS)))
+list_of = st.lists(st.tuples(st.sampled_from(LABELS), st.sampled_from(["1", "0.5", ".50", "5e-1", "0.25", "-0", "0"])),
+                   unique_by=lambda pair: pair[0])  # fmt: skip
+
+
+@given(
+    data=st.data(),
+    test=st.lists(triple_of, min_size=1, max_size=6),
+    known=st.lists(triple_of, max_size=8),
+    other=st.lists(triple_of, max_size=3),
+    filtering=st.sampled_from(["producer", "known", "none"]),
+    ties=st.sampled_from(["confidence", "order"]),
+    num_bytes_of_a_block=st.sampled_from([1, 5, 30, 100, 1 << 18]),
+)
+def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
+    tmp_path_factory, data, test, known, other, filtering, ties, num_bytes_of_a_block
+) -> None:
+    evaluated = data.draw(st.lists(st.sampled_from(range(len(test))), unique=True, min_size=1))
+    order = data.draw(st.permutations([test[at] for at in evaluated] + [edge for edge in other if edge not in test]))
+    by_confidence = [
+        (edge, [sorted(data.draw(list_of), key=lambda pair: -float(pair[1])) for _ in range(2)]) for edge in order
+    ]
+    text = "".join(
+        "\t".join(edge) + "".join(f"\n{word}: " + "".join(f"{e}\t{c}\t" for e, c in of) for word, of in
+                                  zip(("Heads", "Tails"), lists, strict=True)) + "\n"
+        for edge, lists in by_confidence
+    )  # fmt: skip
+    ranking = [(edge, [[(e, float(c)) for e, c in of] for of in lists]) for edge, lists in by_confidence]
+    names = {edge[at] for edge in (*test, *known) for at in (0, 2)}
+    names |= {entity for _, lists in ranking for of in lists for entity, _ in of}
+    folder = tmp_path_factory.mktemp("ranking")
+
+    with mock.patch("pbgeval.reading._BYTES_AT_A_TIME", num_bytes_of_a_block):
+        found = read(
+            folder,
+            ranking=text,
+            test="".join("\t".join(edge) + "\n" for edge in test),
+            known="".join("\t".join(edge) + "\n" for edge in known),
+            filtering=filtering,
+            ties=ties,
+        )
+
+    expected, counts = reference(test, known, ranking, names, filtering, ties)
+    sides, edges, lengths = found.hidden_Q.tolist(), found.edge_Q.tolist(), found.list_length_Q.tolist()
+    actual = [(sides[at], edges[at], *row, lengths[at]) for at, row in enumerate(rows(found))]
+    assert actual == expected
+    assert found.counts == counts
+    assert found.num_entities == len(names)
+
+
+def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) -> None:
+    for test, text, edge in (
+        ("a b\tr\tc\nd\tr\tc\n", "a b r c", 0),
+        ("a\tb r\tc\n", "a b r c", 0),
+        (" a\tr\tc \n", " a r c ", 0),
+        ("a\tr\tc  d\nx\tr\ty\n", "a r c  d", 0),
+    ):
+        assert read(tmp_path, test=test, ranking=f"{text}\nHeads:\nTails:\n").edge_Q.tolist() == [edge] * 2
+    other = "a b x c\nHeads:\nTails:\nq\tr\tc\td\nHeads:\nTails:\na r c\nHeads:\nTails:\n"
+    assert read(tmp_path, test="a\tr\tc\n", ranking=other).counts["num_not_evaluated"] == 2
+
+
+def test_the_first_fault_of_a_file_is_the_one_that_is_told(tmp_path: Path) -> None:
+    twice, rising = "a r b\nHeads: x\t1\tx\t1\nTails:\n", "a r b\nHeads:\nTails: x\t1\ty\t2\n"
+    for ranking, line in ((twice + rising, 2), (rising + twice, 3), (rising + "a r\n", 3), ("a r b\n" + twice, 2)):
+        with pytest.raises(StorageError, match=rf"ranking.txt:{line}: expected"):
+            read(tmp_path, ranking=ranking)
 
 
 # Metrics: every completion of the lists lies within the bounds, and the ends are reached.

@@ -243,10 +243,10 @@ def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:
 def test_a_file_that_cannot_be_opened_gives_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(folder / "eval.py", THEIRS)
 
-    def refuse(self: Path) -> bytes:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("pbgeval.config.loading.read_bytes", refuse)
     assert (f"{path}: cannot read the config file: Permission denied",) == faults_of(path)
 
 

@@ -38,7 +38,6 @@ def count_scores(scores_KC, true_Q, row_Q, cells, device):
     row_Q = torch.tensor(row_Q, dtype=torch.int64, device=device)
     cells = torch.tensor(cells, dtype=torch.int64, device=device).reshape(-1, 2).unbind(1)
     found = fused.count(scores_KC, unit_CC, torch.tensor(true_Q, device=device), row_Q, (cells[0], cells[1]))
-    assert found.nan is None
     assert torch.int64 == found.better_Q.dtype == found.tied_Q.dtype
     return found.better_Q.tolist(), found.tied_Q.tolist(), found.cell_score_P.tolist()
 
@@ -146,17 +145,6 @@ def test_infinite_scores_compare_as_numbers(fused_device):
     found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, row_Q))
 
     assert ([0, 2], [1, 1]) == (found.better_Q.tolist(), found.tied_Q.tolist())
-    assert found.nan is None
-
-
-def test_a_score_that_is_not_a_number_is_named(fused_device):
-    query_KD, candidate_CD = torch.ones(40, 2), torch.ones(100, 2)
-    query_KD[33], candidate_CD[71] = 1e30, torch.tensor([1e30, -1e30])
-    true_Q, row_Q, cells = torch.zeros(40), torch.arange(40), (torch.arange(0), torch.arange(0))
-    arguments = [x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)]
-
-    assert (33, 71) == fused.count(*arguments, cells).nan
-    assert fused.count(*arguments, cells, check_nan=False).nan is None
 
 
 def test_empty_blocks_count_nothing(fused_device):
@@ -216,9 +204,9 @@ from pbgeval.counting.fused import SLOTS, TILES
 from pbgeval.counting.fused_kernel import count_tiles
 
 constants = {"D": 112, "SLOTS": SLOTS, "TILE_ROWS": TILES.rows, "TILE_COLUMNS": TILES.columns,
-             "TILE_DEPTH": TILES.depth, "CHECK_NAN": True}
+             "TILE_DEPTH": TILES.depth}
 types = {"bounds_ptr": "*i32", "first_cell_ptr": "*i64", "cell_column_ptr": "*i32", "counts_ptr": "*i32",
-         "nan_column_ptr": "*i32", "num_rows": "i32", **dict.fromkeys(constants, "constexpr")}
+         "num_rows": "i32", **dict.fromkeys(constants, "constexpr")}
 signature = {name: types.get(name, "*fp32") for name in count_tiles.arg_names}
 values = {(count_tiles.arg_names.index(name),): value for name, value in constants.items()}
 source = ASTSource(count_tiles, signature, values)

@@ -152,3 +152,10 @@ def test_torchrun_that_would_restart_workers_with_its_own_store_is_told() -> Non
     assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_MAX_RESTARTS": "0"})
     assert [] == advice_on_restarts(restarting | {"TORCHELASTIC_USE_AGENT_STORE": "False"})
     assert [] == advice_on_restarts({})
+
+
+def test_the_store_is_torchruns_where_its_agent_holds_one() -> None:
+    of_torchrun = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    places = [place_in_group(of_torchrun | {"TORCHELASTIC_USE_AGENT_STORE": said}) for said in ("True", "False")]
+
+    assert [place is not None and place.has_store for place in places] == [True, False]

@@ -371,7 +371,7 @@ def test_labels_of_files_have_their_numbers(tmp_path):
     [
         ("0\ta\n1\ta\n", "expected each label once, found 'a' again"),
         ("0\ta\n2\tb\n", "expected a label for each id from 0 to 1"),
-        ("a\t0\n", "line 1: expected id<TAB>label"),
+        ("a\t0\n", "entities.tsv:1: expected id<TAB>label"),
     ],
 )
 def test_a_file_of_labels_that_is_none_is_refused(tmp_path, labels, fault):

@@ -15,11 +15,23 @@ import pytest
 import torch
 
 from pbgeval import Report, RunOptions
+from pbgeval.adapters.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.errors import EvalError
 from pbgeval.interfaces.pykeen import RankBasedEvaluator
 from pbgeval.metrics.registry import metric_key
+from pbgeval.notation import Bucket, Side
+from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
+from pbgeval.storage.ranks import read_ranks
 from tests import rank_metrics_reference
-from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, Diagonal, slow_score
+from tests.pykeen_models import (
+    NUM_ENTITIES,
+    NUM_RELATIONS,
+    ClampedInteraction,
+    Diagonal,
+    WithInverses,
+    slow_score,
+    with_vectors,
+)
 from tests.rank_metrics_reference import Queries
 from tests.reference import rank_by_sorting
 
@@ -226,3 +238,118 @@ def test_factories_that_number_the_same_labels_in_other_ways_are_refused():
 
     with pytest.raises(EvalError, match=r"expected one entity_to_id in all of them, got 'b' as 0 and as 1; make them"):
         RankBasedEvaluator().evaluate(Diagonal(), test, additional_filter_triples=training)
+
+
+def num_keys(triples):
+    return len({(h, r) for h, r, _ in triples}) + len({(r, t) for _, r, t in triples})
+
+
+def ranks_of(folder):
+    """All that is saved of each query."""
+    columns = read_ranks(folder, 0, Bucket(0, 0)).columns
+    return {(side, name): values.tolist() for side in Side for name, values in columns[side].items()}
+
+
+@pytest.mark.parametrize("settings", [{}, {"metrics": ["rank", "auc"], "breakdowns": ["relation"]}, {"save_topk": 3}])
+def test_a_model_without_a_formula_is_asked_once_for_each_query(settings, tmp_path):
+    model = Diagonal()
+    evaluator = RankBasedEvaluator(settings=settings, options=RunOptions(output=tmp_path / "out"))
+
+    evaluator.evaluate(model, TEST, additional_filter_triples=TRAIN, batch_size=7)
+
+    assert model.num_rows == num_keys(TEST) + 2 * 2 * MIN_CHECKED_ROWS  # each side's are asked twice
+
+
+def test_the_self_check_takes_under_a_fiftieth_of_the_rows():
+    model = Diagonal()
+    relation = ScorerRelation(ScorerComparator(pykeen_scorer(model)), "all", "all")
+
+    scorer_state(relation, tuple(Side), num_queries=1200)
+
+    assert 0 < model.num_rows < 1200 / 50
+
+
+@pytest.mark.parametrize("make", [Diagonal, WithInverses])
+def test_vectors_give_the_ranks_of_the_model_that_they_come_from(make, tmp_path):
+    """Scores are exact in either way: all multiples of 1/64."""
+    asked, vectors = make(), with_vectors(make().train())
+    found = []
+    for model in (asked, vectors):
+        output = tmp_path / str(len(found))
+        evaluator = RankBasedEvaluator(
+            hits_at=CUTOFFS, settings={"save_ranks": True}, options=RunOptions(output=output)
+        )
+        results = evaluator.evaluate(model, factory(TEST), additional_filter_triples=[TRAIN, VALID], training=TRAIN)
+        found.append((ranks_of(output), results.to_flat_dict()))
+
+    assert found[0] == found[1]
+    assert vectors.num_rows <= 2 * ROWS_COMPARED
+    assert not vectors.training
+
+
+def with_bias(model):
+    score = model._sliced
+    model._sliced = lambda query_BD, slice_size: score(query_BD, slice_size) + 0.5
+    return model
+
+
+def with_other_vectors(model):
+    model.entity_representations[0].table = model.entities.roll(1, 0)
+    return model
+
+
+def in_float64(model):
+    for representations in (model.entity_representations, model.relation_representations):
+        representations[0].table = representations[0].table.double()
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        with_bias(with_vectors(Diagonal())),
+        with_other_vectors(with_vectors(Diagonal())),
+        in_float64(with_vectors(Diagonal())),
+        with_vectors(Diagonal(), ClampedInteraction((-1.0, 1.0))),
+        with_vectors(Diagonal(), torch.nn.Identity()),
+    ],
+    ids=["another score", "other vectors", "float64", "clamped", "unknown"],
+)
+def test_a_model_whose_scores_its_vectors_do_not_give_is_asked_itself(model):
+    evaluator = RankBasedEvaluator(hits_at=CUTOFFS)
+
+    results = evaluator.evaluate(model, TEST)
+
+    assert model.num_rows >= num_keys(TEST)
+    assert_equal_figures(expected_figures(TEST, set(TEST)), results)
+
+
+def test_a_clamp_that_is_switched_off_hides_no_formula():
+    model = with_vectors(Diagonal(), ClampedInteraction(None))
+
+    RankBasedEvaluator().evaluate(model, TEST)
+
+    assert model.num_rows <= 2 * ROWS_COMPARED
+
+
+def test_names_of_relations_in_the_working_directory_are_not_those_of_a_model_in_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dynamic_rel_names.json").write_text('["only one"]')
+
+    results = RankBasedEvaluator().evaluate(with_vectors(Diagonal()), TEST)
+
+    assert len(TEST) * 2 == results.get_metric("count")
+
+
+def test_scores_that_vectors_are_compared_with_come_in_batches_and_slices_of_the_user_s():
+    """A model may not fit in memory otherwise."""
+    model, sizes = with_vectors(Diagonal()), []
+    score = model._sliced
+    model._sliced = lambda query_BD, slice_size: (
+        sizes.append((len(query_BD), slice_size)) or score(query_BD, slice_size)
+    )
+
+    RankBasedEvaluator().evaluate(model, TEST, batch_size=3, slice_size=5)
+
+    assert {size for _, size in sizes} == {5}
+    assert 0 < max(rows for rows, _ in sizes) <= 3

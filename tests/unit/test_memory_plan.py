@@ -15,6 +15,7 @@ from pbgeval.inputs.memory import (
     MOST_KNOWN_ROWS,
     MOST_ROWS_PER_RANGE,
     PartitionRoom,
+    check_sample,
     plan_memory,
     plan_room,
 )
@@ -77,10 +78,34 @@ def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are
         (None, 4 * GB, PartitionRoom(3, one_more=True)),  # half of it: four places, one of them to read ahead
         (None, 1000 * GB, PartitionRoom(16, one_more=True)),
         (2 * GB, 1000 * GB, PartitionRoom(2, one_more=True)),  # 1.8 less 300 MB and what is resident: three places
-        (1 * GB, 1000 * GB, PartitionRoom(2, one_more=False)),
+        (GB + 300 * MB, 1000 * GB, PartitionRoom(2, one_more=False)),
     ],
 )
 def test_partitions_in_memory(limit: int | None, available: int, expected: PartitionRoom) -> None:
     room = plan_room(limit, 10**6, available, GB // 2, fewest=2, most=16)
 
     assert expected == (room.partitions, room.one_more)
+
+
+def test_a_limit_below_the_partitions_of_a_bucket_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of a bucket's partitions here"
+    ):
+        plan_room(GB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16)
+    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of"):
+        plan_room(GB + 300 * MB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16, held=GB)
+
+
+def test_a_limit_below_what_a_sample_holds_is_refused() -> None:
+    """A sample of two million edges reached 1.68 GB under a limit of 1 GB."""
+    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for a sample of 4000000 queries here"):
+        check_sample(GB, 300 * MB, 4_000_000)
+    assert check_sample(3 * GB, 300 * MB, 4_000_000) == check_sample(None, 300 * MB, 4_000_000) > 1200 * MB
+
+
+def test_what_the_best_candidates_take_counts_too() -> None:
+    without = plan_memory(2 * GB, 300 * MB, 10**6, 2 * 10**6, 400)
+
+    assert without.pairs_bytes > plan_memory(2 * GB, 300 * MB, 10**6, 2 * 10**6, 400, 1, 500 * MB).pairs_bytes
+    with pytest.raises(ConfigError, match=r"^max_memory: expected at least"):
+        plan_memory(2 * GB, 300 * MB, 10**6, 2 * 10**6, 400, 1, 2 * GB)

@@ -150,14 +150,17 @@ def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_
     assert monitor.should_stop("mrr", patience=2)
 
 
-@pytest.mark.parametrize("what", ["operator", "infinite", "zero vector"])
+@pytest.mark.parametrize("what", ["operator", "infinite", "zero vector", "scores that overflow"])
 def test_every_way_to_diverge_is_noticed(what: str) -> None:
-    schema = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "cos")
+    comparator = "dot" if what == "scores that overflow" else "cos"
+    schema = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, comparator)
     warnings: list[str] = []
     monitor, tensors = Monitor(schema, eval_fraction=0.3, warn=warnings.append), model()
     monitor.split(edges_of(BUCKETS[0]), BUCKETS[0])
     with monitor.watch(0, BUCKETS[0], tensors):
-        if what == "operator":
+        if what == "scores that overflow":
+            tensors.tables["e", 0] *= 1e30
+        elif what == "operator":
             tensors.operators[0, Side.RHS]["diagonal"][0] = math.inf
         else:
             tensors.tables["e", 0][5] = math.inf if what == "infinite" else 0.0

@@ -124,12 +124,20 @@ def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
     assert not (tmp_path / "output").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"host": "here"}'])
+@pytest.mark.parametrize("content", ["", "{", '{"host": "here"}'])
 def test_a_damaged_file_stops_nobody(tmp_path, content):
     (tmp_path / OWNER).write_text(content)
     ours = claim(tmp_path)
     ours.acquire()
     ours.release()
+
+
+@pytest.mark.parametrize("content", ["[]", '{"name": "Ada"}', "mine"])
+def test_a_file_of_that_name_that_no_run_wrote_is_refused_and_stays(tmp_path, content):
+    (tmp_path / OWNER).write_text(content)
+    with pytest.raises(OutputError, match=r"owner\.json: this file is not of a run; move it away"):
+        claim(tmp_path).acquire()
+    assert (tmp_path / OWNER).read_text() == content
 
 
 def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):

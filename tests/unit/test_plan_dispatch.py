@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.scaling.bounds import min_loads
 from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.bounds import min_loads
 from pbgeval.plan.counters import LocalCounter
 from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
 from pbgeval.plan.holding import Uses, make_room, num_loads_of

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.scaling.bounds import lower_bounds, min_loads
+from benchmarks.scaling.simulator import Machines, Simulation, simulate
 from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.bounds import lower_bounds, min_loads
 from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
-from pbgeval.plan.simulator import Machines, Simulation, simulate
 from tests.examples import crossed
 
 LOAD_SECONDS = 0.05  # of one partition, where a bucket takes about a second

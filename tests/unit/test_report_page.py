@@ -280,18 +280,6 @@ def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
     assert {"Settings", "Digests of the data"} == page.rows.keys()
 
 
-@pytest.mark.parametrize(("is_complete", "seconds", "expected"), [(False, 10, 1), (False, None, 0), (True, 10, 0)])
-def test_only_a_page_of_an_unfinished_run_that_is_watched_loads_itself_again(
-    is_complete: bool, seconds: int | None, expected: int, folder: Path
-) -> None:
-    if not is_complete:
-        make_incomplete(folder)
-    page = page_of(folder, reload_seconds=seconds)
-
-    assert expected == page.tags["noscript"] == page.values("class").count("reload")
-    assert expected == page.values("http-equiv").count("refresh")
-
-
 def test_the_same_result_gives_the_same_bytes(finished: Path) -> None:
     assert text_of(finished) == text_of(finished)
 

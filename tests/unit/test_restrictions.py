@@ -142,11 +142,13 @@ WRONG = {
     ),
     "unknown with none near": (
         {"head_candidates": ["zzzzzzz"]},
-        "head_candidates: unknown entity 'zzzzzzz'; expected a name of an entity, or type:partition:row",
+        "head_candidates: unknown entity 'zzzzzzz'; expected the name or type:partition:row of an entity of a type "
+        "that relations use (item, user)",
     ),
     "of a type that is not used": (
         {"restrict_entities": ["tag:0:1"]},
-        "restrict_entities: unknown entity 'tag:0:1'; expected a name of an entity, or type:partition:row",
+        "restrict_entities: unknown entity 'tag:0:1'; expected the name or type:partition:row of an entity of a type "
+        "that relations use (item, user)",
     ),
     "in two types": (
         {"tail_candidates": ["eve"]},
@@ -227,6 +229,22 @@ def test_without_files_of_names_an_address_is_asked_for(tmp_path: Path) -> None:
         "write type:partition:row"
     ] == faults_of(config(tmp_path, {}, restrict_entities=["ann", "user:0:0"]))
     assert [4] == read(config(tmp_path, {}, restrict_entities=["user:0:0"])).entities.tolist()  # type: ignore[union-attr]
+
+
+def test_an_address_of_a_type_that_no_relation_uses_is_not_asked_for_again(tmp_path: Path) -> None:
+    """With the type declared, with a file of its names, and without any file of names."""
+    entities = {name: EntitySchema(num_partitions=1) for name in ("user", "item", "tag")}
+    wanted = "expected the name or type:partition:row of an entity of a type that relations use (item, user)"
+    with_names = config(
+        tmp_path, NAMES | {("tag", 0): ["red"]}, restrict_entities=["tag:0:0", "red"], entities=entities
+    )
+    assert faults_of(with_names) == [
+        f"restrict_entities: unknown entity 'tag:0:0'; {wanted}",
+        f"restrict_entities: unknown entity 'red'; {wanted}",
+    ]
+    (tmp_path / "bare").mkdir()
+    bare = config(tmp_path / "bare", {}, restrict_entities=["tag:0:0"], entities=entities)
+    assert faults_of(bare) == [f"restrict_entities: unknown entity 'tag:0:0'; {wanted}"]
 
 
 def test_names_that_are_not_one_per_entity_are_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer, side_scorer
 from pbgeval.monitor.scored import ScoredModel
 from pbgeval.notation import Side
 from pbgeval.training_stats.reading import read_history
@@ -71,3 +71,23 @@ def test_scores_that_are_no_numbers_are_a_divergence_and_training_goes_on(tmp_pa
     assert [True, True] == [visit.details.diverged for visit in read_history(tmp_path, pytest.fail).visits]
     assert 1 == len(warnings)
     assert "the model has diverged" in warnings[0]
+
+
+@pytest.mark.parametrize("all_entities", [False, True])
+def test_scores_of_a_model_that_has_been_trained_since_are_asked_for_again(all_entities: bool) -> None:
+    """The same queries, and no others, are scored right before and right after."""
+    entities_ND, diagonals_RD = exact(NUM_ENTITIES, 6), exact(NUM_RELATIONS, 6)
+
+    def score_side(hidden: Side, edges: Tensor) -> Tensor:
+        known = hidden.pick(edges[:, 2], edges[:, 0])
+        return (entities_ND[known] * diagonals_RD[edges[:, 1]]) @ entities_ND.T
+
+    by_rows = ScoredModel(side_scorer(score_side, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS))
+    schema = by_rows.schema(all_entities=all_entities)
+    monitor = Monitor(schema, eval_fraction=0.1, eval_num_batch_negs=5, sides=(Side.RHS,))
+    monitor.split(edges(), BUCKET)
+    with monitor.watch(0, BUCKET, by_rows) as visit:
+        diagonals_RD.mul_(-1)
+
+    before, after, _ = [phase.values(with_loss=False) for phase in visit.sums.phases]
+    assert before["tail.optimistic.mean_rank"] != after["tail.optimistic.mean_rank"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError
-from pbgeval.files import ScratchFolder, remove_scratch
+from pbgeval.files import ScratchFolder, remove_files, remove_scratch
 from tests.examples import examples
 
 arrays = st.lists(st.integers(-(2**62), 2**62), max_size=5)
@@ -81,16 +81,20 @@ def test_a_folder_that_cannot_be_written_is_the_users_fault(tmp_path):
 
 def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
     """Who still reads sees all arrays or none: a part that is missing would be read as one that nobody wrote."""
-    for name in ("group", "earlier.removed"):
+    group, earlier = "0123456789ab", "ba9876543210.removed"
+    for name in (group, earlier, "notes"):
         (tmp_path / name).mkdir()
         ScratchFolder(tmp_path / name, 0).append("keys", np.arange(3))
     seen = []
-    monkeypatch.setattr("pbgeval.files.shutil.rmtree", lambda folder: seen.append([x.name for x in folder.iterdir()]))
+    monkeypatch.setattr("pbgeval.files.shutil.rmtree", lambda folder: seen.append(folder.name))
 
     remove_scratch(tmp_path)
 
-    assert [["earlier.removed", "group.removed"]] == [sorted(names) for names in seen]
+    assert sorted(seen) == [f"{group}.removed", earlier]
     monkeypatch.undo()
+    remove_scratch(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]  # nothing of ours
+    remove_files(tmp_path, ["notes/keys.0"])
     remove_scratch(tmp_path)
     remove_scratch(tmp_path)
     assert not tmp_path.exists()

@@ -78,8 +78,8 @@ def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path,
     file = only_bucket(tmp_path)
     others = columns(NUM_EDGES, seed=1)
     opened = []
-    open_hdf5 = edges.open_hdf5
-    monkeypatch.setattr(edges, "open_hdf5", lambda path: opened.append(path) or open_hdf5(path))
+    open_hdf5_at = edges.open_hdf5_at
+    monkeypatch.setattr(edges, "open_hdf5_at", lambda path, of: opened.append(path) or open_hdf5_at(path, of))
 
     file.read(5, 21)
     is_plain = np.dtype(dtype) in (np.int32, np.int64) and layout in ("contiguous", "chunked", "one_chunk")

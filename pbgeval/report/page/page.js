@@ -86,35 +86,5 @@
     draw();
   }
 
-  function reloadWhileWatched(place) {
-    const box = place.querySelector("input");
-    const key = "pbgeval.reload";
-    const stored = (() => {
-      try {
-        return sessionStorage.getItem(key);
-      } catch { // a browser that keeps nothing
-        return null;
-      }
-    })();
-    box.checked = stored !== "off";
-    let timer = 0;
-    const set = () => {
-      clearTimeout(timer);
-      if (box.checked) {
-        timer = setTimeout(() => location.reload(), 1000 * Number(place.dataset.seconds));
-      }
-    };
-    box.addEventListener("change", () => {
-      try {
-        sessionStorage.setItem(key, box.checked ? "on" : "off");
-      } catch { // likewise
-      }
-      set();
-    });
-    place.hidden = false;
-    set();
-  }
-
   document.querySelectorAll("table[data-tools]").forEach(enhance);
-  document.querySelectorAll(".reload").forEach(reloadWhileWatched);
 })();

@@ -49,7 +49,6 @@ class PageOptions:
 
     metric: str = DEFAULT_METRIC  # of the map, by any of its names
     meanings: Mapping[str, str] = field(factory=dict)  # of the keys of a config
-    reload_seconds: int | None = None  # None: the page stays as it is
 
 
 def render_page(source: Source, options: PageOptions) -> str:
@@ -67,7 +66,6 @@ def render_page(source: Source, options: PageOptions) -> str:
         style=style,
         script=script,
         policy=f"{_NOTHING_ALLOWED}; style-src {_hash(style)}; script-src {_hash(script)}",
-        reload_seconds=None if source.is_complete else options.reload_seconds,
         gap=None if source.training is None else gap_of(source.training),
         **{**_NOTHING, **evaluation},
     )

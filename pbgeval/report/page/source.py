@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from attrs import evolve, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.reading import open_input
 from pbgeval.report.output import BUCKETS, HISTOGRAM, METRICS
 from pbgeval.report.report import Report
 from pbgeval.report.training_curves import Curves
+from pbgeval.storage.text_files import name_of
 
 Row = Mapping[str, Any]
 _TEXT = {"edge_path", "side", "rank_type", *(name for names in GROUP_COLUMNS.values() for name in names)}
@@ -71,10 +74,10 @@ def read_table(path: Path) -> tuple[Row, ...]:
         OutputError: it is not as it was written.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             names = next(reader, [])
-            parsers = [str if name in _TEXT else _number for name in names]
+            parsers = [name_of if name in _TEXT else _number for name in names]
             return tuple(
                 {name: parse(cell) for name, parse, cell in zip(names, parsers, cells, strict=True)} for cells in reader
             )

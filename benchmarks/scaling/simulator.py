@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heappush
 
 from attrs import define, field, frozen
 
+from benchmarks.scaling.bounds import Bounds, lower_bounds
 from pbgeval.notation import WorkUnit
-from pbgeval.plan.bounds import Bounds, lower_bounds
 from pbgeval.plan.counters import LocalCounter
 from pbgeval.plan.dispatch import DispatchPlan
 from pbgeval.plan.holding import Partition

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.distributed import warm_start
+from pbgeval.distributed.environment import variables_of_torch
 from tests.patience import PATIENCE
 
 HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -18,23 +18,24 @@ HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
-from pbgeval.distributed import warm_start
+from pbgeval.distributed.launch import start_local_workers, worker_server
 
 def work(folder):
     rank = os.environ["RANK"]
-    imported = "torch" in sys.modules and "pbgeval.driver" in sys.modules
+    imported = IMPORTED
     defaults = all(signal.getsignal(one) is signal.SIG_DFL for one in (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT))
     path = Path(folder) / f"{rank}.new"
-    path.write_text(f"{os.getpid()} {os.getppid()} {imported} {defaults} {os.environ['TORCH_CPP_LOG_LEVEL']}")
+    path.write_text(f"{os.getpid()} {os.getppid()} {imported} {defaults}")
     path.rename(Path(folder) / rank)
     if sys.argv[2] == "wait":
         time.sleep(600)
     return rank
 
+IMPORTED = False
 if __name__ == "__main__":
-    warm_start.begin()
-    from pbgeval.distributed.launch import start_local_workers
-    print(sorted(start_local_workers(work, (sys.argv[1],), 2, print).items()), flush=True)
+    IMPORTED = True
+    with worker_server():
+        print(sorted(start_local_workers(work, (sys.argv[1],), 2, print).items()), flush=True)
 """
 
 
@@ -75,38 +76,27 @@ def test_workers_are_forked_from_a_process_that_has_imported(tmp_path: Path) -> 
     first, second = said_by_workers(tmp_path)
     assert first[1] == second[1], "they have one parent,"
     assert int(first[1]) not in (os.getpid(), launcher.pid), "which is not the launcher"
-    assert ["True", "True", "ERROR"] == first[2:] == second[2:]
+    assert ["True", "True"] == first[2:] == second[2:]
     assert ended(int(first[1])), "nobody is left to serve"
-
-
-def test_without_a_place_for_the_servers_socket_workers_are_spawned(tmp_path: Path) -> None:
-    """The name of a socket, in the folder of temporary files, has at most some 100 letters."""
-    temporary = tmp_path / ("temporary" * 10)
-    temporary.mkdir()
-    launcher = started(tmp_path, wait=False, TMPDIR=str(temporary))
-    out, err = launcher.communicate(timeout=PATIENCE)
-
-    assert 0 == launcher.returncode, err
-    assert "[(0, '0'), (1, '1')]" in out
-    assert [str(launcher.pid)] * 2 == [parent for _, parent, *_ in said_by_workers(tmp_path)]
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
         ({}, {"GOMP_SPINCOUNT": "10000"}),
-        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
-        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "active"}, {}),
+        ({"GOMP_SPINCOUNT": "7"}, {}),
     ],
 )
 def test_threads_that_wait_soon_sleep_unless_the_user_says_how_they_wait(
-    monkeypatch: pytest.MonkeyPatch, said: dict[str, str], expected: dict[str, str]
+    said: dict[str, str], expected: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(os, "environ", {"PATH": "", **said})
+    assert variables_of_torch({"PATH": "", **said}, local_workers=False) == expected
 
-    warm_start.let_threads_sleep()
 
-    assert expected == {name: os.environ[name] for name in HOW_TO_WAIT if name in os.environ}
+def test_local_workers_do_not_print_what_torch_says_about_a_lost_store() -> None:
+    assert variables_of_torch({"GOMP_SPINCOUNT": "7"}, local_workers=True) == {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+    assert variables_of_torch({"GOMP_SPINCOUNT": "7", "TORCH_CPP_LOG_LEVEL": "INFO"}, local_workers=True) == {}
 
 
 def test_the_command_says_how_threads_wait_before_torch_is_imported(tmp_path: Path) -> None:
@@ -161,3 +151,35 @@ def test_the_server_outlives_what_ends_a_run(tmp_path: Path) -> None:
     assert not any(ended(int(process), 0.1) for process, *_ in workers)
     launcher.kill()
     launcher.communicate(timeout=PATIENCE)
+
+
+def test_workers_start_again_when_their_server_is_killed(tmp_path: Path) -> None:
+    launcher = started(tmp_path, wait=True)
+    first = said_by_workers(tmp_path)
+    for rank in "01":
+        (tmp_path / rank).unlink()
+
+    os.kill(int(first[0][1]), signal.SIGKILL)
+
+    second = said_by_workers(tmp_path)
+    assert [parent for _, parent, *_ in second] == [str(launcher.pid)] * 2, "spawned by the launcher"
+    assert all(ended(int(process)) for process, *_ in first)
+    launcher.terminate()
+    out, _ = launcher.communicate(timeout=PATIENCE)
+    assert "the server of workers: expected to go on, but was ended; all workers start again (1 of 3 times)" in out
+    assert all(ended(int(process)) for process, *_ in second)
+
+
+@pytest.mark.parametrize("victim", ["launcher", "server"])
+def test_no_file_is_left_behind_by_what_is_killed(victim: str, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    launcher = started(tmp_path, wait=True, TMPDIR=str(temporary))
+    workers = said_by_workers(tmp_path)
+
+    os.kill(launcher.pid if victim == "launcher" else int(workers[0][1]), signal.SIGKILL)
+
+    assert all(ended(int(process)) for process, *_ in workers)
+    launcher.kill()
+    launcher.communicate(timeout=PATIENCE)
+    assert list(temporary.iterdir()) == []

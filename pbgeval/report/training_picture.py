@@ -1,11 +1,10 @@
-"""Curves of a training run -> a table, a picture (PNG) and a page (HTML) that needs nothing but itself."""
+"""Curves of a training run -> a table and a picture (PNG)."""
 
 from __future__ import annotations
 
-import html
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -13,22 +12,13 @@ from pbgeval.errors import ConfigError
 from pbgeval.files import write_atomically
 from pbgeval.report.training_curves import METRICS, Curves
 from pbgeval.report.training_words import PASS_COLUMNS, Z, cells_of_pass, verdict_of
-from pbgeval.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PICTURE, PAGE = "training_curves.png", "training_curves.html"
+PICTURE = "training_curves.png"
 MOST_BUCKETS = 64  # drawn one by one
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-figure { margin: 1.5rem 0; background: #fff; } figure svg { width: 100%; height: auto; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #8884; }
-th:last-child, td:last-child { text-align: left; }
-"""
 
 
 def training_table(curves: Curves) -> Table:
@@ -44,17 +34,12 @@ def training_table(curves: Curves) -> Table:
     return table
 
 
-def write_curves(curves: Curves, source: Path, folder: Path) -> tuple[Path, Path]:
-    """Write the picture and the page into a folder; return their paths.
-
-    Args:
-        curves: what is drawn.
-        source: the records' file or folder, named on the page.
-        folder: where to.
+def write_picture(curves: Curves, folder: Path) -> Path:
+    """Write the picture into a folder; return its path.
 
     Raises:
         ConfigError: matplotlib is not installed.
-        OutputError: a file cannot be written.
+        OutputError: the file cannot be written.
     """
     try:
         from matplotlib.figure import Figure
@@ -65,18 +50,7 @@ def write_curves(curves: Curves, source: Path, folder: Path) -> tuple[Path, Path
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=130, metadata={"Software": None})
     write_atomically(folder / PICTURE, image.getvalue())
-    write_atomically(folder / PAGE, _page(curves, source, _svg(figure)))
-    return folder / PICTURE, folder / PAGE
-
-
-def _svg(figure: Figure) -> str:
-    """Return the picture as markup; names in it do not depend on the time or on chance."""
-    from matplotlib import rc_context
-
-    text = io.StringIO()
-    with rc_context({"svg.hashsalt": "pbgeval"}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    return folder / PICTURE
 
 
 def _draw(figure: Figure, curves: Curves) -> None:
@@ -112,33 +86,3 @@ def _line(axes: Axes, numbers: range, values: list[float | None], label: str) ->
     known = [(number, value) for number, value in zip(numbers, values, strict=True) if value is not None]
     if known:
         axes.plot(*zip(*known, strict=True), "o-", markersize=3, label=label)
-
-
-def _page(curves: Curves, source: Path, picture: str) -> str:
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in PASS_COLUMNS)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_of_pass(row)) + "</tr>"
-        for row in curves.passes
-    )
-    parts: dict[str, Any] = {
-        "style": _STYLE,
-        "source": html.escape(str(source)),
-        "metric": html.escape(METRICS[curves.metric]),
-        "verdict": html.escape(verdict_of(curves)),
-    }
-    return (
-        """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Training curves</title><style>{style}</style></head><body>
-<main><h1>Training curves</h1>
-<p>{source}: {metric} of held-out edges, before and after each visit to a bucket. <strong>{verdict}</strong>.</p>
-<figure role="img" aria-label="{metric} by pass; the table below has the same figures">
-""".format(**parts)
-        + f"""{picture}</figure>
-<div class="scroll" tabindex="0" role="region" aria-label="Passes"><table><thead><tr>{head}</tr></thead>
-<tbody>
-{body}
-</tbody></table></div>
-<p>pbgeval {__version__}</p></main></body></html>
-"""
-    )

@@ -1,0 +1,77 @@
+"""A signal while the command imports or reads its config ends it with status 75 and one line."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE
+from tests.tiny_checkpoint import TinyCase
+
+# The command, which sends itself a signal when it imports a module.
+PROGRAM = """
+import os, sys
+
+class Sending:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(NUMBER))
+
+MODULE, NUMBER = sys.argv[1:3]
+sys.argv[1:3] = []
+sys.meta_path.insert(0, Sending())
+from pbgeval.__main__ import main
+main()
+"""
+ENDED = "this process: expected to finish, but was ended by {}"
+
+
+def run(case: TinyCase, module: str, number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", PROGRAM, module, str(int(number)), "--config", str(case.config), *arguments]
+    return subprocess.run(words, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [
+        ("typer", signal.SIGTERM),
+        ("typer", signal.SIGINT),
+        ("numpy", signal.SIGQUIT),
+        ("torch", signal.SIGTERM),
+        ("torch", signal.SIGHUP),
+        ("pbgeval.driver", signal.SIGINT),
+    ],
+)
+def test_a_signal_while_the_command_imports(module: str, number: signal.Signals, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case", dynamic=True)
+
+    done = run(case, module, number, "--workers", "2")
+
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr == ENDED.format(f"{number.name}; run the same command again\n")
+
+
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGQUIT, "2")])
+def test_a_signal_while_the_config_is_read(number: signal.Signals, workers: str, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path / "case", dynamic=True)
+    text = f"import os\nos.kill(os.getpid(), {int(number)})\n" + case.config.read_text(encoding="utf-8")
+    case.config.write_text(text, encoding="utf-8")
+
+    done = run(case, "no module", number, "--workers", workers)
+
+    assert (done.returncode, done.stdout, done.stderr) == (75, "", ENDED.format(f"{number.name}\n"))
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    """As under nohup."""
+    case = TinyCase.write(tmp_path / "case", dynamic=True)
+    words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", PROGRAM, "torch", "1", "--version"]
+
+    done = subprocess.run(words, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,505 @@
+"""Record what the program answers, or compare it with a record: a refactoring must leave every byte equal.
+
+    .venv/bin/python -m tests.freeze record FILE.json                    # the answers of this checkout
+    .venv/bin/python -m tests.freeze compare FILE.json                   # status 1 and a line per difference
+    .venv/bin/python -m tests.freeze compare FILE.json --only het --keep FOLDER   # keep the files of some jobs
+
+A job is one command line, run in a fork of this process: golden checkpoints under every setting of PyTorch-BigGraph's
+and of ours, the reference vectors, small graphs with each fast path alone, commands that read a result, `--help`,
+public names, and bad input with its exit status and text. A record holds a digest of every file and output.
+
+Sums of floats differ between kinds of processors, so compare records made on one machine. A record names its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import inspect
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TRITON_INTERPRET", "1")
+os.environ["COLUMNS"] = "100"
+os.environ["TERM"] = "dumb"
+
+import h5py
+import pytest
+import torch
+
+import pbgeval
+from pbgeval.cli import main
+from tests import fast_paths
+from tests.golden.test_full_nations import MODELS, SETTINGS, Nations
+from tests.tiny_checkpoint import TinyCase
+
+REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", Path(__file__).resolve().parents[2] / "shared"))
+MAY_DIFFER = {"units.jsonl", "run.json", "report.html"}  # times and paths of a run; pages are looked at, not compared
+Answer = dict[str, Any]
+Job = Callable[[Path], Answer]  # works in a new folder
+
+# Jobs
+
+
+def all_jobs() -> dict[str, Job]:
+    """Return every job by name."""
+    return {
+        "names": _names,
+        **{f"help: {' '.join(words)}": _command(*words) for words in HELP},
+        **_on_reference_data(),
+        **_on_small_graphs(),
+        **{f"result: {name}": _on_result(arguments) for name, arguments in READING.items()},
+        **{f"bad: {name}": _on_spoiled(spoil) for name, spoil in BAD.items()},
+    }
+
+
+def _on_reference_data() -> dict[str, Job]:
+    jobs: dict[str, Job] = {}
+    for case in sorted(path.name for path in (REFERENCE / "golden").glob("fb237*")):
+        for name, arguments in _golden(case):
+            jobs[f"golden: {case}: {name}"] = _on_golden(case, *arguments)
+    for model in MODELS:
+        for setting in SETTINGS:
+            for parts, dynamic in ((1, True), (3, False)):
+                jobs[f"vectors: {model}: {setting}: {parts}"] = _on_vectors(model, setting, parts, dynamic)
+    return jobs
+
+
+def _on_small_graphs() -> dict[str, Job]:
+    jobs: dict[str, Job] = {}
+    for name, settings in TINY.items():
+        for dynamic in (False, True):
+            jobs[f"tiny: {name}{': dynamic' if dynamic else ''}"] = _on_tiny(settings, dynamic)
+    for path in (*fast_paths.OF_A_CPU, "none"):
+        for name in PATH_SETTINGS:
+            jobs[f"path: {path}: {name}"] = _on_tiny(PATH_SETTINGS[name], dynamic=True, path=path, size=40)
+    return jobs
+
+
+HELP = [
+    ("--help",),
+    ("--help-config",),
+    *(
+        (name, "--help")
+        for name in (
+            "submit",
+            "import-graph",
+            "import-model",
+            "inspect",
+            "metrics",
+            "types",
+            "monitor",
+            "report",
+            "compare",
+        )
+    ),
+    ("metrics",),
+    ("metrics", "amri"),
+]
+
+OURS = {
+    "all": ("candidates=all", "metrics=rank,auc,average_precision,classification"),
+    "all, all breakdowns": (
+        "candidates=all",
+        "breakdowns=relation,entity_types,cardinality,relation_frequency,entity_frequency",
+        "train_paths=edges_valid",
+    ),
+    "all, filtered, files": ("candidates=all", "filter_paths=edges_valid", "save_ranks=True", "save_topk=5"),
+    "all, certified": ("candidates=all", "filter_paths=edges_valid", "precision=certified", "metrics=rank"),
+    "all, float64": ("candidates=all", "precision=float64"),
+    "all, observed": ("candidates=all", "filter_paths=edges_valid", "type_constraint=observed"),
+    "all, a sample of edges": ("candidates=all", "sample_edges=500", "seed=3"),
+    "all, a target": ("candidates=all", "target_error=0.02"),
+    "partition": ("candidates=partition", "filter_paths=edges_valid", "save_ranks=True"),
+    "partition, certified": ("candidates=partition", "precision=certified", "metrics=rank"),
+    "sampled": ("candidates=sampled", "num_batch_negs=50", "num_uniform_negs=50", "save_ranks=True"),
+    "sampled, filtered": (
+        "candidates=sampled",
+        "num_batch_negs=20",
+        "num_uniform_negs=30",
+        "filter_paths=edges_valid",
+        "breakdowns=relation,entity_types",
+    ),
+    "sampled, a sample of edges": (
+        "candidates=sampled",
+        "num_batch_negs=20",
+        "num_uniform_negs=30",
+        "sample_edges=800",
+    ),
+}
+
+
+def _golden(case: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    settings = json.loads((REFERENCE / "golden" / case / "expected.json").read_text())["settings"]
+    for name, setting in settings.items():
+        overrides = [*setting["params"], "pbg_semantics=True", f"compute_loss={not name.endswith('filtered')}"]
+        yield name, (setting["config"], *_overrides(*overrides))
+    for name, overrides in OURS.items():
+        yield name, ("eval_allnegs.py", *_overrides(*overrides))
+
+
+TINY: Mapping[str, tuple[str, ...]] = {
+    **{
+        f"{candidates}: {comparator}": (f"candidates={candidates}", f"comparator={comparator}", "save_ranks=True")
+        for candidates in ("sampled", "partition", "all")
+        for comparator in ("dot", "cos", "l2", "squared_l2", "l1", "complex_l1", "clamped_dot")
+    },
+    "unset": (),
+    "loss": ("compute_loss=True", "metrics=rank"),
+    "ndcg and all": ("candidates=all", "metrics=rank,auc,ndcg,average_precision,classification", "hits_at=1,2,7"),
+    "pessimistic": ("rank_type=pessimistic", "candidates=all"),
+    "one side": ("disable_lhs_negs=True", "candidates=sampled"),
+    "top k": ("candidates=all", "save_topk=7", "filter_paths=edges"),
+}
+PATH_SETTINGS = {
+    "all": ("candidates=all", "filter_paths=edges", "comparator=dot"),
+    "all l1": ("candidates=all", "comparator=l1"),
+    "all certified": ("candidates=all", "precision=certified", "metrics=rank", "comparator=cos"),
+    "partition": ("candidates=partition", "comparator=dot"),
+    "partition l2": ("candidates=partition", "comparator=l2", "filter_paths=edges"),
+    "sampled": ("candidates=sampled", "comparator=dot"),
+    "sampled filtered": ("candidates=sampled", "filter_paths=edges"),
+}
+READING = {
+    "compare": ("compare", "result", "other"),
+    "compare by edge": ("compare", "result", "other", "--clusters", "edge"),
+    "report md": ("report", "result", "--format", "md"),
+    "report latex": ("report", "result", "--format", "latex"),
+    "inspect": ("inspect", "checkpoint", "edges", "entity"),
+    "finished": ("--config", "eval.py", "--output", "result", "-p", "save_ranks=True", "--quiet"),
+}
+
+# Bad input
+
+
+def _spoil_config(**settings: object) -> Callable[[TinyCase], tuple[str, ...]]:
+    def spoil(case: TinyCase) -> tuple[str, ...]:
+        case.write_config(**settings)
+        return ()
+
+    return spoil
+
+
+def _with(*overrides: str) -> Callable[[TinyCase], tuple[str, ...]]:
+    return lambda _: _overrides(*overrides)
+
+
+def _file(change: Callable[[TinyCase], object]) -> Callable[[TinyCase], tuple[str, ...]]:
+    def spoil(case: TinyCase) -> tuple[str, ...]:
+        change(case)
+        return ()
+
+    return spoil
+
+
+def _half(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+BAD: Mapping[str, Callable[[TinyCase], tuple[str, ...]]] = {
+    "no config": _file(lambda case: case.config.unlink()),
+    "a folder": _file(lambda case: (case.config.unlink(), case.config.mkdir())),
+    "syntax": _file(lambda case: case.config.write_text("def f(:\n")),
+    "no function": _file(lambda case: case.config.write_text("x = 1\n")),
+    "unknown key": _spoil_config(comparitor="dot"),
+    "wrong types": _spoil_config(dimension="8", hits_at="ten", seed=-1, workers=0),
+    "no edges": _file(lambda case: shutil.rmtree(case.root / "edges")),
+    "no checkpoint": _file(lambda case: shutil.rmtree(case.root / "checkpoint")),
+    "no partition": _file(lambda case: case.embeddings("user", 1).unlink()),
+    "no model": _file(lambda case: case.model.unlink()),
+    "half a partition": _file(lambda case: _half(case.embeddings("user", 1))),
+    "half a bucket": _file(lambda case: _half(case.edges(0, 1))),
+    "half a model": _file(lambda case: _half(case.model)),
+    "NaN": _file(lambda case: case.spoil_embeddings("user", 1, 3, float("nan"))),
+    "infinity": _file(lambda case: case.spoil_embeddings("user", 0, 0, float("inf"))),
+    "zero vectors": _file(lambda case: (case.spoil_embeddings("user", 0, 2, 0.0), case.write_config(comparator="cos"))),
+    "an id too large": _file(lambda case: case.spoil_edges(0, 0, "lhs", 3, 99)),
+    "a negative id": _file(lambda case: case.spoil_edges(0, 0, "rhs", 3, -1)),
+    "a relation too large": _file(lambda case: case.spoil_edges(0, 0, "rel", 3, 99)),
+    **{
+        f"-p {' '.join(overrides)}": _with(*overrides)
+        for overrides in (
+            ("dimensoin=8",),
+            ("dimension=9",),
+            ("dimension",),
+            ("comparator=cosine",),
+            ("candidates=everything",),
+            ("candidates=all", "compute_loss=True"),
+            ("save_topk=5", "candidates=sampled"),
+            ("max_memory=12",),
+            ("max_memory=1KB", "candidates=all"),
+            ("sample_edges=0",),
+            ("target_error=-1",),
+            ("metrics=rnak",),
+            ("precision=half",),
+            ("type_constraint=none",),
+            ("breakdowns=relations",),
+            ("restrict_entities=nobody",),
+            ("filter_paths=nowhere",),
+            ("taxonomy_path=nowhere.tsv",),
+            ("candidate_path=nowhere",),
+            ("model=nowhere.pt",),
+            ("sinks=tensorbord",),
+            ("relations.0.operator=diagnal",),
+            ("entities.user.num_partitions=2",),
+            ("pbg_semantics=True", "candidates=all"),
+            ("num_uniform_negs=-1",),
+            ("batch_size=0",),
+            ("hits_at=0",),
+            ("seed=-1",),
+        )
+    },
+    "two outputs": lambda case: ("--output", str(case.config)),
+    "no such flag": lambda _: ("--outptu", "x"),
+    "no such device": lambda _: ("--device", "tpu"),
+    "no workers": lambda _: ("--workers", "0"),
+}
+
+# Running a job
+
+
+def _overrides(*overrides: str) -> tuple[str, ...]:
+    return tuple(word for override in overrides for word in ("-p", override))
+
+
+def _call(*arguments: str) -> Answer:
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["kgeval-dist", *arguments]
+    status: object = None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    return {"status": status, "out": _plain(out.getvalue()), "err": _plain(err.getvalue())}
+
+
+def _plain(text: str) -> str:
+    without_paths = text.replace(str(Path.cwd()), "<folder>").replace(str(REFERENCE), "<reference>")
+    return re.sub(r"\d+ ?MB", "<size>", without_paths)  # what this process holds
+
+
+def _command(*arguments: str) -> Job:
+    return lambda _: _call(*arguments)
+
+
+def _evaluate(folder: Path, *arguments: str) -> Answer:
+    output = folder / "output"
+    answer = _call("--config", *arguments, "--output", str(output), "--workers", "1", "--quiet")
+    return {"status": answer["status"], "err": answer["err"].replace(str(folder), "<folder>"), **_files(output)}
+
+
+def _on_golden(case: str, config: str, *arguments: str) -> Job:
+    def job(folder: Path) -> Answer:
+        os.chdir(REFERENCE / "golden" / case)
+        return _evaluate(folder, config, *arguments)
+
+    return job
+
+
+def _on_vectors(model: str, setting: str, parts: int, dynamic: bool) -> Job:
+    def job(folder: Path) -> Answer:
+        nations = Nations(REFERENCE / "vectors" / "full_nations", folder, model, parts, dynamic)
+        config = nations.config(setting, breakdowns=["relation", "cardinality"] if setting == "filtered" else [])
+        report = pbgeval.evaluate(config, pbgeval.RunOptions(output=folder / "output", workers=1))
+        assert report.path is not None
+        return _files(report.path)
+
+    return job
+
+
+def _on_tiny(settings: tuple[str, ...], dynamic: bool, path: str | None = None, size: int = 17) -> Job:
+    def job(folder: Path) -> Answer:
+        case = TinyCase.write(folder, dynamic=dynamic, partition_sizes=(size, size - 1, size))
+        os.chdir(case.root)
+        with pytest.MonkeyPatch.context() as patch:
+            if path is not None:
+                fast_paths.switch(patch, *([] if path == "none" else [path]))
+            return _evaluate(folder, case.config.name, *_overrides(*settings))
+
+    return job
+
+
+def _on_result(arguments: tuple[str, ...]) -> Job:
+    def job(folder: Path) -> Answer:
+        case = TinyCase.write(folder)
+        os.chdir(case.root)
+        for name, comparator in (("result", "dot"), ("other", "l2")):
+            _call(
+                "--config",
+                "eval.py",
+                "--output",
+                name,
+                "--workers",
+                "1",
+                *_overrides("save_ranks=True", f"comparator={comparator}"),
+            )
+        return {**_call(*arguments), **_files(case.root / "other")}
+
+    return job
+
+
+def _on_spoiled(spoil: Callable[[TinyCase], tuple[str, ...]]) -> Job:
+    def job(folder: Path) -> Answer:
+        case = TinyCase.write(folder)
+        os.chdir(case.root)
+        arguments = spoil(case)
+        answer = _call("--config", "eval.py", "--output", "output", "--workers", "1", "--quiet", *arguments)
+        return {**answer, "left": sorted(map(str, Path().glob("output/**/*")))}
+
+    return job
+
+
+def _names(_: Path) -> Answer:
+    found = {}
+    for name in sorted(pbgeval.__all__):
+        value = getattr(pbgeval, name)
+        with contextlib.suppress(TypeError, ValueError):
+            found[name] = str(inspect.signature(value))
+        found.setdefault(name, type(value).__name__)
+    return found
+
+
+# What a run leaves
+
+
+def _files(folder: Path) -> Answer:
+    """Return a digest of every file of a result; of metrics.json without `run`, of HDF5 the datasets."""
+    found: Answer = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if not path.is_file() or path.name in MAY_DIFFER:
+            continue
+        if path.name == "metrics.json":
+            document = json.loads(path.read_text())
+            document.pop("run", None)
+            found[name] = _digest(json.dumps(document).encode())
+        elif path.suffix == ".h5":
+            found[name] = _digest_of_datasets(path)
+        else:
+            found[name] = _digest(path.read_bytes())
+    return found
+
+
+def _digest_of_datasets(path: Path) -> str:
+    parts: list[bytes] = []
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            parts.extend((name.encode(), str(item.dtype).encode(), item[()].tobytes()))
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+        parts.extend(f"{key}={file.attrs[key]}".encode() for key in sorted(file.attrs))
+    return _digest(b"\0".join(parts))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _in_a_fork(job: Job, folder: Path) -> Answer:
+    """Run a job in a fork, so that no job sees what another has left in the process."""
+    answer = folder.with_suffix(".json")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.chdir(folder)
+            answer.write_text(json.dumps(job(folder), sort_keys=True))
+            status = 0
+        except BaseException:
+            lines = traceback.format_exc().splitlines()
+            answer.write_text(json.dumps({"traceback": lines[-1]}))
+            status = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    os.waitpid(pid, 0)
+    return dict(json.loads(answer.read_text())) if answer.exists() else {"traceback": "no answer"}
+
+
+def _shortened(answer: Answer) -> Answer:
+    """Keep short texts, for a difference that can be read, and the digests of long ones."""
+    return {
+        key: _digest(value.encode()) if isinstance(value, str) and len(value) > 600 else value
+        for key, value in answer.items()
+    }
+
+
+def _machine() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+            return f"{name}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def run_jobs(only: str, keep: Path | None) -> dict[str, Answer]:
+    """Run the jobs whose names hold a text."""
+    jobs = {name: job for name, job in all_jobs().items() if only in name}
+    answers = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, (name, job) in enumerate(jobs.items()):
+            folder = (keep or Path(scratch)).resolve() / f"{number:04}"
+            folder.mkdir(parents=True)
+            answers[name] = _shortened(_in_a_fork(job, folder))
+            if keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            if sys.stderr.isatty():
+                print(f"\r{number + 1}/{len(jobs)} {name:70.70}", end="", file=sys.stderr, flush=True)
+    return answers
+
+
+def differences(expected: Mapping[str, Answer], found: Mapping[str, Answer], only: str) -> Iterator[str]:
+    """Yield a line for each answer that is not the recorded one."""
+    for name in sorted({*expected, *found}):
+        if only not in name:
+            continue
+        if name not in found or name not in expected:
+            yield f"{name}: only in {'the record' if name in expected else 'this checkout'}"
+            continue
+        before, after = expected[name], found[name]
+        for key in sorted({*before, *after}):
+            if before.get(key) != after.get(key):
+                yield f"{name}: {key}:\n    recorded {before.get(key)!r}\n    found    {after.get(key)!r}"
+
+
+def freeze() -> int:
+    """Record or compare, as the command line says."""
+    parser = argparse.ArgumentParser(prog="tests.freeze")
+    parser.add_argument("what", choices=["record", "compare"])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="", help="only jobs whose names hold this text")
+    parser.add_argument("--keep", type=Path, help="keep the files of the jobs here, in numbered folders")
+    asked = parser.parse_args()
+    import pbgeval.driver  # noqa: F401 - once, before the forks
+
+    answers = run_jobs(asked.only, asked.keep)
+    if asked.what == "record":
+        document = {"machine": _machine(), "jobs": answers}
+        asked.file.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+        print(f"{asked.file}: {len(answers)} jobs, {sum('traceback' in of for of in answers.values())} tracebacks")
+        return 0
+    document = json.loads(asked.file.read_text())
+    if document["machine"] != _machine():
+        print(f"recorded on {document['machine']}, this is {_machine()}: sums of floats may differ")
+    lines = list(differences(document["jobs"], answers, asked.only))
+    print("\n".join([*lines, f"{len(answers)} jobs, {len(lines)} differences"]))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(freeze())

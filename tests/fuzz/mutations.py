@@ -1,0 +1,528 @@
+"""Mutations by kind: an undamaged input and a source of random numbers -> a damaged input and the command to run.
+
+Every function changes the files of the current folder, which is a copy of one of `originals`, and returns the `Case`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import h5py
+import numpy as np
+from attrs import evolve, frozen
+
+from pbgeval.config import EvalConfig
+from pbgeval.config.fields import keys_of
+from tests.fuzz.hostile_values import (
+    CONVERTED,
+    DTYPES,
+    HUGE_SETTINGS,
+    LINES_OF_PYTHON,
+    ODD_ATTRIBUTES,
+    ODD_BYTES,
+    ODD_JSON,
+    ODD_NAMES,
+    ODD_NUMBERS,
+    ODD_OVERRIDES,
+    PROGRAMS_OF_PICKLES,
+    VALUES,
+)
+
+READ = "read"  # another figure is right where a plain reader finds other data, whole and valid
+SAME = "same"  # the figures of the undamaged input, or a refusal
+REFUSED = "refused"
+ANY = "any"  # settings were changed, so the figures may be others
+
+
+@frozen
+class Case:
+    """A command, what limits it, and which end is right."""
+
+    arguments: tuple[str, ...]
+    end: str = READ
+    note: str = ""  # what was done to the input
+    reason: str = ""  # which a refusal names
+    as_program: bool = False  # a process of its own, not a forked one
+    num_descriptors: int | None = None
+    file_bytes: int = 1 << 30  # that a file may have: no case fills this machine's disk
+    disk_bytes: int | None = None  # of the disk below `out`
+
+
+EVALUATE = ("--output", "out/result", "--workers", "1", "--quiet")
+TOP_K = (
+    *("topk", "--test", "test.tsv", "--ranking", "ranking.txt", "--known", "known.tsv", "--entities", "entities.txt"),
+    *("--output", "out/result"),
+)
+TYPES = ("types", *(f"--{name}={name}.tsv" for name in ("taxonomy", "truth", "ranking")), "--output", "out/result")
+IMPORT_GRAPH = (
+    *("import-graph", "--output", "out/result", "--partitions", "2", "--quiet"),
+    *("--edges", "test=edges.tsv", "--edges", "train=edges_gzip.tsv.gz"),
+)
+POLICIES = (
+    ("candidates=sampled",),
+    ("candidates=partition", "save_ranks=true"),
+    ("candidates=all", "save_ranks=true", "save_topk=3"),
+)
+
+
+def flags(*overrides: str) -> tuple[str, ...]:
+    return tuple(argument for override in overrides for argument in ("-p", override))
+
+
+def evaluation(random: Random, *overrides: str, config: str = "eval.py", end: str = READ, note: object = "") -> Case:
+    return Case(("--config", config, *EVALUATE, *flags(*random.choice(POLICIES), *overrides)), end, str(note))
+
+
+def damage(random: Random, data: bytes) -> bytes:
+    """Flip, overwrite, remove, repeat or cut some bytes."""
+    at = random.randrange(len(data) + 1)
+    length = random.choice((1, 1, 2, 4, 8, 64))
+    before, part, after = data[:at], data[at : at + length], data[at + length :]
+    way = random.choice(("flip", "flip", "flip", "zero", "ones", "noise", "remove", "repeat", "cut", "append"))
+    if way == "flip":
+        found = bytearray(data)
+        for _ in range(random.choice((1, 1, 2, 8))):
+            place = random.randrange(max(1, len(found)))
+            found[place : place + 1] = bytes([found[place] ^ 1 << random.randrange(8)]) if found else b"x"
+        return bytes(found)
+    fillers = {"zero": b"\0" * len(part), "ones": b"\xff" * len(part), "noise": random.randbytes(len(part))}
+    others = {"remove": b"", "repeat": part * random.choice((2, 50, 5000))}
+    if way in ("cut", "append"):
+        return before if way == "cut" else data + random.randbytes(length)
+    return before + (fillers | others)[way] + after
+
+
+def damage_one(random: Random, *patterns: str) -> Path:
+    path = random.choice(sorted(path for pattern in patterns for path in Path().glob(pattern)))
+    path.write_bytes(damage(random, path.read_bytes()))
+    return path
+
+
+# HDF5
+
+
+HDF5 = ("edges/*.h5", "known/*.h5", "checkpoint/e*.h5", "checkpoint/m*.h5", "checkpoint/m*.h5")
+
+
+def pick_dataset(random: Random, *patterns: str) -> tuple[Path, str]:
+    path = random.choice(sorted(Path().glob(random.choice(patterns or HDF5))))
+    names: list[str] = []
+    with h5py.File(path) as file:
+        file.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
+    return path, random.choice([name for name in names if "state_dict" not in name])
+
+
+def hdf5_bytes(random: Random) -> Case:
+    path = damage_one(random, random.choice(HDF5))
+    return Case(("inspect", "."), ANY) if random.random() < 0.1 else evaluation(random, note=path)
+
+
+def hdf5_types(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    with h5py.File(path, "r+") as file:
+        values = file[name][()]
+        del file[name]
+        shapes = (
+            *((), (0,), values.shape[:-1], (1, *values.shape), (*values.shape, 1), (values.size,), values.shape[::-1]),
+            *((values.shape[0] - 1, *values.shape[1:]), (values.shape[0] + 1, *values.shape[1:]), (1,) * 32),
+        )
+        way = random.choice(("dtype", "converted", "shape", "null"))
+        if way == "dtype":
+            file.create_dataset(name, values.shape, random.choice(DTYPES))
+        elif way == "converted":
+            file[name] = values.astype(random.choice(CONVERTED))
+        elif way == "shape":
+            file[name] = np.resize(values, random.choice(shapes))
+        else:
+            file[name] = h5py.Empty(values.dtype)
+    return evaluation(random, note=f"{way}: {path}, {name}")
+
+
+def hdf5_links(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    shutil.copy(path, "../outside.h5")
+    shutil.copy(path, path.with_name("beside.h5"))
+    links: tuple[tuple[str, Any], ...] = (
+        *((SAME, h5py.SoftLink(target)) for target in ("/nowhere", f"/{name}", "/", "a/" * 5000)),
+        *((REFUSED, h5py.ExternalLink(file, name)) for file in ("gone.h5", str(Path("../outside.h5").resolve()))),
+        (SAME, h5py.ExternalLink("beside.h5", name)),
+        *((REFUSED, h5py.ExternalLink(file, f"/{name}")) for file in (path.name, "/dev/zero", "x" * 5000)),
+        (REFUSED, np.dtype("f4")),
+        (REFUSED, None),
+    )
+    end, link = random.choice(links)
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        if link is None:
+            file.create_group(name)["inside"] = file["/"]
+        else:
+            file[name] = link
+    return evaluation(random, end=end, note=f"{link!r}: {path}, {name}")
+
+
+def hdf5_virtual(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    way = random.choice(("gone", "other name", "shorter", "half mapped", "itself", "later removed"))
+    with h5py.File(path, "r+") as file:
+        values = file[name][()]
+        source_path = path.with_name("source.h5")
+        if way != "gone":
+            with h5py.File(source_path, "w") as source:
+                source["other" if way == "other name" else "data"] = values[: len(values) // 2 or 1]
+        layout = h5py.VirtualLayout(values.shape, values.dtype)
+        half = len(values) // 2 if way == "half mapped" else len(values)
+        of_itself = (path.name, name) if way == "itself" else (source_path.name, "data")
+        layout[:half] = h5py.VirtualSource(*of_itself, shape=values.shape)[:half]
+        del file[name]
+        file.create_virtual_dataset(name, layout, fillvalue=random.choice((None, 0, 1)))
+    if way == "later removed":
+        source_path.unlink()
+    return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
+
+
+def hdf5_unwritten(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    way = random.choice(("chunks", "half of the chunks", "one piece", "other file", "shorter other file"))
+    with h5py.File(path, "r+") as file:
+        values = file[name][()]
+        del file[name]
+        shape, dtype, fill = values.shape, values.dtype, random.choice((None, 0, 1))
+        chunks = (random.choice((1, 2, 3)), *shape[1:])
+        if "chunks" in way:
+            compression = random.choice((None, "gzip"))
+            dataset = file.create_dataset(name, shape, dtype, chunks=chunks, fillvalue=fill, compression=compression)
+            if way != "chunks":
+                dataset[: len(values) // 2] = values[: len(values) // 2]
+        elif way == "one piece":
+            file.create_dataset(name, shape, dtype, fillvalue=fill)
+        else:
+            file.create_dataset(name, shape, dtype, external=[("numbers.bin", 0, values.nbytes)])
+            if way.startswith("shorter"):
+                path.with_name("numbers.bin").write_bytes(values.tobytes()[: values.nbytes // 2])
+    return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
+
+
+def hdf5_sizes(random: Random) -> Case:
+    number = random.choice((2**24, 2**31, 2**31 + 1, 2**34, 2**40, 2**62))
+    of_dynamic = ("relations",) if Path("entity/dynamic_rel_count.txt").exists() else ()
+    way = random.choice(("edges", "edges", "one column", "rows", "rows", "columns", "count", "chunk", *of_dynamic))
+    path, name = pick_dataset(random, *(HDF5[:2] if way in ("edges", "one column") else HDF5[2:3]))
+    shapes = {"one column": (number,), "rows": (number, 8), "columns": (9, number), "chunk": (2**14, 2**14)}
+    columns = {name: shapes[way]} if way in shapes else {}
+    if way == "edges":
+        columns = dict.fromkeys(("lhs", "rel", "rhs"), (number,))
+    if way == "count" or (way == "rows" and random.random() < 0.7):
+        entity_type, part = path.name.split(".")[0].split("_")[1:]
+        Path(f"entity/entity_count_{entity_type}_{part}.txt").write_text(f"{number}\n")
+    if way == "relations":
+        Path("entity/dynamic_rel_count.txt").write_text(f"{number}\n")
+    with h5py.File(path, "r+") as file:
+        for column, shape in columns.items():
+            dtype = file[column].dtype
+            del file[column]
+            chunks = tuple(min(size, 2**14 if way == "chunk" else random.choice((8, 4096))) for size in shape)
+            file.create_dataset(column, shape, dtype, chunks=chunks, compression=random.choice((None, "gzip")))
+    overrides = [f"dimension={number}"] if way == "columns" else []
+    return evaluation(random, *overrides, end=REFUSED, note=f"{way}, {number}: {path}, {name}")
+
+
+def hdf5_values(random: Random) -> Case:
+    way = random.choice(("overflow", "overflow", "cell", "zero", "ids"))
+    overrides = ["comparator=cos"] if way == "zero" else []
+    if way == "ids":
+        path, name = pick_dataset(random, "edges/*.h5")
+        with h5py.File(path, "r+") as file:
+            file[name][random.randrange(len(file[name]))] = random.choice((-1, -(2**63), 9, 10**6, 2**31, 2**63 - 1))
+        return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
+    paths = sorted(Path("checkpoint").glob("e*.h5"))
+    for path in paths if way == "overflow" else random.sample(paths, 1):
+        with h5py.File(path, "r+") as file:
+            values = file["embeddings"][()]
+            row = random.randrange(len(values))
+            if way == "overflow":
+                values *= np.float32(10.0 ** random.choice((22, 25, 30, 37)))
+            elif way == "zero":
+                values[row] = 0
+            else:
+                values[row, random.randrange(8)] = random.choice((np.nan, np.inf, -np.inf))
+            file["embeddings"][...] = values
+    if way == "zero":
+        with h5py.File(next(Path("checkpoint").glob("m*.h5")), "r+") as file:
+            if "entities" in file["model"]:
+                for group in file["model/entities"].values():
+                    group["global_embedding"][...] = 0
+    return evaluation(random, *overrides, end=REFUSED, note=f"{way}: {paths[0]}")
+
+
+def hdf5_names(random: Random) -> Case:
+    """Names of groups and datasets, and attributes, most of them in the file of the model."""
+    path, name = pick_dataset(random, *HDF5[3:], "edges/*.h5")
+    with h5py.File(path, "r+") as file:
+        dataset, parent = file[name], file[name].parent
+        way = random.choice(("rename", "rename", "add", "attribute", "attribute", "attribute of the file", "deep"))
+        if way == "rename":
+            parts = name.split("/")
+            last = random.randrange(len(parts))
+            file["/" + "/".join(parts[:last])].id.move(parts[last].encode(), random.choice(ODD_NAMES))
+        elif way == "add":
+            h5py.h5g.create(random.choice((parent, file["/"])).id, random.choice(ODD_NAMES))
+        elif way == "deep":
+            parent.create_group("x/" * 3000)
+        else:
+            of, key = (dataset, "state_dict_key") if way == "attribute" else (file, "format_version")
+            of.attrs[key] = random.choice(ODD_ATTRIBUTES)
+    return Case(("inspect", "."), ANY) if random.random() < 0.1 else evaluation(random, note=f"{way}: {path}, {name}")
+
+
+def small_files(random: Random) -> Case:
+    """Counts, versions and names beside the arrays."""
+    path = random.choice(sorted([*Path("entity").iterdir(), Path("checkpoint/checkpoint_version.txt")]))
+    path.write_bytes(random.choice(ODD_NUMBERS) if random.random() < 0.6 else damage(random, path.read_bytes()))
+    return evaluation(random, note=path)
+
+
+# Configs
+
+
+def config_python(random: Random) -> Case:
+    program = random.choice(LINES_OF_PYTHON)
+    undamaged = Path("eval.py").read_text(encoding="utf-8")
+    text = undamaged.replace("def get_torchbiggraph_config():\n    return", "settings =")
+    inside = "".join(f"    {line}\n" for line in program.splitlines())
+    if random.random() < 0.5:
+        text = f"{text}\ndef get_torchbiggraph_config():\n{inside}    return settings\n"
+    else:
+        text = f"{text}\n{program}\ndef get_torchbiggraph_config():\n    return settings\n"
+    Path("eval.py").write_text(text, encoding="utf-8")
+    return evaluation(random, end=ANY, note=program[:200])
+
+
+def config_values(random: Random) -> Case:
+    keys = sorted(keys_of(EvalConfig))
+    line = f"    settings[{random.choice(keys)!r}] = {random.choice(VALUES)}\n"
+    if random.random() < 0.2:
+        part = random.choice(("settings['relations'][0]", "next(iter(settings['entities'].values()))"))
+        key = random.choice(("num_partitions", "name", "lhs", "operator", "all_negs", "weight", "dimension"))
+        line = f"    {part}[{key!r}] = {random.choice(VALUES)}\n"
+    text = Path("eval.py").read_text(encoding="utf-8").replace("    return", "    settings =")
+    Path("eval.py").write_text(f"{text}{line}    return settings\n", encoding="utf-8")
+    return Case(("--config", "eval.py", *EVALUATE), ANY, line[:200])
+
+
+def config_overrides(random: Random) -> Case:
+    text = random.choice((*ODD_OVERRIDES, "=" + "x" * 100_000, "=" + "9" * 5000))
+    override = random.choice(sorted(keys_of(EvalConfig))) + text
+    return evaluation(random, override, end=ANY)
+
+
+def config_sizes(random: Random) -> Case:
+    overrides, end = random.choice(HUGE_SETTINGS)
+    return Case(("--config", "eval.py", *EVALUATE, *flags(*overrides)), REFUSED if end else ANY)
+
+
+def config_json(random: Random) -> Case:
+    path = Path("eval.json")
+    text = path.read_text(encoding="utf-8")
+    if random.random() < 0.6:
+        path.write_bytes(damage(random, text.encode()))
+    else:
+        document = json.loads(text)
+        changed = json.dumps(document | {random.choice(sorted(document)): "@"})
+        path.write_text(changed.replace('"@"', random.choice(ODD_JSON)), encoding="utf-8")
+    return evaluation(random, config="eval.json")
+
+
+# Text, and models of other systems
+
+
+def damage_text(random: Random, path: Path) -> None:
+    """Damage a text, or what compresses it."""
+    data = path.read_bytes()
+    is_gzip = data[:2] == b"\x1f\x8b"
+    if is_gzip and random.random() < 0.8:
+        trailer = data[:-8] + random.randbytes(8)
+        cut = data[: random.randrange(3, len(data))]
+        longer = (data + b"x" * 99, data + data[:30])
+        path.write_bytes(random.choice((damage(random, data), cut, trailer, data[:-4], *longer)))
+        return
+    text = gzip.decompress(data) if is_gzip else data
+    places = [0, *(index + 1 for index, byte in enumerate(text) if byte in b"\n\t")]
+    at = random.choice(places)
+    text = damage(random, text) if random.random() < 0.4 else text[:at] + random.choice(ODD_BYTES) + text[at:]
+    path.write_bytes(gzip.compress(text, mtime=0) if is_gzip or random.random() < 0.1 else text)
+
+
+def text_by_name(random: Random) -> Case:
+    names = ["edges.tsv", "edges_known.tsv.gz", "edges_known.tsv.gz", "entity/dynamic_rel_names.json"]
+    damage_text(random, Path(random.choice([*names, "entity/entity_names_user_0.json"])))
+    return evaluation(random)
+
+
+def text_import(random: Random) -> Case:
+    damage_text(random, Path(random.choice(("edges.tsv", "edges_gzip.tsv.gz", "edges_gzip.tsv.gz"))))
+    return Case(IMPORT_GRAPH)
+
+
+def top_k(random: Random) -> Case:
+    path = Path(random.choice(("ranking.txt", "ranking.txt", "test.tsv", "known.tsv", "entities.txt")))
+    if random.random() < 0.5:
+        path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+    damage_text(random, path)
+    return Case(TOP_K)
+
+
+def types(random: Random) -> Case:
+    path = Path(random.choice(("taxonomy", "taxonomy", "truth", "ranking")) + ".tsv")
+    if path.stem == "taxonomy" and random.random() < 0.4:
+        chain = [f"t{n}\t{n + 1}\t{f't{n - 1}' if n else 'thing'}" for n in range(random.choice((10, 3000, 100_000)))]
+        odd = ("loop\t1\tloop", "a\t1\tb\nb\t1\ta", f"far\t{10**18}\tthing", f"huge\t{'9' * 5000}\tthing", chain[-1])
+        path.write_text(path.read_text() + "\n".join([*chain, random.choice(odd)]) + "\n")
+    else:
+        if random.random() < 0.4:
+            path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+        damage_text(random, path)
+    return Case(TYPES)
+
+
+def of_model(random: Random, model: str, end: str = READ, note: object = "") -> Case:
+    """Evaluate a model of another system, or write it as a checkpoint, which may hold what is refused later."""
+    if random.random() < 0.4:
+        return Case(("import-model", model, "--output", "out/result", "--edges", "test=edges.npy"), ANY, str(note))
+    return Case(("--config", "evaluation.json", *EVALUATE, *flags(f"model={model}", "candidates=all")), end, str(note))
+
+
+def arrays(random: Random) -> Case:
+    model = random.choice(("dglke", "arrays"))
+    path = damage_one(random, f"{model}/*", f"{model}/*.npy", "edges.npy")
+    if path.suffix == ".npy" and random.random() < 0.3:
+        odd: tuple[Any, ...] = (np.array([{}, None], object), np.zeros((3, 0)), np.zeros(()), np.full((41, 12), np.nan))
+        np.save(
+            path, random.choice((*odd, np.zeros((41, 12), "S3"), np.zeros((2**12, 2**12), "u1"))), allow_pickle=True
+        )
+    return of_model(random, model, note=path)
+
+
+def pickles(random: Random) -> Case:
+    path = Path("libkge.pt")
+    with zipfile.ZipFile(path) as archive:
+        records = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    name = next(name for name in records if name.endswith("data.pkl"))
+    way = random.choice(("file", "program", "program", "hostile", "records"))
+    if way == "file":
+        path.write_bytes(damage(random, path.read_bytes()))
+        return of_model(random, "libkge.pt", note=way)
+    if way == "records":
+        gone = random.choice(sorted(records))
+        records = {key: value[:9] if key == gone else value for key, value in records.items()}
+    else:
+        records[name] = damage(random, records[name]) if way == "program" else random.choice(PROGRAMS_OF_PICKLES)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", random.choice((zipfile.ZIP_STORED,) * 9 + (zipfile.ZIP_DEFLATED,))) as archive:
+        for key, value in records.items():
+            archive.writestr(key, value)
+    path.write_bytes(buffer.getvalue())
+    return of_model(random, "libkge.pt", note=way)
+
+
+def safetensors(random: Random) -> Case:
+    path = damage_one(random, "*.safetensors")
+    target = random.choice((path, Path("arrays/model.json"), Path("dglke/FB15k_ComplEx_entity.npy"), Path("libkge.pt")))
+    if target != path:
+        shutil.copy(path, target)
+    model = target if target.parent == Path() else target.parent
+    return evolve(of_model(random, str(model)), end=REFUSED)
+
+
+# What surrounds a run
+
+
+def full_disks(random: Random) -> Case:
+    """A full disk, or a limit of the size of files."""
+    saved = ("candidates=all", "save_ranks=true", "save_topk=20")
+    case = Case(("--config", "eval.py", *EVALUATE, *flags(*saved)), SAME)
+    num_bytes = int(2 ** random.uniform(12, 20))
+    if random.random() < 0.7:
+        return evolve(case, disk_bytes=num_bytes, reason="No space left on device", note=f"disk {num_bytes}")
+    return evolve(case, file_bytes=num_bytes, reason="File too large", note=f"files {num_bytes}")
+
+
+def few_descriptors(random: Random) -> Case:
+    limit = random.randrange(4, 12)
+    return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="Too many open files", note=str(limit))
+
+
+def workers_with_few_descriptors(random: Random) -> Case:
+    limit = random.choice((8, 16, 20, 24, 28, 32))
+    arguments = ("--config", "eval.py", "--output", "out/result", "--workers", "2", "--quiet")
+    return Case(arguments, SAME, str(limit), num_descriptors=limit, as_program=True, reason="Too many open files")
+
+
+def special_files(random: Random) -> Case:
+    """A device, a pipe that nobody writes, a folder, or a loop of links in the place of an input."""
+    path = random.choice(sorted(path for path in Path().rglob("*") if path.is_file() and path.suffix != ".md"))
+    model = next((model for model in ("dglke", "arrays") if path.parts[0] == model), "libkge.pt")
+    commands = {
+        "eval.py": evaluation(random).arguments,
+        **{"ranking.txt": TOP_K, "taxonomy.tsv": TYPES, "edges_gzip.tsv.gz": IMPORT_GRAPH},
+        "libkge.pt": of_model(random, model).arguments,
+    }
+    arguments = next(arguments for name, arguments in commands.items() if Path(name).exists())
+    path.unlink()
+    way = random.choice(("/dev/zero", "/dev/zero", "/dev/null", "/dev/full", "pipe", "pipe", "folder", "loop", "gone"))
+    if way.startswith("/"):
+        path.symlink_to(way)
+    elif way == "pipe":
+        os.mkfifo(path)
+    elif way == "folder":
+        path.mkdir()
+    elif way == "loop":
+        path.symlink_to(path.name)
+    return Case(arguments, SAME, f"{way} as {path}")
+
+
+@frozen
+class Kind:
+    """How many cases of a mutation there are, and of which originals."""
+
+    mutate: Callable[[Random], Case]
+    originals: tuple[str, ...]
+    num_cases: int
+
+
+CHECKPOINTS = ("static", "dynamic")
+KINDS: dict[str, Kind] = {
+    "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 300),
+    "hdf5_types": Kind(hdf5_types, CHECKPOINTS, 100),
+    "hdf5_links": Kind(hdf5_links, CHECKPOINTS, 80),
+    "hdf5_virtual": Kind(hdf5_virtual, CHECKPOINTS, 80),
+    "hdf5_unwritten": Kind(hdf5_unwritten, CHECKPOINTS, 80),
+    "hdf5_sizes": Kind(hdf5_sizes, CHECKPOINTS, 80),
+    "hdf5_values": Kind(hdf5_values, CHECKPOINTS, 80),
+    "hdf5_names": Kind(hdf5_names, CHECKPOINTS, 80),
+    "small_files": Kind(small_files, ("static", "dynamic", "named"), 80),
+    "config_python": Kind(config_python, CHECKPOINTS, 140),
+    "config_values": Kind(config_values, CHECKPOINTS, 120),
+    "config_overrides": Kind(config_overrides, CHECKPOINTS, 80),
+    "config_sizes": Kind(config_sizes, CHECKPOINTS, 40),
+    "config_json": Kind(config_json, CHECKPOINTS, 100),
+    "text_by_name": Kind(text_by_name, ("named",), 80),
+    "text_import": Kind(text_import, ("graph",), 80),
+    "top_k": Kind(top_k, ("topk",), 100),
+    "types": Kind(types, ("types",), 100),
+    "arrays": Kind(arrays, ("models",), 80),
+    "pickles": Kind(pickles, ("models",), 120),
+    "safetensors": Kind(safetensors, ("models",), 40),
+    "full_disks": Kind(full_disks, ("large",), 60),
+    "few_descriptors": Kind(few_descriptors, CHECKPOINTS, 40),
+    "workers_with_few_descriptors": Kind(workers_with_few_descriptors, CHECKPOINTS, 5),
+    "special_files": Kind(special_files, ("static", "dynamic", "graph", "named", "topk", "types", "models"), 80),
+}

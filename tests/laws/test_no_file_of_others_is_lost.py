@@ -1,0 +1,311 @@
+"""`--overwrite` replaces the files that a result of ours lists, and no others; a run that fails puts them back.
+
+"Others" are files of users: with any name, in any folder, put there at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval import driver, files
+from pbgeval.distributed.ownership import OWNER
+from pbgeval.errors import OutputError
+from pbgeval.report.output import EARLIER, FILES, METRICS, OutputDirectory
+from pbgeval.report.report import Report
+from pbgeval.worker import buckets
+from tests.runs_held_up import SteppingSystem, entries_after_each_unit
+from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, snapshot
+
+OF_OTHERS = ("journal/2024.txt", "ranks/mine.csv", "sinks/a", "topk/b", "thesis.tex", ".scratch/notes", "ranks/0/x.h5")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    """A finished result in `output` that has every kind of file."""
+    case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
+    done = run(case, "sinks=tensorboard", "save_ranks=True", "candidates=all", "save_topk=2")
+    assert (0, "") == (done.status, done.err)
+    assert run_command(case, "report", "output").status == 0
+    return case
+
+
+@pytest.fixture
+def case(finished: TinyCase, tmp_path: Path) -> TinyCase:
+    shutil.copytree(finished.root, tmp_path / "case")
+    return TinyCase(tmp_path / "case", finished.settings)
+
+
+def run(case: TinyCase, *settings: str, overwrite: bool = False) -> Done:
+    arguments = ["--workers", "1", "--quiet", "--output", "output", *(["--overwrite"] if overwrite else [])]
+    return run_command(case, *arguments, *flags(settings))
+
+
+def write_others(output: Path, names: tuple[str, ...] = OF_OTHERS) -> dict[str, tuple[bytes, int]]:
+    for name in names:
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text(f"mine: {name}")
+    return {name: snapshot(output)[name] for name in names}
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    """What a result is: all but what `report --watch` and the like may touch; names of files and what they hold."""
+    return {name: content for name, (content, _) in snapshot(output).items()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("relations.csv", "buckets.csv", "files.txt", "ranks/0/ranks_0_0.h5", "topk/0/topk_1_0.tsv"),
+        *("journal/host-12-abcdef-000001.unit", "journal/my.unit", ".earlier/metrics.json/x", "owner.json"),
+    ],
+)
+def test_a_file_in_the_way_is_named_and_stays(name: str, overwrite: bool, tmp_path: Path) -> None:
+    case = TinyCase.write(tmp_path, partition_sizes=(5, 4), edges_per_bucket=4)
+    write_others(case.root / "output", (*OF_OTHERS, name))
+    before = snapshot(case.root)
+
+    done = run(case, overwrite=overwrite)
+
+    assert (done.status, len(done.faults)) == (1, 1), done.err
+    assert name in done.err
+    assert "--overwrite" not in done.err
+    assert snapshot(case.root) == before
+
+
+@pytest.mark.parametrize("name", ["ranks", "topk", "journal", ".scratch", ".earlier", "ranks/0", "relations.csv"])
+def test_a_link_in_the_way_is_named_and_not_followed(name: str, case: TinyCase, tmp_path: Path) -> None:
+    """Neither beside a result of ours nor without one."""
+    output = case.root / "output"
+    shutil.rmtree(output / "ranks")
+    (output / "relations.csv").unlink()
+    shutil.rmtree(output / "topk")
+    (tmp_path / "elsewhere").mkdir()
+    write_others(
+        tmp_path / "elsewhere", ("0/ranks_0_0.h5", "0123456789ab/keys", "metrics.json", "a-1-abcdef-000001.unit")
+    )
+    (output / name).parent.mkdir(exist_ok=True)
+    (output / name).symlink_to(tmp_path / "elsewhere")
+    if name == "relations.csv":  # which the earlier result lists
+        (output / FILES).write_text((output / FILES).read_text().replace("relations.csv\n", ""))
+    for is_result in (True, False):
+        if not is_result:
+            (output / METRICS).unlink()
+        before = snapshot(tmp_path)
+        done = run(case, "seed=3", overwrite=True)
+        assert (done.status, len(done.faults)) == (1, 1), done.err
+        assert name in done.err
+        assert snapshot(tmp_path) == before
+
+
+def test_files_beside_a_result_stay_when_it_is_replaced_again_and_again(case: TinyCase) -> None:
+    others = write_others(case.root / "output", (*OF_OTHERS, "sinks/tensorboard/notes", "metrics.csv"))
+    sinks = {name for name in contents(case.root / "output") if "tfevents" in name}
+
+    for seed in (1, 2):
+        done = run(case, f"seed={seed}", overwrite=True)
+        assert (done.status, done.err) == (0, "")
+        found = snapshot(case.root / "output")
+        assert {name: found[name] for name in others} == others
+        assert {"ranks", "topk", ".earlier", "journal"}.isdisjoint(
+            path.split("/")[0] for path in found.keys() - others.keys()
+        )
+        assert sinks.isdisjoint(found)
+        assert "report.html" not in found  # of the first result
+
+
+def test_a_list_from_elsewhere_names_nothing_else(case: TinyCase, tmp_path: Path) -> None:
+    output = case.root / "output"
+    (tmp_path / "elsewhere").mkdir()
+    write_others(tmp_path / "elsewhere", ("events", "relations.csv"))
+    (output / "sinks" / "link").symlink_to(tmp_path / "elsewhere")
+    names = [
+        "thesis.tex",
+        "../elsewhere/events",
+        str(tmp_path / "elsewhere" / "events"),
+        "sinks/../../elsewhere/events",
+    ]
+    with (output / FILES).open("a") as listed:
+        listed.write("\n".join([*names, "sinks/../../../elsewhere/events", "sinks/link/events", ""]))
+    write_others(output, ("thesis.tex",))
+    others = snapshot(tmp_path / "elsewhere")
+
+    assert run(case, "seed=1", overwrite=True).status == 0
+
+    assert snapshot(tmp_path / "elsewhere") == others
+    assert (output / "thesis.tex").read_text() == "mine: thesis.tex"
+
+
+def fail_as_a_user(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
+    case.spoil_embeddings("user", 1, 0, math.nan)
+
+
+def fail_by_a_bug(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    patch.setattr(driver, "do_work", fail)
+
+
+def fail_for_memory(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    patch.setattr(buckets, "bucket_pass", fail)
+
+
+def end_by_a_signal(case: TinyCase, patch: pytest.MonkeyPatch) -> None:
+    def end(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    patch.setattr(buckets, "bucket_pass", end)
+
+
+@pytest.mark.parametrize("fail", [fail_as_a_user, fail_by_a_bug, fail_for_memory, end_by_a_signal])
+def test_a_run_that_fails_puts_the_result_back(
+    fail: Callable[[TinyCase, pytest.MonkeyPatch], None], case: TinyCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_others(case.root / "output")
+    before = snapshot(case.root / "output")
+    with monkeypatch.context() as patch:
+        fail(case, patch)
+        try:
+            assert run(case, "seed=1", overwrite=True).status in (1, 75)
+        except ZeroDivisionError:
+            assert fail is fail_by_a_bug
+
+    assert snapshot(case.root / "output") == before
+
+
+class FullDisk(SteppingSystem):
+    """Fails at the k-th call and at all that follow, but for renames, which need no room."""
+
+    def __init__(self, k: int) -> None:
+        self.left = k
+
+    def step(self, call: str) -> None:
+        self.left -= 1
+        if self.left <= 0 and call != "rename":
+            raise OSError(28, os.strerror(28))
+
+
+@pytest.mark.parametrize("k", [1, 3, 5, 60, 70, 80])
+def test_a_full_disk_costs_no_result(k: int, case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that has nothing in its journal yet; else it may go on, and the result waits until it is complete."""
+    output = case.root / "output"
+    others = write_others(output)
+    before = snapshot(output)
+    with monkeypatch.context() as patch, entries_after_each_unit():
+        patch.setattr(files, "system", FullDisk(k))
+        failed = run(case, "seed=1", "candidates=all", "save_ranks=True", overwrite=True)
+    assert failed.status in (1, 75)
+    found = snapshot(output)
+    assert {name: found[name] for name in others} == others
+    if failed.status == 1 or not any((output / "journal").glob("*.unit")):
+        assert found == before
+    else:
+        earlier = snapshot(output / EARLIER)
+        assert earlier == {name: of for name, of in before.items() if name not in others}
+        assert run(case, "seed=1", "candidates=all", "save_ranks=True").status == 0
+        assert not (output / EARLIER).exists()
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: TinyCase) -> None:
+    """While it is put aside, before the other run has begun, and while it is put back."""
+    output = case.root / "output"
+    write_others(output)
+    provenance: dict[str, Any] = {**metrics_of(output)["provenance"]}
+    del provenance["digest"]
+    before = contents(output)
+    num_calls = 0
+    while killed_at(num_calls, lambda: replaced_and_put_back(output)):
+        report = OutputDirectory(output).claim(provenance, overwrite=False)
+        assert report is not None, num_calls
+        assert report.document == Report.read(output).document
+        assert contents(output) == before, num_calls
+        num_calls += every
+    assert num_calls > 40
+    assert contents(output) == before
+
+
+def replaced_and_put_back(output: Path) -> None:
+    directory = OutputDirectory(output)
+    directory.claim({"another": 1}, overwrite=True)
+    (output / "journal").mkdir(exist_ok=True)
+    (output / "buckets.csv").write_text("of the other run")
+    directory.release()
+
+
+def killed_at(k: int, action: Callable[[], None]) -> bool:
+    """Do something in a process that ends at once before its k-th change of the file system; tell whether it did."""
+    process = os.fork()
+    if process == 0:
+        left = k
+
+        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*arguments: Any, **named: Any) -> Any:
+                nonlocal left
+                if left == 0:
+                    os._exit(9)
+                left -= 1
+                return call(*arguments, **named)
+
+            return step
+
+        try:
+            for name in ("replace", "unlink", "rmdir", "mkdir", "write", "rename"):
+                setattr(os, name, counted(getattr(os, name)))
+            action()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert status in (0, 9)
+    return status == 9
+
+
+def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of unlike configs find an empty folder; one is done before the other becomes its owner."""
+    output = case.root / "output"
+    shutil.move(output, case.root / "done")
+    directory = OutputDirectory(output)
+    acquire = directory.owner.acquire
+
+    def late() -> None:
+        shutil.copytree(case.root / "done", output, dirs_exist_ok=True)
+        acquire()
+
+    monkeypatch.setattr(directory.owner, "acquire", late)
+    with pytest.raises(OutputError, match="found the output of another"):
+        directory.claim({"another": 1}, overwrite=False)
+
+    assert contents(output) == contents(case.root / "done")
+
+
+def test_a_page_of_somebody_else_stays(case: TinyCase) -> None:
+    output = case.root / "output"
+    write_others(output, ("report.html",))
+
+    done = run_command(case, "report", "output")
+
+    assert (done.status, len(done.faults)) == (1, 1)
+    assert "report.html: this file is not a page of kgeval-dist report; give another --output" in done.err
+    assert run(case, "seed=1", overwrite=True).status == 0
+    assert (output / "report.html").read_text() == "mine: report.html"
+
+
+def test_the_list_holds_all_files_and_no_others(case: TinyCase) -> None:
+    output = case.root / "output"
+    assert (output / FILES).read_text().splitlines() == sorted(contents(output).keys() - {"report.html"})
+    assert not (output / OWNER).exists()
+    assert json.loads((output / METRICS).read_text())["complete"]

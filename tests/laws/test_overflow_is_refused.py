@@ -1,0 +1,177 @@
+"""Finite embeddings whose scores overflow both ways are refused by every policy and every fast path.
+
+Infinity minus infinity is NaN, which compares as false with everything, so its query would rank first. A kernel with
+fused multiply-adds returns the first infinity instead. Neither may become a rank.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval import RunOptions, evaluate
+from pbgeval.errors import EvalError
+from pbgeval.notation import Bucket
+from pbgeval.passes.nan import first_nan
+from pbgeval.report.report import Report
+from pbgeval.scoring.comparators import COMPARATORS, Comparator
+from tests.examples import crossed
+from tests.fast_paths import PATHS, switch
+from tests.graph_on_disk import write_graph
+from tests.strategies import Relation, TinyGraph
+from tests.unit.test_storage_candidates import write as write_candidates
+
+DIMENSION = 20
+HUGE = 1e30
+UP = [HUGE, HUGE, *[0.0] * (DIMENSION - 2)]
+DOWN = [HUGE, -HUGE, *[0.0] * (DIMENSION - 2)]
+SMALL = [1e-3 * (1 + at % 3) for at in range(DIMENSION)]
+# What leaves rows as they are, so that an example has the same scores with each.
+UNCHANGING: dict[str, dict[str, Any]] = {
+    "none": {},
+    "diagonal": {"diagonal": [1.0] * DIMENSION},
+    "translation": {"translation": [0.0] * DIMENSION},
+    "linear": {
+        "linear_transformation": [[float(row == column) for column in range(DIMENSION)] for row in range(DIMENSION)]
+    },
+    "complex_diagonal": {"real": [1.0] * (DIMENSION // 2), "imag": [0.0] * (DIMENSION // 2)},
+}
+# Rows of the four entities; the edge that is evaluated leads from entity 0 to entity 1.
+EXAMPLES = {
+    "every score": [DOWN, UP, DOWN, UP],
+    "the true score alone": [UP, DOWN, SMALL, SMALL],
+    "one candidate alone": [UP, SMALL, SMALL, DOWN],
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "sampled": {"candidates": "sampled", "num_batch_negs": 2, "num_uniform_negs": 40},
+    "sampled, no batch": {"candidates": "sampled", "num_batch_negs": 0, "num_uniform_negs": 40},
+    "sampled, as PBG": {"candidates": "sampled", "num_uniform_negs": 40, "pbg_semantics": True, "workers": 1},
+    "sampled, with loss": {"candidates": "sampled", "num_uniform_negs": 40, "compute_loss": True},
+    "partition": {"candidates": "partition"},
+    "all": {"candidates": "all"},
+    "given": {"candidate_path": "set by run"},
+}
+NEVER_NAN = ("cos", "l1", "complex_l1")  # normalised, or sums of magnitudes
+
+
+def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: Any) -> Report:
+    settings = POLICIES[policy] | {"disable_lhs_negs": True, "metrics": ["rank"]} | more
+    params = settings.pop("params", UNCHANGING[operator])
+    dynamic = settings.pop("dynamic_relations", False)
+    bias = settings.pop("bias", False)
+    graph = TinyGraph(
+        [Relation("likes", "user", "user", operator, params, params if dynamic else {})],
+        {"user": [rows]},
+        {},
+        {(0, 0): [(0, 0, 1)]},
+        dynamic=dynamic,
+        comparator=comparator,
+        bias=bias,
+    )
+    if policy == "given":
+        write_candidates(folder / "given", Bucket(0, 0), tail=[[0, 2, 3]])
+        settings["candidate_path"] = str(folder / "given")
+    config = write_graph(graph, folder / "data", **settings)
+    return evaluate(config, RunOptions(output=folder / "out", workers=1))
+
+
+def assert_refused(
+    folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: Any
+) -> None:
+    with pytest.raises(EvalError, match=r"edges_0_0\.h5: row 0 .*got NaN: finite embeddings overflow"):
+        run(folder, policy, rows, comparator, operator, **more)
+    assert not (folder / "out" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize(("policy", "example"), crossed(tuple(POLICIES), tuple(EXAMPLES), quick=3))
+def test_a_score_that_overflows_both_ways_is_refused(
+    policy: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The general path, with every comparator."""
+    switch(monkeypatch)
+    for comparator in set(COMPARATORS) - set(NEVER_NAN):
+        for bias in (False, True):
+            folder = tmp_path / f"{comparator} {bias}"
+            rows = [[0.0, *row[:-1]] for row in EXAMPLES[example]] if bias else EXAMPLES[example]
+            assert_refused(folder, policy, rows, comparator, "none", bias=bias)
+
+
+@pytest.mark.parametrize(("policy", "path"), crossed(tuple(POLICIES), tuple(PATHS), quick=7))
+def test_a_score_that_overflows_both_ways_is_refused_on_every_fast_path(
+    policy: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if path == "fused":
+        request.getfixturevalue("fused_device")
+    switch(monkeypatch, path)
+    for example, rows in EXAMPLES.items():
+        for operator, dynamic in (("none", False), ("complex_diagonal", True)):
+            folder = tmp_path / f"{example} {operator}"
+            assert_refused(folder, policy, rows, "dot", operator, dynamic_relations=dynamic)
+
+
+@pytest.mark.parametrize(("policy", "operator"), crossed(tuple(POLICIES), tuple(UNCHANGING), quick=3))
+def test_a_score_that_overflows_both_ways_is_refused_with_every_operator(
+    policy: str, operator: str, tmp_path: Path
+) -> None:
+    """By whatever path the package takes."""
+    for dynamic in (False, True):
+        assert_refused(
+            tmp_path / str(dynamic), policy, EXAMPLES["every score"], "dot", operator, dynamic_relations=dynamic
+        )
+
+
+@pytest.mark.parametrize(
+    ("policy", "comparator"), crossed(tuple(POLICIES), (*NEVER_NAN, "dot", "clamped_dot"), quick=3)
+)
+def test_scores_that_overflow_one_way_are_numbers(policy: str, comparator: str, tmp_path: Path) -> None:
+    report = run(tmp_path, policy, [UP, UP, SMALL, SMALL], comparator, "none")
+
+    assert report["tail.optimistic.mean_rank"] == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_that_an_operator_makes_infinite_are_refused(policy: str, tmp_path: Path) -> None:
+    """Whether a matrix kernel meets infinity or NaN on the way depends on the kernel."""
+    params = {"linear_transformation": [[HUGE] * DIMENSION] * DIMENSION}
+
+    with pytest.raises(EvalError, match=r"expected numbers within float32, got larger ones .*operator.* 'likes'"):
+        run(tmp_path, policy, [UP, DOWN, SMALL, SMALL], "dot", "linear", params=params)
+
+
+def naive_score(query: torch.Tensor, candidate: torch.Tensor) -> float:
+    """A product after the other, each rounded, added up from the first."""
+    total = torch.zeros((), dtype=query.dtype)
+    for one, other in zip(query, candidate, strict=True):
+        total = total + one * other
+    return float(total)
+
+
+numbers = st.sampled_from([0.0, 1.0, -1.0, 1e18, -1e18, 1e25, -1e25, 3e38, -3e38])
+
+
+@given(st.data(), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
+def test_wherever_a_plain_sum_meets_two_infinities_a_score_is_refused(
+    data: st.DataObject, chunks: int, queries: int, candidates: int, dimension: int
+) -> None:
+    def rows(number: int) -> torch.Tensor:
+        size = chunks * number * dimension
+        drawn = data.draw(st.lists(numbers, min_size=size, max_size=size))
+        return torch.tensor(drawn).view(chunks, number, dimension)
+
+    query, candidate = rows(queries), rows(candidates)
+    terms = query.unsqueeze(2) * candidate.unsqueeze(1)
+    meets = (torch.isposinf(terms).any(-1) & torch.isneginf(terms).any(-1)).any()
+    scores = Comparator("dot").scores(query, candidate)
+
+    found = first_nan(Comparator("dot"), query, candidate, scores)
+
+    assert (found is not None) >= bool(meets)
+    if found is not None:
+        chunk, row, column = found
+        of_terms = query[chunk, row].double() * candidate[chunk, column].double()
+        assert float(of_terms.relu().sum()) > 3.4e38 < float((-of_terms).relu().sum())

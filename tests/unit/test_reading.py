@@ -1,0 +1,211 @@
+"""Input files: regular ones only, compressed ones whole, text line by line."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import shutil
+import subprocess
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pbgeval.adapters.labels import read_labels
+from pbgeval.adapters.pickles import read_saved, read_trusting
+from pbgeval.adapters.topk import read_topk
+from pbgeval.adapters.topk_lines import ranked_edges
+from pbgeval.adapters.triple_lines import triples_of
+from pbgeval.adapters.type_lists import read_type_lists
+from pbgeval.config import load_config
+from pbgeval.config.relation_groups import read_relation_groups
+from pbgeval.errors import EvalError, StorageError
+from pbgeval.importing.edge_files import load_edges
+from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.edges import EdgeForm
+from pbgeval.importing.relation_types import RelationTypes
+from pbgeval.reading import check_compressed, read_small_text, text_lines
+from pbgeval.report.report import Report
+from pbgeval.storage.array_rows import open_npy
+from pbgeval.storage.checkpoint import read_checkpoint_version
+from pbgeval.storage.entities import read_entity_count, read_entity_names
+from pbgeval.storage.files_hdf5 import open_hdf5
+from pbgeval.storage.fingerprint import fingerprint
+from pbgeval.taxonomy import Taxonomy
+from pbgeval.training_stats.reading import read_history
+
+RANDOM = random.Random(7)
+NAMES = [f"e{RANDOM.randrange(10**6)}" for _ in range(2000)]
+EDGES = "".join(f"{NAMES[at]}\tr{at % 7}\t{NAMES[-at]}\n" for at in range(1500))
+
+
+def hdf5(path: Path) -> object:
+    with open_hdf5(path) as file:
+        return file
+
+
+def lines_of(of: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda path: list(of(path))  # type: ignore[call-overload]
+
+
+def import_text(path: Path) -> object:
+    """Load edges without an engine: what is damaged must be found before it is asked."""
+    return load_edges(None, "edges", path, ColumnForm())  # type: ignore[arg-type]
+
+
+# Each reader of text that may be compressed, and a file that it takes.
+COMPRESSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "edges, filter_paths, train_paths, import-graph": (import_text, EDGES),
+    "topk --ranking": (lines_of(ranked_edges), EDGES.replace("\n", "\nHeads: e1\t0.5\t\nTails: \n")),
+    "topk --test, --known": (lines_of(triples_of), EDGES),
+    "topk --entities": (lambda path: read_topk(path, path, entities=path), "".join(f"{name}\n" for name in NAMES)),
+    "taxonomy": (Taxonomy.read, "".join(f"t{at}\t{at % 50 + 1}\tt{at - 1}\n" for at in range(1, 1500) if at % 50)),
+    "types": (read_type_lists, "".join(f"q{at}\t{name}\n" for at, name in enumerate(NAMES))),
+    "types as JSON": (
+        lambda path: read_type_lists(path.rename(path.with_suffix(".json"))),
+        "[" + ",\n".join(f'{{"id": "q{at}", "type": ["{name}"]}}' for at, name in enumerate(NAMES)) + "]",
+    ),
+    "import-graph --types": (RelationTypes.read, "".join(f"r{at}\tuser\t{name}\n" for at, name in enumerate(NAMES))),
+    "labels": (lambda path: read_labels(path, 2000), "".join(f"{at}\t{name}\n" for at, name in enumerate(NAMES))),
+    "import-model --edges": (
+        lambda path: list(EdgeForm(10**9, 10).blocks(path)),
+        EDGES.replace("\te", "\t").replace("\tr", "\t").replace("\ne", "\n").removeprefix("e"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_no_gzip_file_that_was_cut_or_damaged_is_read(tmp_path: Path, kind: str) -> None:
+    read, text = COMPRESSED[kind]
+    packed = gzip.compress(text.encode(), mtime=0)
+    rng = random.Random(1)
+    cuts = [packed[: rng.randrange(2, len(packed))] for _ in range(23)] + [packed[:-1]]
+    bits = [rng.randrange(8 * 10, 8 * len(packed)) for _ in range(14)] + [8 * len(packed) - 1]  # not its date
+    flips = [packed[: bit // 8] + bytes([packed[bit // 8] ^ 1 << bit % 8]) + packed[bit // 8 + 1 :] for bit in bits]
+
+    for damaged in [*cuts, *flips, packed + b"something else"]:
+        path = tmp_path / "damaged.tsv"
+        path.write_bytes(damaged)
+        refused(read, path)
+
+
+def test_gzip_in_several_members_and_with_zeros_behind_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "edges.tsv.gz"
+    path.write_bytes(gzip.compress(EDGES[:5000].encode()) + gzip.compress(EDGES[5000:].encode()) + bytes(512))
+
+    check_compressed(path, path.read_bytes()[:4])
+
+    assert EDGES.splitlines() == [line for _, line in text_lines(path)]
+
+
+def test_a_file_whose_name_ends_in_gz_is_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "known.tsv.gz"
+    for content in (b"", b"\x1f", b"a\tr\tb\n"):  # cut off before its first two bytes, or never compressed
+        path.write_bytes(content)
+        with pytest.raises(StorageError, match=r"no gzip, although its name ends in \.gz"):
+            list(text_lines(path))
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the program zstd")
+def test_zstd_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text(EDGES * 20)
+    for name, flags in (("checked", []), ("unchecked", ["--no-check"]), ("small blocks", ["-B4096", "-1"])):
+        subprocess.run(["zstd", "-q", *flags, "plain", "-o", name], cwd=tmp_path, check=True)
+    whole = [(tmp_path / name).read_bytes() for name in ("checked", "unchecked", "small blocks")]
+    skipped = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
+    path = tmp_path / "edges.tsv.zst"
+    for content in (*whole, b"".join(whole), skipped + whole[0], whole[1] + skipped):
+        path.write_bytes(content)
+        check_compressed(path, b"\x28\xb5\x2f\xfd")
+
+    rng = random.Random(1)
+    cuts = [content[: rng.randrange(4, len(content))] for content in whole for _ in range(24)]
+    for damaged in (*cuts, *(content[:-1] for content in whole), whole[0] + b"garbage", whole[0] + skipped[:-1]):
+        path.write_bytes(damaged)
+        with pytest.raises(StorageError, match="expected a text file that can be read, found: zstd data"):
+            import_text(path)
+
+
+def test_lines_do_not_depend_on_where_blocks_end(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    lines = ["x" * rng.choice([0, 1, 7, 1000, 262143, 262144, 600000]) + "ä\r" * (at % 3) for at in range(60)]
+    for end in ("", "\n"):
+        (tmp_path / "t").write_bytes(("\ufeff" + "\n".join(lines) + end).encode())
+        (tmp_path / "t.gz").write_bytes(gzip.compress((tmp_path / "t").read_bytes()))
+        for name in ("t", "t.gz"):
+            expected = [line.removesuffix("\r") for line in lines]
+            assert list(text_lines(tmp_path / name)) == list(enumerate(expected, 1))
+
+
+def test_lines_before_a_fault_are_read_and_the_fault_names_its_line(tmp_path: Path) -> None:
+    content = b"".join(b"line %d\n" % at for at in range(1, 100_001))
+    for place in (1, 2, 40_000, 100_000):
+        (tmp_path / "t").write_bytes(content.replace(b"line %d\n" % place, b"l\xffne %d\n" % place))
+        lines = text_lines(tmp_path / "t")
+        assert [next(lines)[0] for _ in range(1, place)] == list(range(1, place))
+        with pytest.raises(StorageError, match=f"t:{place}: expected UTF-8 text, found byte 0xff"):
+            next(lines)
+
+
+def test_a_line_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(33):
+            file.write(bytes(1 << 23))
+    tracemalloc.start()
+    with pytest.raises(StorageError, match="found: a line of more than 268,435,456 bytes"):
+        list(text_lines(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300_000_000
+
+
+# Every reader of a file that a user names, and what the file is called.
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "config": ("eval.py", load_config),
+    "config as JSON": ("config.json", load_config),
+    "relation_groups": ("groups.json", read_relation_groups),
+    "entity count": ("entity_count_all_0.txt", lambda path: read_entity_count(path.parent, "all", 0)),
+    "entity names": ("entity_names_all_0.json", lambda path: read_entity_names(path.parent, "all", 0)),
+    "checkpoint version": ("checkpoint_version.txt", lambda path: read_checkpoint_version(path.parent)),
+    "small text": ("text", read_small_text),
+    "edges by name": ("edges.tsv", import_text),
+    "edges as ids": ("edges.txt", lambda path: list(EdgeForm(9, 9).blocks(path))),
+    "arrays": ("entity.npy", open_npy),
+    "HDF5": ("edges_0_0.h5", hdf5),
+    "file of torch": ("model.pt", lambda path: read_saved(path, "")),
+    "trusted file of torch": ("model.pt", read_trusting),
+    "ranking": ("ranking", lines_of(ranked_edges)),
+    "triples": ("test", lines_of(triples_of)),
+    "taxonomy": ("taxonomy", Taxonomy.read),
+    "types": ("types", read_type_lists),
+    "labels": ("labels", lambda path: read_labels(path, 1)),
+    "fingerprint": ("file", fingerprint),
+    "result": ("metrics.json", lambda path: Report.read(path.parent)),
+    "records of training": ("training_stats.json", lambda path: read_history(path, print)),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", READERS)
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+    name, read = READERS[kind]
+    path = tmp_path / name
+
+    os.mkfifo(path)  # that nobody writes: to open it would wait forever
+    found = refused(read, path)
+    path.unlink()
+    path.symlink_to("/dev/zero")  # that has no end
+
+    assert "a pipe, not a regular file" in found
+    assert "a device, not a regular file" in refused(read, path)
+
+
+def refused(read: Callable[[Path], object], path: Path) -> str:
+    with pytest.raises(EvalError) as error:
+        read(path)
+    assert str(error.value).startswith(str(path.parent)), error.value
+    assert "\n" not in str(error.value)
+    return str(error.value)

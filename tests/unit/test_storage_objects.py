@@ -1,0 +1,217 @@
+"""Objects: copied whole, or read in place as files of the same content are; changes and faults are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFile
+
+from pbgeval.errors import StorageError
+from pbgeval.storage import checkpoint, objects
+from pbgeval.storage.checkpoint import open_embeddings
+from pbgeval.storage.edges import find_buckets
+from pbgeval.storage.objects import (
+    ObjectFolder,
+    RemoteObject,
+    copy_object,
+    find_object,
+    list_objects,
+    object_faults,
+    read_object_folder,
+    without_secrets,
+)
+from tests import pbg_files
+
+PLACE = "memory://store/prefix"
+
+
+@pytest.fixture(autouse=True)
+def store() -> Iterator[fsspec.AbstractFileSystem]:
+    system = fsspec.filesystem("memory")
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def put(name: str, content: bytes) -> RemoteObject:
+    fsspec.filesystem("memory").pipe(f"/store/prefix/{name}", content)
+    return find_object(f"{PLACE}/{name}")
+
+
+def put_all(folder: Path) -> None:
+    for path in folder.iterdir():
+        put(path.name, path.read_bytes())
+
+
+def in_place(path: Path) -> Path:
+    """What stands for all objects that there are, none of them copied."""
+    folder = ObjectFolder(PLACE, list_objects(PLACE))
+    folder.write(path)
+    assert folder == read_object_folder(path)
+    return path
+
+
+def test_a_copy_holds_the_bytes_of_its_object_whatever_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_RANGE_BYTES", 7)
+
+    for size in (0, 1, 6, 7, 8, 27, 28, 29, 1000):
+        content = np.random.default_rng(size).bytes(size)
+        copy_object(put(f"of_{size}", content), tmp_path / str(size))
+        assert content == (tmp_path / str(size)).read_bytes()
+
+
+def test_an_object_that_has_changed_since_it_was_listed_is_not_copied(tmp_path: Path) -> None:
+    old = put("a", b"old one")
+    new = put("a", b"new one")
+
+    with pytest.raises(StorageError) as raised:
+        copy_object(old, tmp_path / "a")
+
+    assert old.version != new.version
+    assert str(raised.value).startswith(f"{PLACE}/a: expected the object of the start (7 bytes, version {old.version})")
+    assert "it changed during the run: start it again" in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"a", None], ids=["shorter", "gone"])
+def test_an_object_that_is_shorter_or_gone_is_a_fault(
+    tmp_path: Path, store: fsspec.AbstractFileSystem, content: bytes | None
+) -> None:
+    old = put("a", b"old one")
+    if content is None:
+        store.rm("/store/prefix/a")
+    else:
+        put("a", content)
+
+    with pytest.raises(StorageError, match=f"{PLACE}/a: expected"):
+        copy_object(old, tmp_path / "a")
+
+
+@pytest.mark.parametrize("layout", pbg_files.LAYOUTS.values(), ids=list(pbg_files.LAYOUTS))
+def test_buckets_in_place_have_the_edges_and_fingerprints_of_files(tmp_path: Path, layout: object) -> None:
+    for number, bucket in enumerate([(0, 0), (0, 1), (1, 1)]):
+        rows = np.arange(50 + 1000 * number)
+        pbg_files.write_edges(tmp_path / "edges", bucket, rows, rows % 3, rows[::-1], layout=layout)
+    put_all(tmp_path / "edges")
+    files, found = find_buckets(tmp_path / "edges", 2, 2), find_buckets(in_place(tmp_path / "objects"), 2, 2)
+
+    assert list(files) == list(found)
+    for bucket, file in files.items():
+        one = found[bucket]
+        expected = (bucket, file.num_edges, file.rows_per_chunk, file.fingerprint())
+        assert expected == (one.bucket, one.num_edges, one.rows_per_chunk, one.fingerprint())
+        for name in ("lhs", "rel", "rhs"):
+            assert getattr(file.read(3, 40), name).tolist() == getattr(one.read(3, 40), name).tolist()
+    assert [] == list((tmp_path / "objects").glob("*.h5"))
+
+
+def test_rows_in_place_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_RANGE_BYTES", 4 * 16 * 3000)  # of 3,000 rows
+    rows = np.random.default_rng(0).standard_normal((10_000, 16)).astype(np.float32)
+    pbg_files.write_embeddings(tmp_path / "files", "user", 0, rows, version=1)
+    put_all(tmp_path / "files")
+    file, found = (
+        open_embeddings(folder, "user", 0, 1, dimension=16, num_rows=10_000)
+        for folder in (tmp_path / "files", in_place(tmp_path / "objects"))
+    )
+
+    assert torch.equal(torch.from_numpy(rows), found.load())
+    for start, stop in ((0, 10_000), (5, 5), (2999, 3001), (9_999, 10_000)):
+        assert torch.equal(file.read_rows(start, stop), found.read_rows(start, stop))
+    assert file.fingerprint() == found.fingerprint()
+
+
+def test_an_object_that_changes_after_its_header_was_read_is_a_fault(tmp_path: Path) -> None:
+    rows = np.ones((40, 16), np.float32)
+    pbg_files.write_embeddings(tmp_path / "files", "user", 0, rows, version=1)
+    put_all(tmp_path / "files")
+    found = open_embeddings(in_place(tmp_path / "objects"), "user", 0, 1, dimension=16, num_rows=40)
+    content = (tmp_path / "files" / "embeddings_user_0.v1.h5").read_bytes()
+
+    for other in (content[:-1] + b"x", content[:2500], b""):
+        put("embeddings_user_0.v1.h5", other)
+        with pytest.raises(StorageError, match=r"expected the object of the start .*; it changed during the run"):
+            found.load()
+
+
+def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.ones((40_000, 16), np.float32)
+    pbg_files.write_embeddings(tmp_path / "files", "user", 0, rows, version=1)
+    put_all(tmp_path / "files")
+    found = open_embeddings(in_place(tmp_path / "objects"), "user", 0, 1, dimension=16, num_rows=40_000)
+    readinto = MemoryFile.readinto
+
+    def lost(self: MemoryFile, into: memoryview) -> int:
+        if len(into) > 10_000:
+            raise ConnectionResetError("Connection reset by peer")
+        return readinto(self, into)
+
+    monkeypatch.setattr(MemoryFile, "readinto", lost, raising=False)
+
+    with pytest.raises(StorageError) as raised:
+        found.read_rows(0, 40_000)
+
+    assert (
+        f"{PLACE}/embeddings_user_0.v1.h5: expected an endpoint that answers, found: Connection reset by peer; check "
+        "the network and AWS_ENDPOINT_URL"
+    ) == str(raised.value)
+
+
+def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path) -> None:
+    pbg_files.write_edges(tmp_path / "edges", (0, 2), [0], [0], [0])
+    (tmp_path / "edges" / "edges_0_1.h5").write_bytes(b"no HDF5")
+    put_all(tmp_path / "edges")
+    folder = in_place(tmp_path / "objects")
+
+    with pytest.raises(StorageError, match=r"expected only edges_<l>_<r>.h5 .* found edges_0_2.h5"):
+        find_buckets(folder, 2, 2)
+    with pytest.raises(StorageError, match=r"edges_0_1.h5: expected an HDF5 file that can be opened"):
+        find_buckets(folder, 3, 3)
+
+
+def test_a_partition_that_is_missing_is_named_with_what_is_there(tmp_path: Path) -> None:
+    put("embeddings_user_0.v3.h5", b"")
+
+    with pytest.raises(StorageError, match=r"embeddings_user_0.v2.h5: expected this file .* found it in version 3;"):
+        open_embeddings(in_place(tmp_path), "user", 0, 2, dimension=4, num_rows=None)
+
+
+def test_a_folder_that_is_itself_stands_for_none(tmp_path: Path) -> None:
+    assert read_object_folder(tmp_path) is None
+    assert read_object_folder(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("bug", [KeyError("size"), AttributeError("ls"), AssertionError()])
+def test_a_mistake_of_ours_is_no_fault_of_the_user_s(bug: Exception) -> None:
+    with pytest.raises(type(bug)), object_faults("s3://bucket/key"):
+        raise bug
+
+
+@pytest.mark.parametrize("module", ["botocore.exceptions", "aiohttp.client_exceptions"])
+def test_what_s3_s_libraries_raise_is_one_line(module: str) -> None:
+    library = pytest.importorskip(module)
+    error = library.NoCredentialsError() if module.startswith("botocore") else library.ClientPayloadError("cut")
+
+    with pytest.raises(StorageError, match=r"^s3://bucket/key: expected "), object_faults("s3://bucket/key"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ftp://me:p@ss@host/key: expected", "ftp://host/key: expected"),
+        ("https://host/key?X-Amz-Signature=1f&a=b: expected", "https://host/key: expected"),
+        ("s3://bucket/a@b: expected", "s3://bucket/a@b: expected"),
+        ("what? https://host/key, or not?", "what? https://host/key, or not?"),
+    ],
+)
+def test_passwords_and_signatures_of_urls_are_left_out(text: str, expected: str) -> None:
+    assert expected == without_secrets(text)
