@@ -6,6 +6,7 @@ Importing torch takes seconds. So the command, once it has imported everything a
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -29,9 +30,9 @@ from pbgeval.distributed.watch import StalledWorkerError
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 MOST_LOCAL_WORKERS = 1024
+MOST_RESTARTS = 3
 _FILES = 48  # open at the same time in the launcher, or in a worker
 _FILES_OF_A_WORKER = 4  # in the launcher
-MOST_RESTARTS = 3
 _SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
 _SECONDS_FOR_THE_CAUSE = 60.0  # from a worker that lost its peer to that peer's own end
 _SECONDS_TO_EXIT = 60.0  # for a worker that has returned
@@ -67,16 +68,16 @@ def start_local_workers(
     """
     if num_workers > MOST_LOCAL_WORKERS:
         raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
-    needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if 0 <= limit < needed:
-        raise LaunchError(
-            f"{num_workers} workers need up to {needed} open files, and the limit is {limit}; raise it"
-            f" (ulimit -n {needed}), or use --workers 1"
-        )
     if multiprocessing.current_process().daemon:
         raise LaunchError(
             f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
             "or call evaluate in a process with daemon=False"
+        )
+    needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= limit < needed:
+        raise LaunchError(
+            f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
+            f" (ulimit -n {needed}), or use --workers 1"
         )
     for restart in range(MOST_RESTARTS + 1):
         try:
@@ -87,7 +88,7 @@ def start_local_workers(
             if restart == MOST_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
             say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
-        except OSError as error:  # elastic passes on nothing of workers' own
+        except OSError as error:  # too many processes, for instance
             raise LaunchError(
                 f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
                 " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
@@ -276,6 +277,10 @@ def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tupl
 
         if is_lost_connection(error):
             return "lost", None
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return "raised", IncompleteError(
+                f"{worker}: {error.strerror}; raise the limit (ulimit -n), and run it again"
+            )
         return "raised", RuntimeError(f"{worker} failed:\n{traceback.format_exc()}")
 
 

@@ -361,7 +361,7 @@ class Hdf5Dataset:
 def _covers(shape: tuple[int, ...], source: h5py.VDSmap) -> bool:
     """Tell whether a dataset of some shape has all that a virtual dataset takes from it."""
     if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
-        return math.prod(shape) >= int(source.vspace.get_select_npoints())
+        return bool(math.prod(shape) >= source.vspace.get_select_npoints())
     needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
     return len(needed) == len(shape) and all(least <= length for least, length in zip(needed, shape, strict=True))
 

@@ -533,7 +533,7 @@ def test_too_many_open_files_are_one_line(case: TinyCase, monkeypatch: pytest.Mo
 def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pbgeval.distributed.launch._run_once", out_of_files)
+    monkeypatch.setattr("pbgeval.distributed.launch._run_spawned", out_of_files)
     done = run_command(case, "--workers", "2", "--quiet")
 
     assert (1, 1) == (done.status, len(done.err.splitlines()))
@@ -545,5 +545,5 @@ def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: Ti
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]
     done = subprocess.run(command, cwd=case.root, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
-    line = "2 workers need up to 56 open files, and the limit is 24; raise it (ulimit -n 56), or use --workers 1\n"
-    assert (1, line) == (done.returncode, done.stderr)
+    line = "Too many open files: 2 workers need up to 56, and the limit is 24; raise it (ulimit -n 56), or use"
+    assert (1, f"{line} --workers 1\n") == (done.returncode, done.stderr)
