@@ -30,6 +30,7 @@ _COUNTS = (
     *("num_known_listed", "num_tied_with_last"),
 )
 _EDGES_AT_A_TIME = 1 << 18
+_MASK = (1 << 32) - 1
 _HALF = 32  # bits of a code: (relation, known entity) is a key, (number of the key, entity) an answer to it
 
 
@@ -97,11 +98,11 @@ def read_topk(
         StorageError: a file cannot be read, or a line is not as it should be; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
-    names = _Names(None if entities is None else _labels(entities))
+    names = _Names(entities is not None, {} if entities is None else _labels(entities))
     edges = _EvaluatedEdges.read(test, names)
     for path in known:
         edges.add_known(path)
-    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges)
+    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges, list(names.entity_ids))
     for block in ranked_edges(ranking):
         table.add(block)
     if not table.parts:
@@ -118,29 +119,35 @@ def _labels(path: Path) -> dict[str, int]:
 
 @define(eq=False)
 class _Names:
-    """Who is there, and the number of each: all memory that grows with the names in a ranking file."""
+    """Who is there: all memory that grows with the names in a ranking file."""
 
-    only: dict[str, int] | None  # None: whoever is named
-    entity_ids: dict[str, int] = field(factory=dict, init=False)
+    is_closed: bool  # whoever is not in a file of entities may not be named
+    entity_ids: dict[str, int]  # of that file, or of all files of edges
     relation_ids: dict[str, int] = field(factory=dict, init=False)  # of evaluated edges
-
-    def __attrs_post_init__(self) -> None:
-        self.entity_ids = {} if self.only is None else self.only
+    _listed: set[str] = field(factory=set, init=False)  # by the ranking file
 
     @property
     def number(self) -> int:
-        return len(self.entity_ids)
+        return len(self.entity_ids) + sum(label not in self.entity_ids for label in self._listed)
 
     def ids_of(self, labels: list[str]) -> tuple[Integers, int | None]:
-        """Return the number of each label, and where the first is that may not be named."""
+        """Return the number of each label of an edge, and where the first is that may not be named."""
         ids = self.entity_ids
         found = list(map(ids.get, labels))
         if None in found:
-            if self.only is not None:
+            if self.is_closed:
                 return np.empty(0, np.int64), found.index(None)
             for at in [at for at, number in enumerate(found) if number is None]:
                 found[at] = ids.setdefault(labels[at], len(ids))
         return np.array(found, np.int64), None
+
+    def list_all(self, labels: list[str]) -> int | None:
+        """Take labels of a ranking file; return where the first is that may not be named."""
+        if not self.is_closed:
+            self._listed.update(labels)
+        elif not self.entity_ids.keys() >= set(labels):
+            return next(at for at, label in enumerate(labels) if label not in self.entity_ids)
+        return None
 
 
 def _refuse_name(where: object, label: str) -> StorageError:
@@ -268,30 +275,23 @@ class _QueryTable:
     filtering: TopKFilter
     ties: TopKTies
     edges: _EvaluatedEdges
+    labels: list[str]  # of entities, by their numbers
     parts: list[NDArray[np.int32]] = field(factory=list)  # (columns, queries), in the order of the file
     counts: dict[str, int] = field(factory=lambda: dict.fromkeys(_COUNTS, 0))
 
     def add(self, block: RankedEdges) -> None:
         """Take edges of the file; those that are not evaluated are counted."""
-        confidence_n, length_L = block.confidence_n, block.length_L
-        list_n = np.repeat(np.arange(len(length_L)), length_L)
-        entity_n, unknown = self.edges.names.ids_of(block.entity_n)
+        unknown = self.edges.names.list_all(block.entity_n)
         if unknown is not None:
-            block.check()
-            raise _refuse_name(block.place_of(int(list_n[unknown])), block.entity_n[unknown])
-        if len(distinct(list_n << _HALF | entity_n)) < len(entity_n):  # an entity twice in a list
-            block.check()
+            index = int(np.searchsorted(np.cumsum(block.length_L), unknown, "right"))
+            raise _refuse_name(f"{block.path}:{block.line_E[index // 2] + 1 + index % 2}", block.entity_n[unknown])
         at_E, *triple_E = self.edges.find(block.text_E)
-        is_evaluated_E = at_E >= 0
         edge_E = self._edges_of(block, at_E)
         self.counts["num_not_evaluated"] += int((at_E == -1).sum())
-        if is_evaluated_E.any():
-            is_asked_n = np.repeat(is_evaluated_E, 2)[list_n]
-            number_L = np.cumsum(np.repeat(is_evaluated_E, 2)) - 1
-            query_n = number_L[list_n[is_asked_n]]
-            head_E, relation_E, tail_E = (column[is_evaluated_E] for column in triple_E)
-            ranked = self._rank(head_E, relation_E, tail_E, query_n, entity_n[is_asked_n], confidence_n[is_asked_n])
-            side_Q = np.tile([side.value for side in Side], len(head_E))
+        chosen_E = np.flatnonzero(at_E >= 0)
+        if chosen_E.size:
+            ranked = self._rank(block, chosen_E, *(column[chosen_E] for column in triple_E))
+            side_Q = np.tile([side.value for side in Side], len(chosen_E))
             self.parts.append(np.stack([side_Q, np.repeat(edge_E, 2), *ranked]).astype(np.int32))
 
     def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
@@ -314,38 +314,41 @@ class _QueryTable:
         return np.array(found, np.int64)
 
     def _rank(
-        self,
-        head_E: Integers,
-        relation_E: Integers,
-        tail_E: Integers,
-        query_n: Integers,
-        entity_n: Integers,
-        confidence_n: NDArray[np.float64],
+        self, block: RankedEdges, chosen_E: Integers, head_E: Integers, relation_E: Integers, tail_E: Integers
     ) -> tuple[NDArray[np.generic], ...]:
-        """Rank the two queries of each evaluated edge: its head's first.
-
-        Listed entities come with their query, ascending, and their confidence.
+        """Rank the two queries of each of some edges of a block: its head's first.
 
         Returns:
             Is listed, optimistic, pessimistic, entities that do not compete, length of the list; by query.
         """
-        num_queries = 2 * len(head_E)
-        true_Q = np.stack([head_E, tail_E], axis=1).reshape(-1)
-        key_Q, num_answers_Q = np.empty(num_queries, np.int64), np.empty(num_queries, np.int64)
-        is_answer_n = np.zeros(len(query_n), np.bool_)
+        num_queries = 2 * len(chosen_E)
+        low_Q, high_Q = np.empty((2, num_queries), np.int64)  # where the answers of each query are
         for side in Side:
-            answers, of_side_n = self.edges.answers[side], query_n % 2 == side.value
             key_E = self.edges.codes(side, head_E, relation_E, tail_E) >> _HALF
-            key_Q[side.value :: 2] = key_E
-            bounds_E = np.searchsorted(answers, np.stack([key_E, key_E + 1]) << _HALF)
-            num_answers_Q[side.value :: 2] = bounds_E[1] - bounds_E[0]
-            is_answer_n[of_side_n] = _places(answers, (key_Q[query_n] << _HALF | entity_n)[of_side_n]) >= 0
+            bounds = np.searchsorted(self.edges.answers[side], np.stack([key_E, key_E + 1]) << _HALF)
+            low_Q[side.value :: 2], high_Q[side.value :: 2] = bounds
+        length_Q = block.length_L.reshape(-1, 2)[chosen_E].reshape(-1)
+        end_Q = np.cumsum(block.length_L).reshape(-1, 2)[chosen_E].reshape(-1)
+        query_n = np.repeat(np.arange(num_queries), length_Q)
+        row_n = np.arange(len(query_n)) + (end_Q - np.cumsum(length_Q))[query_n]
+        confidence_n = block.confidence_n[row_n]
+        is_true_n, is_known_n = np.zeros((2, len(query_n)), np.bool_)
+        true_Q = np.stack([head_E, tail_E], axis=1).reshape(-1).tolist()
+        first = 0
+        ends = zip(end_Q.tolist(), length_Q.tolist(), low_Q.tolist(), high_Q.tolist(), strict=True)
+        for query, (end, length, low, high) in enumerate(ends):
+            entities, true = block.entity_n[end - length : end], self.labels[true_Q[query]]
+            if true in entities:
+                is_true_n[first + entities.index(true)] = True
+            if length and high - low > 1:
+                known = self._known_among(entities, self.edges.answers[Side(query % 2)][low:high]) - {true}
+                is_known_n[[first + at for at, entity in enumerate(entities) if known and entity in known]] = True
+            first += length
+        num_answers_Q = high_Q - low_Q
 
         def number_Q(chosen_n: NDArray[np.bool_]) -> Integers:
             return np.bincount(query_n[chosen_n], minlength=num_queries).astype(np.int64, copy=False)
 
-        is_true_n = entity_n == true_Q[query_n]
-        is_known_n = is_answer_n & ~is_true_n
         num_known_Q = number_Q(is_known_n)
         excluded_Q = np.zeros_like(num_known_Q) if self.filtering is TopKFilter.NONE else num_answers_Q - 1
         if self.filtering is TopKFilter.PRODUCER:
@@ -366,6 +369,14 @@ class _QueryTable:
             first_Q, last_Q = place_Q, place_Q + 1
         optimistic_Q = np.where(is_listed_Q, first_Q, length_Q) + 1
         return is_listed_Q, optimistic_Q, np.where(is_listed_Q, last_Q, 0), excluded_Q, length_Q
+
+    def _known_among(self, entities: list[str], answers: Integers) -> set[str]:
+        """Return the listed entities that are among the answers of a key; its answers may be many more than listed."""
+        if len(answers) <= 4 * len(entities):
+            return {self.labels[code & _MASK] for code in answers.tolist()}.intersection(entities)
+        ids = np.array([self.edges.names.entity_ids.get(entity, -1) for entity in entities], np.int64)
+        is_known = (ids >= 0) & (_places(answers & _MASK, ids) >= 0)
+        return {entities[at] for at in np.flatnonzero(is_known).tolist()}
 
     def _count(self, known_Q: Integers, length_Q: Integers, is_listed_Q: NDArray[np.bool_], last_Q: Integers) -> None:
         self.counts["num_known_listed"] += int(known_Q.sum())

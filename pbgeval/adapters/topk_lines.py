@@ -29,7 +29,7 @@ class RankedEdges:
     line_E: list[int]
     text_E: list[str]  # head, relation and tail, with spaces or tabs between
     _text_L: list[str]  # what stands behind Heads: and Tails:
-    entity_n: list[str] = field(init=False)  # of all lists, one after the other
+    entity_n: list[str] = field(init=False)  # of all lists, one after the other; in each list once
     length_L: NDArray[np.int64] = field(init=False)
     confidence_n: NDArray[np.float64] = field(init=False)  # finite, and descending in each list
 
@@ -49,34 +49,29 @@ class RankedEdges:
         try:
             confidence_n = np.array(list(map(float, texts)), np.float64)
         except ValueError:
-            self.check()
-            raise  # check has not seen what float has
+            confidence_n = np.array([math.nan])  # some list is wrong
         object.__setattr__(self, "confidence_n", confidence_n)
-        if (columns_L % 2).any() or "_" in "".join(texts) or not (all(self.entity_n) and self._descends()):
-            self.check()
+        is_sound = not (columns_L % 2).any() and all(self.entity_n) and "_" not in "".join(texts)
+        if not (is_sound and self._descends() and self._are_distinct()):
+            for index, text in enumerate(self._text_L):
+                _check_list(f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}", text)
 
     def _descends(self) -> bool:
+        if len(self.confidence_n) != len(self.entity_n):
+            return False
         end_L = np.cumsum(self.length_L)
         falls_n = np.diff(self.confidence_n) <= 0
         falls_n[end_L[(end_L > 0) & (end_L < len(self.confidence_n))] - 1] = True  # from a list to the next
         return bool(falls_n.all() and np.isfinite(self.confidence_n).all())
 
-    def place_of(self, index: int) -> str:
-        """Name the line of a list."""
-        return f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}"
-
-    def check(self) -> None:
-        """Find the first list that is not as it should be.
-
-        Raises:
-            StorageError: there is one.
-        """
-        for index, text in enumerate(self._text_L):
-            _check_list(self.place_of(index), text)
+    def _are_distinct(self) -> bool:
+        ends = np.cumsum(self.length_L).tolist()
+        lists = (self.entity_n[start:end] for start, end in pairwise([0, *ends]))
+        return all(len(set(entities)) == len(entities) for entities in lists)
 
 
 def ranked_edges(path: Path) -> Iterator[RankedEdges]:
-    """Yield the edges of a ranking file in blocks; whether an entity is in a list twice is for the caller to see.
+    """Yield the edges of a ranking file in blocks.
 
     Raises:
         StorageError: the file cannot be read, or a line is not as it should be; says which.

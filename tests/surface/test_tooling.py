@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -68,6 +69,18 @@ def test_the_constraints_pin_one_version_without_local_tag_of_every_dependency()
     assert {"torch", "typer", "pytest", "import-linter"} <= set(needed)
     assert [] == [name for name in needed if name not in pinned]
     assert [] == [name for name, version in pinned.items() if "+" in version]
+
+
+def test_every_requirement_has_a_lowest_version_that_is_not_above_the_pinned_one() -> None:
+    pinned = constraints()
+    setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
+    listed = setup[setup.index("install_requires") : setup.index("entry_points")]
+    texts = re.findall(r'"([^"\s]+)"(?=[,\]])', listed)
+    lowest = {(of := Requirement(text)).name: (str(of.specifier), text) for text in texts}
+
+    assert len(lowest) > 30
+    assert [] == [text for bound, text in lowest.values() if not bound.startswith(">=")]
+    assert [] == [text for name, (_, text) in lowest.items() if pinned[name] not in Requirement(text).specifier]
 
 
 def test_pyproject_configures_tools_only() -> None:

@@ -276,6 +276,15 @@ def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
     assert found.num_entities == len(names)
 
 
+def test_a_key_of_many_more_answers_than_are_listed(tmp_path: Path) -> None:
+    known = "".join(f"e{at}\tlikes\tb\n" for at in range(50))
+    ranking = "a likes b\nHeads: e7\t0.9\tx\t0.8\ta\t0.8\te9\t0.1\t\nTails:\n"
+    for filtering, row in (("known", (True, 1, 2, 5)), ("none", (True, 2, 3, 55)), ("producer", (True, 2, 3, 7))):
+        found = read(tmp_path, ranking=ranking, test=TEST, known=known, filtering=filtering)
+        assert rows(found)[0] == row
+        assert found.counts["num_known_listed"] == 2
+
+
 def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) -> None:
     for test, text, edge in (
         ("a b\tr\tc\nd\tr\tc\n", "a b r c", 0),
