@@ -439,7 +439,7 @@ def test_the_export_scripts_refuse_a_norm_that_has_no_comparator(
     for script, saved in (("pykeen", model), ("libkge", {"config": config})):
         monkeypatch.setattr(torch, "load", lambda *_, saved=saved, **__: saved)
         main = runpy.run_path(str(REPOSITORY / "scripts" / f"export_{script}.py"))["main"]
-        with pytest.raises(SystemExit, match=r"x.pt: expected norm 1 or 2, found 1.5"):
+        with pytest.raises(SystemExit, match=r"x.pt: expected .*norm 1 or 2"):
             main(str(tmp_path / "x.pt"), str(tmp_path / "out"))
 
 
