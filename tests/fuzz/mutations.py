@@ -457,13 +457,13 @@ def full_disks(random: Random) -> Case:
 
 def few_descriptors(random: Random) -> Case:
     limit = random.randrange(4, 12)
-    return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="Too many open files", note=str(limit))
+    return evolve(evaluation(random, end=SAME), num_descriptors=limit, reason="open files", note=str(limit))
 
 
 def workers_with_few_descriptors(random: Random) -> Case:
     limit = random.choice((8, 16, 20, 24, 28, 32))
     arguments = ("--config", "eval.py", "--output", "out/result", "--workers", "2", "--quiet")
-    return Case(arguments, SAME, str(limit), num_descriptors=limit, as_program=True, reason="Too many open files")
+    return Case(arguments, SAME, str(limit), num_descriptors=limit, as_program=True, reason="open files")
 
 
 def special_files(random: Random) -> Case:
