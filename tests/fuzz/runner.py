@@ -32,6 +32,7 @@ from unittest import mock
 from attrs import frozen
 
 from pbgeval.cli import main
+from pbgeval.errors import INCOMPLETE_STATUS
 from tests.fuzz.mutations import ANY, KINDS, READ, REFUSED, Case
 from tests.fuzz.originals import contents_of, write_originals
 from tests.tiny_checkpoint import run_main
@@ -190,6 +191,8 @@ class Runner:
         done = json.loads((place / "case").read_text()) if (place / "case").exists() else ["", [], "", ""]
         if fault is None and end.status and done[3] not in end.output:
             fault = f"a refusal that does not say {done[3]!r}: {end.output[:300]}"
+        if fault is None and end.status == INCOMPLETE_STATUS and done[0] == REFUSED:
+            fault = f"begun, though it can never be done: {end.output[:300]}"
         if not keep:
             shutil.rmtree(place)
         return {"fault": fault, "status": end.status, "input": original, "case": done, "stderr": end.output}
