@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pbgeval.distributed.submit import SubmittedJob
     from pbgeval.report.report import Report
 
-MOST_FAULTS = 20  # lines on stderr
+MOST_FAULTS = 9  # lines on stderr
 FAULT_STATUS = 1
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 

@@ -78,6 +78,10 @@ def read_saved(path: Path, advice: str) -> object:
     try:
         check_regular(path)
         _records(path)
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch checks no checksums of what it maps
+        if damaged is not None:
+            raise ValueError(f"record {damaged} has a wrong checksum")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of another version of pickle's protocol
             names = get_unsafe_globals_in_checkpoint(path)
