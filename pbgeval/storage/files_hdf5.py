@@ -107,22 +107,31 @@ class Hdf5File:
         Raises:
             StorageError: as `find`, or a link leads to another group.
         """
-        links: dict[str, object] = {}
+        names: list[tuple[str, bool]] = []  # and whether a link leads there
         with _faults(self.path, f"group {group}"):
             found, file = self._follow(group)
             if not isinstance(found, h5py.Group):
                 return None
-            found.visititems_links(links.__setitem__)
-            place = str(found.name)
+            root = str(found.name).strip("/")
+            pending, seen = [(root, found)], {found.id}
+            while pending:  # not by paths from the root: groups may lie thousands deep
+                place, within = pending.pop()
+                for step in within:
+                    path = f"{place}/{step}"
+                    is_linked = not isinstance(within.get(step, getlink=True), h5py.HardLink)
+                    item = None if is_linked else within[step]
+                    if not isinstance(item, h5py.Group):
+                        names.append((path, is_linked))
+                    elif item.id not in seen:  # a hard link may lead back to a group above
+                        seen.add(item.id)
+                        pending.append((path, item))
         datasets: dict[str, Hdf5Dataset] = {}
-        for name, link in links.items():
-            dataset = file.find(f"{place.strip('/')}/{name}")
+        for path, is_linked in names:
+            dataset = file.find(path)
             if dataset is not None:
-                datasets[name] = dataset
-            elif not isinstance(link, h5py.HardLink):
-                raise StorageError(
-                    f"{self.path}: {group}/{one_line(name)}: expected a link to a dataset, not to a group"
-                )
+                datasets[path.removeprefix(f"{root}/")] = dataset
+            elif is_linked:
+                raise StorageError(f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group")
         return datasets
 
     def _follow(self, name: str) -> tuple[object, Hdf5File]:
