@@ -31,12 +31,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pope
         yield process
 
 
-# Groups nested thousands deep still take longer than 20 s; python -m tests.fuzz.runner hdf5_names 17 0 shows it.
-NOT_MENDED = {"hdf5_names"}
 BATCHES = [
     pytest.param(name, range(first, min(first + CASES_PER_TEST, kind.num_cases)), id=f"{name} from {first}")
     for name, kind in KINDS.items()
-    if name not in NOT_MENDED
     for first in range(0, kind.num_cases, CASES_PER_TEST)
 ]
 
