@@ -69,6 +69,7 @@ FUSED_QUERIES_PER_BLOCK = 1 << 14  # on a GPU, so that it has much to do at a ti
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
     edges = in_step(bench.team, lambda: read_query_edges(bench))
+    resident = in_step(bench.team, lambda: _resident(bench))  # before what the plan counts is made
     sets = candidate_sets(bench, distinct(edges.rel_E))
     vectors = EntityVectors(
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
@@ -79,7 +80,7 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
         for contest in contests([relation.scorer for relation in bench.relations], side)
     ]
     keys = {side: _keys_of_side(edges, of_contests, side) for side in bench.settings.sides}
-    plan = in_step(bench.team, lambda: _plan(bench, edges, sum(queries.num_keys for queries in of_contests)))
+    plan = in_step(bench.team, lambda: _plan(bench, edges, sum(queries.num_keys for queries in of_contests), resident))
     pairs = join_all(bench, keys, plan.pairs_bytes, plan.known_rows) if bench.work.protocol.filtered else None
     entities = _gather(bench, edges, vectors, plan)
     done = bench.journal.look(bench.team, bench.work.observer, share_rows)
@@ -103,18 +104,23 @@ def _queries_per_block(bench: Bench) -> int | None:
     return FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None
 
 
-def _plan(bench: Bench, edges: QueryEdges, num_keys: int) -> MemoryPlan:
+def _resident(bench: Bench) -> int:
+    """Return what this process holds, what compiled loops take among it."""
+    if bench.inputs.config.max_memory_bytes is not None and bench.device.type == "cpu" and is_installed():
+        compiled.load(bench.relations[0].prepared_dtype)
+        blocks.load()
+        compiled_hashes.load()
+    return resident_bytes()
+
+
+def _plan(bench: Bench, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
     config = bench.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
     num_queries = edges.num_edges * len(bench.settings.sides)
     itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
-    if limit is not None and bench.device.type == "cpu" and is_installed():
-        compiled.load(bench.relations[0].prepared_dtype)  # so that what they take is among what this process holds
-        blocks.load()
-        compiled_hashes.load()
     held = bench.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
-    plan = plan_memory(limit, resident_bytes(), edges.num_edges, num_queries, widest * itemsize, threads, held)
+    plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held)
     if bench.inputs.scorer is None:
         return plan
     # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.
