@@ -41,7 +41,10 @@ def start_group(
     """Start the workers of a group; return their processes, in order of rank."""
     port = _free_port()
     processes = [
-        _CONTEXT.Process(target=_work, args=(case.config, list(overrides), output, rank, workers, threads, port))
+        _CONTEXT.Process(
+            target=_work,
+            args=(case.config, list(overrides), output, rank, workers, threads, port, dict(os.environ)),
+        )
         for rank in range(workers)
     ]
     for process in processes:
@@ -49,7 +52,17 @@ def start_group(
     return processes
 
 
-def _work(config: Path, overrides: list[str], output: Path, rank: int, workers: int, threads: int, port: int) -> None:
+def _work(
+    config: Path,
+    overrides: list[str],
+    output: Path,
+    rank: int,
+    workers: int,
+    threads: int,
+    port: int,
+    environment: dict[str, str],
+) -> None:
+    os.environ |= environment  # the server has that of the first test
     os.environ["OMP_NUM_THREADS"] = str(threads)
     if workers > 1:
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank)}

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import h5py
-import made_graph
 import numpy as np
 from attrs import frozen
+
+from benchmarks import made_graph
 
 FLOAT_BYTES = ID_BYTES = 4
 SKEW = 3  # an entity of rank r has about r^(1 / SKEW - 1) of the edges

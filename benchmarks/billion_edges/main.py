@@ -20,10 +20,9 @@ from typing import Any
 
 from attrs import frozen
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import machine
-import made_graph
-from graph import GraphSize, make_graph, write_config
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import machine, made_graph
+from benchmarks.billion_edges.graph import GraphSize, make_graph, write_config
 
 BATCH_NEGS, UNIFORM_NEGS = 50, 50
 METRIC = "both.realistic.mean_reciprocal_rank"

@@ -28,8 +28,8 @@ from pbgeval.counting import blocks, compiled
 from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import machine
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import machine
 
 FLOAT32, BY_FLOAT32, CERTIFIED = "float32", "certified, products in float32", "certified"  # what is run, in turn
 BLOCK = (1024, 2048)  # queries and candidates that one thread multiplies at a time

@@ -22,9 +22,8 @@ import numpy as np
 import torch
 from attrs import field, frozen
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import machine
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import machine
 from pbgeval import Edges, EvalConfig, RunOptions, evaluate
 from pbgeval.notation import Side
 from pbgeval.passes import auc_sampling

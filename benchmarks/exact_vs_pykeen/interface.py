@@ -31,7 +31,7 @@ def main() -> None:
     """Run this file again with PyKEEN's Python, which needs our packages behind its own."""
     options = _options()
     if PACKAGES in os.environ:
-        sys.path += [str(REPOSITORY), str(HERE.parent), *os.environ[PACKAGES].split(os.pathsep)]
+        sys.path += [str(REPOSITORY), *os.environ[PACKAGES].split(os.pathsep)]
         measure(options)
         return
     if not PEER.exists():
@@ -60,12 +60,12 @@ def _options() -> argparse.Namespace:
 
 def measure(options: argparse.Namespace) -> None:
     """Evaluate each model by both evaluators in turns."""
-    import machine
     import pykeen.models
     import torch
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.triples import CoreTriplesFactory
 
+    from benchmarks import machine
     from pbgeval.adapters import pykeen as adapter
     from pbgeval.interfaces.pykeen import RankBasedEvaluator as OurEvaluator
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from attrs import frozen
 from job import JobSize, write_job
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import machine
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import machine
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(BENCHMARKS))
-import machine  # noqa: E402 - a program beside this one
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+from benchmarks import machine  # noqa: E402
 
-PEER = BENCHMARKS.parent / ".venv-peers" / "torchbiggraph" / "bin" / "torchbiggraph_import_from_tsv"
+PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin" / "torchbiggraph_import_from_tsv"
 EDGES_AT_A_TIME = 1 << 18
 SEED = 0
 CONFIG = """

@@ -22,17 +22,17 @@ import numpy as np
 import torch
 from attrs import define, field
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
-SCRIPTS = BENCHMARKS.parent / "scripts"
-sys.path[:0] = [str(BENCHMARKS), str(SCRIPTS)]
+REPOSITORY = Path(__file__).resolve().parents[2]
+SCRIPTS = REPOSITORY / "scripts"
+sys.path[:0] = [str(REPOSITORY), str(SCRIPTS)]
 import build_demo_graph  # noqa: E402 - a program beside this one
-import machine  # noqa: E402
 import pbg_format  # noqa: E402
 
+from benchmarks import machine  # noqa: E402
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation  # noqa: E402
 from pbgeval.notation import Bucket, Side  # noqa: E402
 
-PEER = BENCHMARKS.parent / ".venv-peers" / "torchbiggraph" / "bin"
+PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin"
 PROCESSED = re.compile(r"Processed (\d+) edges in ([-+.\deE]+) s")
 STATS = re.compile(r"(\w+):\s+([-+.\deE]+)")
 OURS, COMPARED, THEIRS = "pbgeval", "pbgeval, with training edges", "torchbiggraph"

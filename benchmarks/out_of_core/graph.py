@@ -12,10 +12,11 @@ Heads, relations and tails are uneven, as in real graphs. One key, the hub, has 
 from pathlib import Path
 
 import h5py
-import made_graph
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
+
+from benchmarks import made_graph
 
 HUB_ENTITY, HUB_RELATION = 0, 0  # of partition 0
 

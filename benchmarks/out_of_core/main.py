@@ -20,10 +20,9 @@ from pathlib import Path
 from attrs import frozen
 from ours import STEPS
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import machine
-import made_graph
-from graph import GraphSize, make_graph, write_config
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import machine, made_graph
+from benchmarks.out_of_core.graph import GraphSize, make_graph, write_config
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

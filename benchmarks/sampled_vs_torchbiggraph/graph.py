@@ -10,9 +10,10 @@ config.py     read by both programs
 from pathlib import Path
 
 import h5py
-import made_graph
 import numpy as np
 from attrs import frozen
+
+from benchmarks import made_graph
 
 ID_BYTES, FLOAT_BYTES = 8, 4
 

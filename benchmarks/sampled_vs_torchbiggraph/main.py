@@ -25,10 +25,9 @@ from pathlib import Path
 
 from attrs import frozen
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import machine
-import made_graph
-from graph import GraphSize, Protocol, make_graph, write_config
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmarks import machine, made_graph
+from benchmarks.sampled_vs_torchbiggraph.graph import GraphSize, Protocol, make_graph, write_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEER = REPOSITORY / ".venv-peers" / "torchbiggraph" / "bin"

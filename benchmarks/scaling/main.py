@@ -31,12 +31,10 @@ from pbgeval.plan.dispatch import make_dispatch_plan
 from pbgeval.plan.holding import Partition
 from pbgeval.worker.buckets import unit_name
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(BENCHMARKS.parent), str(BENCHMARKS), str(BENCHMARKS / "sampled_vs_torchbiggraph")]
-import machine  # noqa: E402
-import made_graph  # noqa: E402
-from graph import GraphSize, Protocol, make_graph, write_config  # noqa: E402 - the same graph as there
-
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+from benchmarks import machine, made_graph  # noqa: E402
+from benchmarks.sampled_vs_torchbiggraph.graph import GraphSize, Protocol, make_graph, write_config  # noqa: E402 - the same graph as there
 from benchmarks.scaling.simulator import Machines, simulate  # noqa: E402
 
 PRODUCT_ROWS = 1024

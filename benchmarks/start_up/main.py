@@ -22,10 +22,10 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "sampled_vs_torchbiggraph")]
-import machine  # noqa: E402
-from graph import GraphSize, Protocol, make_graph, write_config  # noqa: E402 - the same graph as there, tiny
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+from benchmarks import machine  # noqa: E402
+from benchmarks.sampled_vs_torchbiggraph.graph import GraphSize, Protocol, make_graph, write_config  # noqa: E402 - the same graph as there, tiny
 
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
 SIZE = GraphSize(num_partitions=2, num_entities=100, num_relations=5, num_edges=400, few_edges=1, dimension=16)

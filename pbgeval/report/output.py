@@ -203,8 +203,8 @@ class OutputDirectory:
         return None
 
     def _holds_nothing_else(self) -> bool:
-        """Whether all that is here is of a run that has just begun."""
-        names = [path.name for path in self.path.iterdir()]
+        """Whether all files that are here are of a run that has just begun; it may have made folders for others."""
+        names = files_below(self.path, FOLDERS)
         return all(name == IMPORTED or name.lstrip(".").startswith(("owner.", METRICS)) for name in names)
 
     def _found(self) -> Report | None:

@@ -252,7 +252,7 @@ def test_report(tmp_path: Path) -> None:
     evaluated(TinyCase.write(tmp_path), output="results/mine")
     watch_a_training(Monitor(one_type(), tmp_path / "run" / "monitor", eval_fraction=0.2))
     with following("docs/report.md", tmp_path) as reader:
-        reader.paste(3)
+        reader.paste(2)
 
     for name in ("results/mine/report.html", "hits.html", "run/monitor/report.html"):
         assert "<html" in (tmp_path / name).read_text(encoding="utf-8")
