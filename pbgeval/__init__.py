@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from pbgeval.adapters.functions import batch_scorer, edge_scorer, side_scorer
     from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, load_config
-    from pbgeval.driver import RunOptions, evaluate
+    from pbgeval.evaluation import RunOptions, evaluate
+    from pbgeval.models.functions import batch_scorer, edge_scorer, side_scorer
     from pbgeval.monitor.monitor import Monitor
     from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
     from pbgeval.report.comparison import Comparison, compare
     from pbgeval.report.report import Report
     from pbgeval.scoring.block_scorer import Scorer
-    from pbgeval.storage.edge_arrays import Edges
+    from pbgeval.storage.arrays import Edges
 
 __all__ = [
     "Comparison",
@@ -52,7 +52,7 @@ __all__ = [
 
 _HOMES = {
     "Comparison": "pbgeval.report.comparison",
-    "Edges": "pbgeval.storage.edge_arrays",
+    "Edges": "pbgeval.storage.arrays",
     "EntitySchema": "pbgeval.config",
     "EvalConfig": "pbgeval.config",
     "ModelSchema": "pbgeval.monitor.schema",
@@ -61,14 +61,14 @@ _HOMES = {
     "MonitoredRelation": "pbgeval.monitor.schema",
     "RelationSchema": "pbgeval.config",
     "Report": "pbgeval.report.report",
-    "RunOptions": "pbgeval.driver",
+    "RunOptions": "pbgeval.evaluation",
     "Scorer": "pbgeval.scoring.block_scorer",
-    "batch_scorer": "pbgeval.adapters.functions",
+    "batch_scorer": "pbgeval.models.functions",
     "compare": "pbgeval.report.comparison",
-    "edge_scorer": "pbgeval.adapters.functions",
-    "evaluate": "pbgeval.driver",
+    "edge_scorer": "pbgeval.models.functions",
+    "evaluate": "pbgeval.evaluation",
     "load_config": "pbgeval.config",
-    "side_scorer": "pbgeval.adapters.functions",
+    "side_scorer": "pbgeval.models.functions",
 }
 
 

@@ -1,6 +1,6 @@
 """`python -m pbgeval` is the command `kgeval-dist`."""
 
-from pbgeval.distributed.signals import ended_at_once
+from pbgeval.cluster.signals import ended_at_once
 
 
 def main() -> None:

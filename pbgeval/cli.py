@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbgeval import commands, report_command
+from pbgeval import commands
+from pbgeval import commands as report_command
 from pbgeval.errors import INCOMPLETE_STATUS, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.storage.text_files import printable
+from pbgeval.storage.text import printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
-    from pbgeval.distributed.submit import SubmittedJob
+    from pbgeval.cluster.submit import SubmittedJob
     from pbgeval.report.report import Report
 
 MOST_FAULTS = 9  # lines on stderr
@@ -101,19 +102,19 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
-    from pbgeval.distributed.signals import ended_at_once, ended_by_signals, left_to_the_system
+    from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
 
     is_ours = "torch" not in sys.modules  # a process from its first line
     with ended_at_once():
-        from pbgeval.distributed.environment import variables_of_torch
-        from pbgeval.distributed.launch import is_worker_of_a_group, worker_server
+        from pbgeval.cluster.environment import variables_of_torch
+        from pbgeval.cluster.launch import is_worker_of_a_group, worker_server
 
         in_group = is_worker_of_a_group()
         several = (workers or os.cpu_count() or 1) > 1 and not in_group
         os.environ.update(variables_of_torch(os.environ, local_workers=several))
         with _imports():
             from pbgeval.config import load_config
-            from pbgeval.driver import RunOptions, evaluate
+            from pbgeval.evaluation import RunOptions, evaluate
             from pbgeval.report.console import ConsoleObserver
 
     _check_device(device)
@@ -143,7 +144,7 @@ def _imports() -> Iterator[None]:
 
 
 def _check_device(device: str) -> None:
-    from pbgeval.distributed.resources import DEVICES
+    from pbgeval.cluster.resources import DEVICES
     from pbgeval.errors import ConfigError
 
     if device not in DEVICES:
@@ -176,10 +177,10 @@ def submit(
     """Evaluate in a job of Slurm, or of this host; a preempted job is requeued and goes on."""
     from functools import partial
 
+    from pbgeval.cluster.submit import SCHEDULERS, JobShape, SubmittedRun, flags_of, minutes_of, submit_run
     from pbgeval.config import load_config
-    from pbgeval.distributed.submit import SCHEDULERS, JobShape, SubmittedRun, flags_of, minutes_of, submit_run
-    from pbgeval.driver import output_of
     from pbgeval.errors import ConfigError
+    from pbgeval.evaluation import output_of
 
     if scheduler not in SCHEDULERS:
         raise ConfigError(f"--scheduler {scheduler}: expected one of {', '.join(SCHEDULERS)}")
@@ -244,7 +245,7 @@ def _print_result(report: Report) -> None:
 
 def main() -> None:
     """Run the command and turn faults into lines and a status."""
-    from pbgeval.distributed.signals import ended_by_signals
+    from pbgeval.cluster.signals import ended_by_signals
 
     try:
         with ended_by_signals():

@@ -5,6 +5,7 @@ Heavy imports happen inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pbgeval.storage.text_files import printable
+from pbgeval.storage.text import printable
 
 if TYPE_CHECKING:
     from pbgeval.importing.engine import Limits
     from pbgeval.importing.graph import GraphFiles
+    from pbgeval.monitor.curves import Curves
+    from pbgeval.report.page.tables import Source
     from pbgeval.report.report import Report
+
 
 app = typer.Typer()
 
@@ -43,9 +47,9 @@ def import_model(
     ] = False,
 ) -> None:
     """Write another system's model as a checkpoint in partitions, and its edges as buckets."""
-    from pbgeval.adapters.opening import open_model
     from pbgeval.importing.model import EdgeFiles
     from pbgeval.importing.model import import_model as write
+    from pbgeval.models.opening import open_model
 
     files = EdgeFiles(dict(_named_files(edges or [])), order, entities, relations)
     opened = open_model(model, trust_pickle=trust_pickle)
@@ -88,10 +92,10 @@ def import_graph(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Write files of named edges as a partitioned graph: dictionaries, counts, buckets."""
-    from pbgeval.config.memory import parse_memory
-    from pbgeval.distributed.resources import num_cores
+    from pbgeval.cluster.resources import num_cores
+    from pbgeval.config.schema import parse_memory
     from pbgeval.errors import ConfigError
-    from pbgeval.importing.edge_form import ColumnForm
+    from pbgeval.importing.edge_files import ColumnForm
     from pbgeval.importing.engine import Limits
     from pbgeval.importing.graph import GraphFiles
     from pbgeval.importing.relation_types import Partitioning, RelationTypes, partition_counts
@@ -118,10 +122,10 @@ def _write_graph(files: GraphFiles, output: Path, limits: Limits, quiet: bool) -
     Raises:
         IncompleteError: a signal or Ctrl-C has ended it; nothing is left.
     """
-    from pbgeval.distributed.signals import ended_by_signals
+    from pbgeval.cluster.signals import ended_by_signals
     from pbgeval.errors import IncompleteError
     from pbgeval.importing.graph import import_graph as write
-    from pbgeval.report.steps import ConsoleSteps
+    from pbgeval.report.console import ConsoleSteps
 
     try:
         with ConsoleSteps(quiet) as steps, ended_by_signals():
@@ -201,12 +205,12 @@ def topk(
     output: Annotated[Path | None, typer.Option("--output", help="A file for all metrics, as metrics.json.")] = None,
 ) -> None:
     """Ranks and bounds from the top-k lists of a rule learner: exact where the true entity is listed."""
-    from pbgeval.adapters.topk import TopKFilter, TopKTies, read_topk
     from pbgeval.errors import ConfigError
-    from pbgeval.files import write_atomically
-    from pbgeval.metrics.listed_ranks import Absent
-    from pbgeval.ranking import RANK_TYPE_SYNONYMS
+    from pbgeval.metrics.given import Absent
+    from pbgeval.models.topk import TopKFilter, TopKTies, read_topk
     from pbgeval.report.topk_report import topk_notes, topk_report
+    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+    from pbgeval.storage.writing import write_atomically
 
     _check_choice("--filter", filtering, TopKFilter)
     _check_choice("--ties", ties, TopKTies)
@@ -264,13 +268,12 @@ def types(
     """Judge ranked lists of entity types by their distance from the true ones in a hierarchy (NDCG)."""
     from rich.console import Console
 
-    from pbgeval.adapters.type_lists import read_type_lists
     from pbgeval.errors import ConfigError
-    from pbgeval.files import write_atomically
-    from pbgeval.metrics.ndcg import Discount
-    from pbgeval.metrics.type_ndcg import DEFAULT_CUTOFFS, TypeProtocol, evaluate_types
+    from pbgeval.metrics.ndcg import DEFAULT_CUTOFFS, Discount, TypeProtocol, evaluate_types
+    from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
+    from pbgeval.models.type_lists import read_type_lists
     from pbgeval.report.type_report import type_document, type_table
-    from pbgeval.taxonomy import Taxonomy, TypeGain
+    from pbgeval.storage.writing import write_atomically
 
     _check_choice("--gain", gain, TypeGain)
     _check_choice("--discount", discount, Discount)
@@ -312,9 +315,9 @@ def compare(
     from rich.console import Console
 
     from pbgeval.errors import ConfigError
-    from pbgeval.files import write_atomically
     from pbgeval.report.comparison import compare as compare_runs
     from pbgeval.report.comparison_formats import FORMATS, comparison_tables, to_json
+    from pbgeval.storage.writing import write_atomically
 
     if format_ not in ("text", *FORMATS):
         raise ConfigError(f"--format {format_}: expected one of text, {', '.join(FORMATS)}")
@@ -343,9 +346,8 @@ def monitor(
     from rich.console import Console
 
     from pbgeval.errors import ConfigError
-    from pbgeval.monitor.curves import read_curves
-    from pbgeval.report.training_curves import METRICS
-    from pbgeval.report.training_picture import training_table, write_picture
+    from pbgeval.monitor.curves import METRICS, read_curves
+    from pbgeval.report.training import training_table, write_picture
 
     if metric not in METRICS:
         raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)}")
@@ -353,3 +355,107 @@ def monitor(
     Console().print(training_table(curves))
     folder = output or (records if records.is_dir() else records.parent)
     print(printable(str(write_picture(curves, folder))))
+
+
+# `kgeval-dist report`: a folder -> a page of HTML, or tables for papers.
+#
+# Heavy imports happen inside the command, so that `--help` answers at once.
+
+SUFFIXES = {"html": "html", "md": "md", "latex": "tex"}
+
+
+@app.command()
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Output directory of an evaluation, or of a monitor (or both).")
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="html (a page), md or latex (tables, on standard output).")
+    ] = "html",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File or folder [default of html: DIR/report.html].")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option("--metric", help="Of the map of buckets and of training, hits@10 say.")
+    ] = "mrr",
+    monitor: Annotated[
+        Path | None, typer.Option("--monitor", help="Records of the training run [default: those in DIR].")
+    ] = None,
+) -> None:
+    """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
+    from pbgeval.errors import ConfigError, OutputError
+    from pbgeval.report.output import PAGE, is_page
+    from pbgeval.storage.writing import write_atomically
+
+    if form not in SUFFIXES:
+        raise ConfigError(f"--format {form}: expected one of {', '.join(SUFFIXES)}")
+    target = output / f"report.{SUFFIXES[form]}" if output is not None and output.is_dir() else output
+    if form == "html":
+        if target is None and os.path.lexists(folder / PAGE) and not is_page(folder / PAGE):
+            raise OutputError(f"{folder / PAGE}: this file is not a page of kgeval-dist report; give another --output")
+        _page(folder, monitor, metric, target or folder / PAGE)
+        return
+    text = _tables(_read(folder, monitor, metric), form)
+    if target is None:
+        print(text, end="")
+    else:
+        write_atomically(target, text)
+        print(printable(str(target)))
+
+
+def _tables(source: Source, form: str) -> str:
+    from pbgeval.report.page.paper import latex, markdown
+
+    return markdown(source) if form == "md" else latex(source)
+
+
+def _page(folder: Path, monitor: Path | None, metric: str, target: Path) -> None:
+    from pbgeval.config.explain import meanings
+    from pbgeval.report.page.page import PageOptions, render_page
+    from pbgeval.storage.writing import write_atomically
+
+    source = _read(folder, monitor, metric)
+    write_atomically(target, render_page(source, PageOptions(metric, meanings())))
+    if not source.is_complete:
+        print(printable(f"warning: {folder}: this evaluation is not complete, and the page says so"), file=sys.stderr)
+    print(printable(str(target)))
+
+
+def _read(folder: Path, monitor: Path | None, metric: str) -> Source:
+    """Read whatever the folder has.
+
+    Raises:
+        OutputError: neither an evaluation nor records of training.
+    """
+    from pbgeval.errors import OutputError
+    from pbgeval.report.output import METRICS
+    from pbgeval.report.page.tables import Source, read_result
+
+    has_records = any(folder.glob("training_stats*.json"))
+    has_result = (folder / METRICS).exists()
+    if not has_result and not has_records:
+        raise OutputError(
+            f"{folder}: expected {METRICS} of an evaluation or training_stats.json of a training run, found neither; "
+            "give an output directory"
+        )
+    result = read_result(folder) if has_result else None
+    records = monitor or (folder if has_records else None)
+    training = None if records is None else _curves(records, metric, needed=result is None or monitor is not None)
+    return Source(folder.resolve().name, result, training)
+
+
+def _curves(records: Path, metric: str, *, needed: bool) -> Curves | None:
+    """Read the records of a training run; where an evaluation is what was asked for, they may have nothing to show."""
+    from pbgeval.errors import ConfigError, DataError
+    from pbgeval.monitor.curves import METRICS, pbg_name, read_curves
+
+    name = pbg_name(metric)
+    if name is None and needed:
+        raise ConfigError(f"--metric {metric}: expected one of {', '.join(METRICS)} for the records of a training run")
+    try:
+        return read_curves(records, name or "mrr", lambda line: print(printable(f"warning: {line}"), file=sys.stderr))
+    except DataError as error:
+        if needed:
+            raise
+        print(printable(f"warning: {records}: nothing of the training run is shown: {error}"), file=sys.stderr)
+        return None

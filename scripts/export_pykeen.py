@@ -16,7 +16,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # where pbgeval is not installed
 
-from pbgeval.adapters.pykeen import KINDS, pykeen_vectors
+from pbgeval.models.pykeen import KINDS, pykeen_vectors
 
 
 def main(model_path: str, folder: str) -> None:

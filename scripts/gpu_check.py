@@ -30,7 +30,7 @@ def main() -> int:
     import gpu_speed
     import torch
 
-    from pbgeval.counting import compiled
+    from pbgeval.ranking import compiled
 
     compiled.CELLS_WORTH_COMPILING = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
 

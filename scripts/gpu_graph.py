@@ -9,23 +9,21 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.candidates.chunks import SampledLists
-from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.candidates.policy import CandidatePolicy
-from pbgeval.counting import fused
-from pbgeval.counting.general import BlockCounter
 from pbgeval.notation import Bucket, EntityNumbering, Side
-from pbgeval.passes.auc_sampling import AucSampling
-from pbgeval.passes.block_threads import BlockThreads
-from pbgeval.passes.bucket_pass import bucket_pass
-from pbgeval.passes.cells import CellSample, ScoreCollector
-from pbgeval.passes.query_edges import EdgeSegment, QueryEdges, contest_queries
-from pbgeval.passes.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
-from pbgeval.passes.sweep_blocks import RangeSinks
-from pbgeval.passes.sweep_cells import KnownAnswers
-from pbgeval.passes.sweep_pass import EntityVectors, GatheredEntities, SweepState, entities_of_edges, gather, prepare
-from pbgeval.passes.sweep_rank import rank
-from pbgeval.passes.topk import TopCandidates
+from pbgeval.ranking import fused
+from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.cells import CellSample, ScoreCollector
+from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
+from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges, contest_queries
+from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
+from pbgeval.ranking.sweep_cells import KnownAnswers
+from pbgeval.ranking.sweep_pass import EntityVectors, GatheredEntities, SweepState, entities_of_edges, gather, prepare
+from pbgeval.ranking.sweep_rank import RangeSinks, rank
+from pbgeval.ranking.topk import TopCandidates
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.operators import OPERATORS

@@ -15,10 +15,10 @@ from unittest import mock
 import gpu_graph
 import torch
 
-from pbgeval.candidates.policy import CandidatePolicy
-from pbgeval.counting import fused
-from pbgeval.counting.general import BlockCounter
-from pbgeval.passes.settings import LossSettings
+from pbgeval.ranking import fused
+from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring import product
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from pbgeval.scoring.self_check import check_kernels

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from attrs import evolve
 
-from pbgeval.counting import fused
-from pbgeval.counting.general import BlockCounter
+from pbgeval.ranking import fused
+from pbgeval.ranking.general import BlockCounter
 from pbgeval.scoring.product import product
 
 REPEATS = 7

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.interfaces.lightning import MonitorCallback
+from pbgeval.integrations.lightning import MonitorCallback
 
 NUM_PARTITIONS = 2
 NUM_ENTITIES = 60  # of a partition

@@ -11,7 +11,7 @@ from pathlib import Path
 from pykeen.datasets import Nations
 from pykeen.pipeline import pipeline
 
-from pbgeval.interfaces.pykeen_training import hold_out
+from pbgeval.integrations.pykeen_training import hold_out
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ def main() -> None:
     config = loader.load_config(arguments.config, arguments.param)
     # After the config: its loader fails on optional keys once Python has forgotten the types that it was made with.
     from pbgeval.errors import EvalError
-    from pbgeval.interfaces.torchbiggraph import train
+    from pbgeval.integrations.torchbiggraph import train
 
     setup_logging(config.verbose)
     set_logging_verbosity(config.verbose)

@@ -194,7 +194,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module", params=["general", "compiled"])
 def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Counts on the general path alone, then on the compiled one for blocks of any size."""
-    from pbgeval.counting import blocks, chunks, compiled, gathered_chunks
+    from pbgeval.ranking import blocks, compiled, gathered_chunks
+    from pbgeval.ranking import count_chunks as chunks
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (compiled, blocks, chunks, gathered_chunks):
@@ -211,7 +212,7 @@ def fused_device(monkeypatch: pytest.MonkeyPatch) -> str:
     """The device on which the fused kernel counts in this process: a GPU, or the CPU by Triton's interpreter."""
     if has_gpu():
         return "cuda"
-    from pbgeval.counting import fused
+    from pbgeval.ranking import fused
 
     assert fused.is_installed(), "triton comes with the extra 'gpu', which scripts/test installs"
     monkeypatch.setattr(fused, "DEVICE_TYPES", ("cuda", "cpu"))

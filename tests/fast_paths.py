@@ -16,12 +16,12 @@ import pytest
 import torch
 from attrs import evolve, frozen
 
-from pbgeval import ranking
-from pbgeval.candidates import compiled_copies
-from pbgeval.counting import blocks, chunk_loops, chunks, compiled, fused, gathered_chunks
 from pbgeval.jit import CompiledLoop
-from pbgeval.known import semi_join
-from pbgeval.passes import certified, partition_blocks, sweep_blocks
+from pbgeval.ranking import blocks, certified, chunk_loops, compiled, compiled_copies, fused, gathered_chunks
+from pbgeval.ranking import count_chunks as chunks
+from pbgeval.ranking import known_answers as semi_join
+from pbgeval.ranking import partition as partition_blocks
+from pbgeval.ranking import sweep_rank as sweep_blocks
 from pbgeval.scoring import (
     compiled_distances,
     compiled_hashes,
@@ -32,6 +32,7 @@ from pbgeval.scoring import (
     fast_products,
 )
 from pbgeval.scoring.self_check import check_kernels
+from pbgeval.stats import ranks as ranking
 from pbgeval.worker import sweep
 
 Note = Callable[[], None]

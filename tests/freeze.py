@@ -485,7 +485,7 @@ def freeze() -> int:
     parser.add_argument("--only", default="", help="only jobs whose names hold this text")
     parser.add_argument("--keep", type=Path, help="keep the files of the jobs here, in numbered folders")
     asked = parser.parse_args()
-    import pbgeval.driver  # noqa: F401 - once, before the forks
+    import pbgeval.evaluation  # noqa: F401 - once, before the forks
 
     answers = run_jobs(asked.only, asked.keep)
     if asked.what == "record":

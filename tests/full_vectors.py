@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts
+from pbgeval.stats.ranks import RankCounts
 
 SETTINGS = ("raw", "filtered", "filtered_train_and_test_only", "filtered_restricted", "filtered_type_constrained")
 MODELS = (

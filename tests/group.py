@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from pbgeval.config import load_config
-from pbgeval.driver import RunOptions, evaluate
+from pbgeval.evaluation import RunOptions, evaluate
 from tests.patience import PATIENCE
 from tests.tiny_checkpoint import TinyCase
 

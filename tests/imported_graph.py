@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 
-from pbgeval.storage.text_files import name_of
+from pbgeval.storage.text import name_of
 
 BUCKET = re.compile(r"edges_(\d+)_(\d+)\.h5")
 

@@ -16,8 +16,8 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.monitor.records import PassRecord
 from pbgeval.notation import Bucket
-from pbgeval.training_stats.records import PassRecord
 
 NUM_CLUSTERS = 6
 NOISE = 0.2  # share of edges that lead anywhere

@@ -169,7 +169,7 @@ class Reader:
             if calls is None or any("--workers" in words for words in calls):
                 printed += in_a_shell(block.text, folder or self.folder)
                 continue
-            with mock.patch("os.cpu_count", return_value=1), mock.patch("pbgeval.driver.num_cores", return_value=1):
+            with mock.patch("os.cpu_count", return_value=1), mock.patch("pbgeval.evaluation.num_cores", return_value=1):
                 for words in calls:  # on a machine of one core, where no workers are started
                     done = run_main(*words, cwd=folder or self.folder)
                     assert 0 == done.status, f"{block.place}: kgeval-dist {shlex.join(words)}: {done.err}"

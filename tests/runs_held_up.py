@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.files import System
-from pbgeval.worker import run_journal
+from pbgeval.storage.writing import System
+from pbgeval.worker import journal as run_journal
 from tests.tiny_checkpoint import Done, TinyCase, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]

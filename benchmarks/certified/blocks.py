@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from pbgeval.counting.general import BlockCounter
-from pbgeval.passes.certified import CertifiedQueries, count_certified
+from pbgeval.ranking.certified import CertifiedQueries, count_certified
+from pbgeval.ranking.general import BlockCounter
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores

@@ -24,7 +24,7 @@ from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
 from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.counting import blocks, compiled
+from pbgeval.ranking import blocks, compiled
 from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 

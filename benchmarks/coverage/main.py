@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine
 from pbgeval import Edges, EvalConfig, RunOptions, evaluate
 from pbgeval.notation import Side
-from pbgeval.passes import auc_sampling
+from pbgeval.ranking import auc_sampling
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 100, 4, 6
 NUM_EDGES, SAMPLED_EDGES = 1000, 250

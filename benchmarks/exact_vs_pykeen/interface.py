@@ -66,8 +66,8 @@ def measure(options: argparse.Namespace) -> None:
     from pykeen.triples import CoreTriplesFactory
 
     from benchmarks import machine
-    from pbgeval.adapters import pykeen as adapter
-    from pbgeval.interfaces.pykeen import RankBasedEvaluator as OurEvaluator
+    from pbgeval.integrations.pykeen import RankBasedEvaluator as OurEvaluator
+    from pbgeval.models import pykeen as adapter
 
     load = os.getloadavg()[0]
     torch.manual_seed(0)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pbgeval.distributed.environment import variables_of_torch
+from pbgeval.cluster.environment import variables_of_torch
 
 BEGUN = time.perf_counter()
 os.environ.update(variables_of_torch(os.environ, local_workers=False))  # as the command does, before torch is imported
@@ -19,7 +19,7 @@ os.environ.update(variables_of_torch(os.environ, local_workers=False))  # as the
 import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402
 from pbgeval import RunOptions, evaluate, load_config  # noqa: E402
-from pbgeval.counting import blocks, compiled  # noqa: E402
+from pbgeval.ranking import blocks, compiled  # noqa: E402
 from pbgeval.scoring import compiled_hashes  # noqa: E402
 
 

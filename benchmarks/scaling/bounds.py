@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
-from pbgeval.plan.holding import Partition, Partitions
+from pbgeval.inputs.dispatch import Partition, Partitions
 
 
 @frozen

@@ -24,11 +24,10 @@ import torch
 from attrs import frozen
 
 from pbgeval.config import load_config
+from pbgeval.inputs.dispatch import Partition, make_dispatch_plan
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.dispatch import make_dispatch_plan
-from pbgeval.plan.holding import Partition
 from pbgeval.worker.buckets import unit_name
 
 REPOSITORY = Path(__file__).resolve().parents[2]

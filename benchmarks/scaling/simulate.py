@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.dispatch import make_dispatch_plan
-from pbgeval.plan.holding import Partition
-from pbgeval.plan.units import window_units
+from pbgeval.inputs.dispatch import Partition, make_dispatch_plan
+from pbgeval.notation import Bucket, WorkUnit, window_units
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.scaling.simulator import Machines, Simulation, simulate

@@ -13,12 +13,9 @@ from heapq import heapify, heappop, heappush
 from attrs import define, field, frozen
 
 from benchmarks.scaling.bounds import Bounds, lower_bounds
+from pbgeval.inputs.dispatch import DispatchPlan, Partition
+from pbgeval.inputs.queue import Holding, LocalCounter, StripeUses, UnitQueue
 from pbgeval.notation import WorkUnit
-from pbgeval.plan.counters import LocalCounter
-from pbgeval.plan.dispatch import DispatchPlan
-from pbgeval.plan.holding import Partition
-from pbgeval.plan.read_ahead import Holding, StripeUses
-from pbgeval.plan.unit_queue import UnitQueue
 
 
 @frozen

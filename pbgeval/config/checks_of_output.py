@@ -5,15 +5,65 @@ See `checks.py` for what all checks have in common.
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from pbgeval.config.faults import Fault, KeyPath, not_one_of, show
-from pbgeval.config.memory import parse_memory
-from pbgeval.config.relation_groups import read_relation_groups
-from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig
+from pbgeval.config.faults import Fault, KeyPath, not_one_of, show, wrong_type
+from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig, parse_memory
 from pbgeval.errors import ConfigError
-from pbgeval.sinks.opening import SINKS, missing_library
+from pbgeval.sinks import SINKS, missing_library
+from pbgeval.storage.text import read_bytes
+
+# The file of `relation_groups` -> names of groups and of the relations in each.
+
+_FORM = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
+
+
+def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
+    """Read named groups of relations; whether the relations exist is for the caller to see.
+
+    A relation may be in several groups, or in none.
+
+    Returns:
+        The names of the relations of each group, as the file has them.
+
+    Raises:
+        ConfigError: The file cannot be read, is not JSON, or is not an object whose values are lists of strings.
+    """
+    try:
+        groups = json.loads(read_bytes(Path(path)).decode("utf-8-sig"), object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
+        raise ConfigError(f"{path}: not valid JSON: {' '.join(str(error).split())}") from error
+    if not isinstance(groups, dict) or not groups:
+        raise ConfigError(f"{path}: expected {_FORM}, got {show(groups)}")
+    for group, names in groups.items():
+        _check_group(f"{path}: group {show(group)}", names)
+    return groups
+
+
+def _check_group(where: str, names: object) -> None:
+    if not isinstance(names, list):
+        raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
+    if not names:
+        raise ConfigError(f"{where}: expected at least one relation, got []")
+    for index, name in enumerate(names):
+        if not isinstance(name, str):
+            raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a group that is there twice: JSON would keep the last and drop the other."""
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"the name {show(name)} is there {count} times")
+    return dict(pairs)
 
 
 def _memory(config: EvalConfig) -> Iterator[Fault]:
@@ -44,7 +94,7 @@ def _sample(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _rank_types() -> frozenset[str]:
-    from pbgeval.ranking import RANK_TYPE_SYNONYMS  # here: it imports torch
+    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS  # here: it imports torch
 
     return frozenset(RANK_TYPE_SYNONYMS)
 
@@ -65,11 +115,10 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.names import UnknownMetricError
-    from pbgeval.metrics.selection import FAMILIES, check_name  # here: they import torch
+    from pbgeval.metrics.names import METRIC_GROUPS, UnknownMetricError, check_name  # here: they import torch
 
     if not config.metrics:
-        yield Fault(("metrics",), f"expected {' or '.join(map(show, FAMILIES))} or names of metrics, got []")
+        yield Fault(("metrics",), f"expected {' or '.join(map(show, METRIC_GROUPS))} or names of metrics, got []")
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
     for index, name in enumerate(config.metrics):
         try:
@@ -82,7 +131,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
             )
         except UnknownMetricError as error:
             involved: tuple[KeyPath, ...] = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",))
-            message = f"expected {' or '.join(map(show, FAMILIES))} or the name of a metric: {error}"
+            message = f"expected {' or '.join(map(show, METRIC_GROUPS))} or the name of a metric: {error}"
             yield Fault(("metrics", index), message, (*involved, ("disable_rhs_negs",)))
 
 
@@ -90,7 +139,7 @@ def _types(config: EvalConfig) -> Iterator[Fault]:
     if config.taxonomy_path is not None:
         yield from _types_of_taxonomy(config)
         return
-    from pbgeval.metrics.selection import Selection
+    from pbgeval.metrics.names import Selection
 
     taxonomy: KeyPath = ("taxonomy_path",)
     if config.type_relations is not None:
@@ -123,7 +172,7 @@ def _types_of_taxonomy(config: EvalConfig) -> Iterator[Fault]:
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
     """Only uniform draws tell of those from whom they were drawn."""
-    from pbgeval.metrics.selection import ESTIMATES
+    from pbgeval.metrics.names import ESTIMATES
 
     if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
         return
@@ -149,7 +198,7 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _preset(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.selection import DEFAULT, OGB_CUTOFFS, PRESETS
+    from pbgeval.metrics.names import DEFAULT, OGB_CUTOFFS, PRESETS
 
     if config.preset is None:
         return

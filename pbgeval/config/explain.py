@@ -10,8 +10,7 @@ from typing import Any
 
 import attrs
 
-from pbgeval.config.fields import GROUPS, default_of, keys_of
-from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import GROUPS, EntitySchema, EvalConfig, RelationSchema, default_of, keys_of
 
 _WIDTH = 100
 _INTRODUCTION = """\

@@ -10,12 +10,11 @@ import attrs
 from attrs import frozen
 
 from pbgeval.config.faults import Fault, show
-from pbgeval.config.fields import default_of, keys_of
-from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, default_of, keys_of
 from pbgeval.errors import EvalError
 
 if TYPE_CHECKING:
-    from pbgeval.adapters.model import EmbeddingModel
+    from pbgeval.models.model import EmbeddingModel
 
 ENTITY_TYPE = "all"  # of models that know of no types
 IN_MEMORY = "<in memory>"  # in place of a path
@@ -98,7 +97,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     unread = with_form(config, ModelForm.of_scorer())[0]  # so that nobody is blamed for what the model would say
     if not Path(config.model).exists():  # which `paths` reports
         return unread, []
-    from pbgeval.adapters.opening import open_model  # here: it imports torch, which other configs need not wait for
+    from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
 
     try:
         model = open_model(Path(config.model), trust_pickle=config.trust_pickle)

@@ -6,17 +6,86 @@ Only types and defaults are fixed here; what values must satisfy is in `checks.p
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import attrs
 from attrs import field, frozen
 
-from pbgeval.config.fields import EVALUATION, GRAPH, MODEL, NOT_A_KEY, OUTPUT, TRAINING, about, key, required
-from pbgeval.config.memory import parse_memory
 from pbgeval.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pbgeval.metrics.selection import Selection
+    from pbgeval.metrics.names import Selection
+
+
+# How a key is declared: its default, the group it is listed in, its help text; and how declarations are read back.
+
+GRAPH, MODEL, EVALUATION, OUTPUT = "graph", "model", "evaluation", "output"
+TRAINING = "training only (ignored)"
+GROUPS = (GRAPH, MODEL, EVALUATION, OUTPUT, TRAINING)
+
+NOT_A_KEY = {"not_a_key": True}  # metadata of a field that no config file sets
+
+
+def about(group: str, text: str) -> dict[str, str]:
+    """Metadata of a key: the group it is listed in and its help text."""
+    return {"group": group, "help": text}
+
+
+def required(group: str, text: str) -> dict[str, object]:
+    """Metadata of a key that a config must set; in Python it may be blank where a model or edges are handed in."""
+    return {**about(group, text), "required": True}
+
+
+def key(default: object, group: str, text: str) -> Any:  # noqa: ANN401 (attrs takes the type from the annotation)
+    """A key with an immutable default."""
+    return field(default=default, metadata=about(group, text))
+
+
+def keys_of(schema: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]]:
+    """The keys that a config file may set in a schema class, in order."""
+    return {name: spec for name, spec in attrs.fields_dict(schema).items() if "not_a_key" not in spec.metadata}
+
+
+def default_of(spec: attrs.Attribute[Any]) -> object:
+    """The default of a key; `attrs.NOTHING` if a config must set it."""
+    if "required" in spec.metadata:
+        return attrs.NOTHING
+    factory: Callable[[], object] | None = getattr(spec.default, "factory", None)
+    return spec.default if factory is None else factory()
+
+
+# The text of `max_memory` -> bytes.
+
+_UNITS = {
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t"))},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)},
+    "": 1,
+}
+_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([a-z]*)", re.ASCII)
+_LARGEST = 2**63 - 1
+
+
+def parse_memory(text: str) -> int:
+    """Read an amount of memory: bytes, or a number with a unit such as 800MB, 1.5 GB (1000s) or 2GiB (1024s).
+
+    Returns:
+        Bytes, rounded down, at least 1.
+
+    Raises:
+        ConfigError: If it is no such amount, or none at all.
+    """
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise ConfigError(f"expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got {text[:60]!r}")
+    num_bytes = int(Fraction(match[1]) * _UNITS[match[2]])
+    if not 1 <= num_bytes <= _LARGEST:
+        raise ConfigError(f"expected an amount of memory from 1 byte to 2**63 - 1 bytes, got {text[:60]!r}")
+    return num_bytes
+
 
 PRECISIONS = ("float32", "float64", "certified")
 TYPE_CONSTRAINTS = ("schema", "observed")
@@ -324,7 +393,9 @@ class EvalConfig:
         """The rank type that stands for the result: optimistic, realistic or pessimistic."""
         if self.rank_type is None:
             return "pessimistic" if self.pbg_semantics else "realistic"
-        from pbgeval.ranking import RANK_TYPE_SYNONYMS  # here: it imports torch, which --help-config need not wait for
+        from pbgeval.stats.ranks import (
+            RANK_TYPE_SYNONYMS,  # here: it imports torch, which --help-config need not wait for
+        )
 
         return RANK_TYPE_SYNONYMS[self.rank_type].value
 
@@ -336,7 +407,7 @@ class EvalConfig:
     @property
     def selection(self) -> Selection:
         """The metrics to report: those of `preset`, else `metrics`."""
-        from pbgeval.metrics.selection import PRESETS, Selection  # here: see `headline`
+        from pbgeval.metrics.names import PRESETS, Selection  # here: see `headline`
 
         return Selection.of(self.metrics if self.preset is None else PRESETS[self.preset])
 
@@ -352,7 +423,7 @@ class EvalConfig:
     @property
     def target_keys(self) -> frozenset[str]:
         """The keys of the report that `target_metric` may mean: those of the enabled sides that have intervals."""
-        from pbgeval.ranking import RankType  # here: see `headline`
+        from pbgeval.stats.ranks import RankType  # here: see `headline`
 
         disabled = {"head": self.disable_lhs_negs, "tail": self.disable_rhs_negs}
         sides = [side for side in ("head", "tail", "both") if not disabled.get(side)]

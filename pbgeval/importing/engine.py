@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.progress import StepObserver
-from pbgeval.storage.text_files import one_line
+from pbgeval.storage.text import one_line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

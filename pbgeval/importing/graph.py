@@ -16,15 +16,13 @@ from pathlib import Path
 from attrs import asdict, field, frozen
 
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.files import new_folder, remove_folder, write_atomically
-from pbgeval.importing.dictionaries import Sizes, make_entities, make_relations, write_dictionaries
-from pbgeval.importing.edge_files import load_edges
-from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.dictionaries import Sizes, make_entities, make_relations, read_dictionaries, write_dictionaries
+from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine, Limits
-from pbgeval.importing.existing_dictionaries import read_dictionaries
 from pbgeval.importing.placement import ImportedEdges, place_edges
 from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import StepObserver
+from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _TAKEN = (".", "..", "entity", "import.json")
 _SCRATCH = ".scratch"

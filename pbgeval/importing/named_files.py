@@ -13,16 +13,14 @@ from pathlib import Path
 from attrs import field, frozen
 
 from pbgeval.errors import DataError, StorageError
-from pbgeval.files import new_folder, remove_folder, write_atomically
-from pbgeval.importing.dictionaries import Sizes
-from pbgeval.importing.edge_files import load_edges
-from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.dictionaries import Sizes, read_dictionaries
+from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine, Limits
-from pbgeval.importing.existing_dictionaries import read_dictionaries
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.progress import StepObserver
-from pbgeval.storage.text_files import listed, name_of, one_line
+from pbgeval.storage.text import listed, name_of, one_line
+from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
 _SCRATCH = ".scratch"

@@ -18,8 +18,8 @@ from pbgeval.importing.engine import Engine, quoted
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.output_files import write_lines
-from pbgeval.storage.text_files import cell_of
+from pbgeval.storage.row_files import write_lines
+from pbgeval.storage.text import cell_of
 
 _LARGEST_INT32 = 2**31 - 1
 UNKNOWN = "unknown.tsv"

@@ -9,8 +9,7 @@ from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.notation import MOST_PARTITIONS
-from pbgeval.reading import text_lines
-from pbgeval.storage.text_files import one_line
+from pbgeval.storage.text import one_line, text_lines
 
 ANY_OTHER = "*"
 ENTITY_TYPE = "all"

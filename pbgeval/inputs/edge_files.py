@@ -17,12 +17,11 @@ from pathlib import Path
 
 from attrs import evolve
 
+from pbgeval.cluster.resources import num_cores
+from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.distributed.resources import num_cores
-from pbgeval.distributed.signals import ended_by_signals
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
-from pbgeval.files import files_below, remove_files
-from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.engine import Limits
 from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, is_made, refuse_unknown, split_files
 from pbgeval.importing.placement import UNKNOWN
@@ -32,7 +31,8 @@ from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.text_files import listed
+from pbgeval.storage.text import listed
+from pbgeval.storage.writing import files_below, remove_files
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 _FORMAT = 1  # of what is made: another one is made anew

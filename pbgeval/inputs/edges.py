@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.candidates.constraints import is_among
 from pbgeval.errors import DataError
+from pbgeval.inputs.dispatch import share_of_worker
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.restrictions import Restrictions
-from pbgeval.known.keys import KnownBlock
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
-from pbgeval.plan.assignment import share_of_worker
-from pbgeval.plan.units import window_units
+from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, window_units
+from pbgeval.ranking.constraints import is_among
+from pbgeval.ranking.keys import KnownBlock
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
 
 ROWS_AT_A_TIME = 1 << 20

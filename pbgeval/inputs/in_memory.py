@@ -7,15 +7,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
-from pbgeval.adapters.model import EmbeddingModel
-from pbgeval.adapters.opening import open_model
 from pbgeval.config import EvalConfig, check_config
 from pbgeval.config.models import Given, ModelForm
-from pbgeval.config.paths import is_url
+from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, ScorerError
 from pbgeval.inputs.opening import Inputs, Model, open_inputs
+from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.opening import open_model
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.edge_arrays import Array, ArrayEdges, Edges
+from pbgeval.storage.arrays import Array, ArrayEdges, Edges
 
 GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pbgeval.adapters.model import EmbeddingModel
-from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.config import EvalConfig, RelationSchema
 from pbgeval.errors import DataError, StorageError
+from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Side
-from pbgeval.passes.settings import Relation
+from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator

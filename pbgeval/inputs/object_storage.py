@@ -18,13 +18,12 @@ from pathlib import Path
 
 from attrs import define, evolve
 
+from pbgeval.cluster.signals import ended_by_signals
+from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.config.memory import parse_memory
-from pbgeval.config.paths import is_url
-from pbgeval.distributed.signals import ended_by_signals
-from pbgeval.distributed.team import Team
+from pbgeval.config.overrides import is_url
+from pbgeval.config.schema import parse_memory
 from pbgeval.errors import EvalError, OutputError, StorageError
-from pbgeval.files import make_folder, private_folder
 from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.objects import (
     ObjectFolder,
@@ -34,6 +33,7 @@ from pbgeval.storage.objects import (
     list_objects,
     without_secrets,
 )
+from pbgeval.storage.writing import make_folder, private_folder
 
 _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is free
 _VERSION = "checkpoint_version.txt"

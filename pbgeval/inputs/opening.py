@@ -10,20 +10,19 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from pbgeval.adapters.model import EmbeddingModel, part_of
-from pbgeval.adapters.opening import open_model
 from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.inputs.model import read_relations, relation_of_scorer, relations_of_model
+from pbgeval.inputs.names import TypeQueries, read_type_queries
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
-from pbgeval.inputs.type_entities import TypeQueries, read_type_queries
+from pbgeval.models.model import EmbeddingModel, part_of
+from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
-from pbgeval.passes.settings import Relation
+from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.array_rows import NumberRows, PartitionRows
+from pbgeval.storage.arrays import ArrayEdges, NumberRows, PartitionRows, edges_of_file
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import open_embeddings, read_checkpoint_version
-from pbgeval.storage.edge_arrays import ArrayEdges, edges_of_file
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 

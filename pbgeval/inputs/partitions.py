@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import cast
+from typing import NamedTuple, TypeVar, cast
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
+from pbgeval.errors import ConfigError
+from pbgeval.inputs.dispatch import Partition
 from pbgeval.inputs.opening import Inputs
+from pbgeval.inputs.queue import Holding
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes.settings import Tables
-from pbgeval.plan.holding import Partition
-from pbgeval.plan.read_ahead import Holding
+from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable
 
 
@@ -87,3 +89,194 @@ class PartitionHolder:
         )
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         return table
+
+
+# `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
+
+MOST_ROWS_PER_RANGE = 1 << 16  # candidates that queries stream past at a time
+FEWEST_ROWS_PER_RANGE = 1 << 10
+MOST_KNOWN_ROWS = 1 << 20  # known edges read at a time
+BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
+BLOCK_BYTES = 64 << 20  # scores of one thread's block, compared and expanded, and what kernels allocate
+BYTES_OF_COUNTS = 48 * 2  # six of a query: of all candidates, and of those that no entry of the journal holds yet
+BYTES_PER_QUERY = BYTES_OF_COUNTS + 32 + 24  # edge, key, true entity, score; what the end of a run makes of a block
+BYTES_PER_EDGE = 4 * 8 * 2  # row, lhs, rel, rhs, and a copy while they are sorted
+PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
+BYTES_OF_UNITS = 300 << 20  # what units of sampled candidates take beside their partitions
+BYTES_PER_SAMPLED_QUERY = 400  # of a sample of edges: its row in the table of counts, copies, and what intervals make
+BYTES_PER_BEST = 2 * (8 + 8 + 1)  # a candidate of `save_topk`: score, number, whether it is known; and a copy
+SHARE_OF_BLOCKS = 8  # of what is free, blocks of further threads take at most this part
+SLACK = 1.1
+
+
+@frozen
+class MemoryPlan:
+    """How large blocks are."""
+
+    rows_per_range: int  # candidates read at a time
+    known_rows: int  # known edges read at a time
+    pairs_bytes: int  # known answers that are buffered before they are spilled
+    queries_in_memory: bool  # else prepared queries are spilled
+    block_threads: int = 1 << 10  # at most so many blocks of scores at once
+
+
+class PartitionRoom(NamedTuple):
+    """For how many partitions a worker has memory."""
+
+    partitions: int
+    one_more: bool  # to read ahead into
+
+
+def plan_room(
+    limit: int | None,
+    resident: int,
+    available: int,
+    partition_bytes: int,
+    fewest: int,
+    most: int,
+    held: int = 0,
+) -> PartitionRoom:
+    """Choose how many partitions a worker keeps.
+
+    Args:
+        limit: bytes of the worker; None: half of what is available.
+        resident: bytes that this process holds before it begins.
+        available: bytes of the host that are free for this worker.
+        partition_bytes: of the largest partition.
+        fewest: partitions that some bucket needs.
+        most: partitions that there are.
+        held: bytes that the run holds beside partitions and units.
+
+    Raises:
+        ConfigError: the limit is too small for the partitions of a bucket.
+    """
+    if limit is not None:
+        needed = resident + held + fewest * partition_bytes + BLOCK_BYTES
+        _check_limit(
+            limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident
+        )
+    free = available // 2 if limit is None else int(limit / SLACK) - resident - held - BYTES_OF_UNITS
+    places = free // max(partition_bytes, 1)
+    return PartitionRoom(max(fewest, min(places - 1, most)), one_more=places > fewest)
+
+
+def plan_memory(
+    limit: int | None,
+    resident: int,
+    num_edges: int,
+    num_queries: int,
+    row_bytes: int,
+    num_threads: int = 1,
+    held: int = 0,
+) -> MemoryPlan:
+    """Choose sizes so that a worker stays below its limit.
+
+    Args:
+        limit: bytes; None: as large as is useful.
+        resident: bytes that this process holds before it begins.
+        num_edges: evaluated edges.
+        num_queries: their queries.
+        row_bytes: of one prepared row.
+        num_threads: that would like a block of scores each.
+        held: bytes that the run holds beside edges, queries and blocks.
+
+    Raises:
+        ConfigError: the limit is too small; says how much is needed.
+    """
+    if limit is None:
+        return MemoryPlan(MOST_ROWS_PER_RANGE, MOST_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
+    fixed = resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
+    least = FEWEST_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
+    _check_limit(limit, fixed + least, f"for {num_edges} edges", resident)
+    free = int(limit / SLACK) - fixed
+    further_blocks = min(num_threads - 1, free // SHARE_OF_BLOCKS // BLOCK_BYTES)
+    free -= further_blocks * BLOCK_BYTES
+    queries_bytes = num_queries * row_bytes
+    in_memory = queries_bytes <= free // 3
+    free -= queries_bytes if in_memory else 0
+    rows = free // 3 // (row_bytes * 6)  # raw, finished, prepared, and copies while they are made
+    return MemoryPlan(
+        rows_per_range=max(FEWEST_ROWS_PER_RANGE, min(MOST_ROWS_PER_RANGE, rows)),
+        known_rows=max(FEWEST_ROWS_PER_RANGE, min(MOST_KNOWN_ROWS, free // 3 // BYTES_PER_KNOWN_ROW)),
+        pairs_bytes=max(1 << 20, free // 8),  # sorting takes as much again, and a slot is read back whole
+        queries_in_memory=in_memory,
+        block_threads=1 + further_blocks,
+    )
+
+
+def check_sample(limit: int | None, resident: int, num_queries: int) -> int:
+    """Return the bytes that a sample of edges holds until its end.
+
+    Raises:
+        ConfigError: the limit is too small for them.
+    """
+    held = num_queries * BYTES_PER_SAMPLED_QUERY
+    if limit is not None:
+        _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident)
+    return held
+
+
+def check_held(limit: int | None, anonymous: int) -> None:
+    """Refuse to go on with more memory than allowed.
+
+    Raises:
+        ConfigError: this process holds more than its limit, mapped files aside.
+    """
+    if limit is not None and anonymous > limit:
+        raise ConfigError(
+            f"max_memory: a worker holds {_megabytes(anonymous)}MB, got {limit // 10**6}MB; raise it and run again"
+        )
+
+
+def _check_limit(limit: int, num_bytes: int, purpose: str, resident: int) -> None:
+    needed = int(num_bytes * SLACK)
+    if limit < needed:
+        raise ConfigError(
+            f"max_memory: expected at least {_megabytes(needed)}MB {purpose} here (a worker holds "
+            f"{resident // 10**6} MB before it begins), got {limit // 10**6}MB; raise it, or sample fewer edges"
+        )
+
+
+def _megabytes(num_bytes: int) -> int:
+    return -(-num_bytes // 10**6)
+
+
+# Ranges of rows, one after the other -> their tensors; on a GPU, the next is read and copied while one is computed.
+
+T = TypeVar("T")
+
+
+def rows_ahead(parts: Sequence[T], read: Callable[[T], Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Yield the rows of each part, on the device; what reading a part raises is raised where its rows are asked for.
+
+    Args:
+        parts: in the order in which they are needed.
+        read: returns rows of the CPU.
+        device: a GPU has two parts in its memory at a time; on a CPU nothing is read before it is needed.
+    """
+    if device.type == "cpu":
+        yield from map(read, parts)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as pool:
+        coming = None
+        for part in parts:
+            ready, coming = coming, pool.submit(lambda part: _start_copy(read(part), device), part)
+            if ready is not None:
+                yield ready.result()()
+        if coming is not None:
+            yield coming.result()()
+
+
+def _start_copy(rows: Tensor, device: torch.device) -> Callable[[], Tensor]:
+    """Start copying rows to a GPU beside what it computes; what is returned waits for them on the GPU, not here."""
+    pinned = rows.pin_memory()  # else the copy is none that goes on by itself
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        copy = pinned.to(device, non_blocking=True)
+
+    def arrived() -> Tensor:
+        torch.cuda.current_stream(device).wait_stream(stream)
+        copy.record_stream(torch.cuda.current_stream(device))
+        return copy
+
+    return arrived

@@ -8,16 +8,14 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from pbgeval.candidates.chunks import SampledLists
-from pbgeval.candidates.policy import CandidatePolicy
 from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
+from pbgeval.inputs.dispatch import best_order
 from pbgeval.inputs.opening import Inputs, enabled_sides
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
-from pbgeval.passes.auc_sampling import AucSampling
-from pbgeval.passes.settings import LossSettings, PassSettings, Relation
-from pbgeval.plan.order import best_order
-from pbgeval.plan.units import slice_units, window_units
+from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_units, window_units
+from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
+from pbgeval.ranking.settings import LossSettings, PassSettings, Relation
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 

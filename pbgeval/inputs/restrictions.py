@@ -17,12 +17,10 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.config import EvalConfig
-from pbgeval.distinct import distinct
 from pbgeval.errors import ConfigError
-from pbgeval.inputs.relation_names import read_relation_vocabulary
-from pbgeval.notation import EntityNumbering, Side
-from pbgeval.storage.entities import read_entity_names
-from pbgeval.storage.labels import wrong_number_of_names
+from pbgeval.inputs.names import read_relation_vocabulary
+from pbgeval.notation import EntityNumbering, Side, distinct
+from pbgeval.storage.entities import read_entity_names, wrong_number_of_names
 
 _ADDRESS = re.compile(r"(.+):([0-9]{1,18}):([0-9]{1,18})", re.ASCII | re.DOTALL)
 _MOST_FAULTS = 20  # of one list

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pbgeval.metrics.given_ranks import from_ranks
+    from pbgeval.metrics.given import from_ranks
 
 __all__ = ["from_ranks"]
 
-_HOMES = {"from_ranks": "pbgeval.metrics.given_ranks"}
+_HOMES = {"from_ranks": "pbgeval.metrics.given"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name

@@ -10,13 +10,15 @@ how many competitors they beat, its competitors' scores by how many true scores 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from attrs import frozen
 
+from pbgeval.metrics.classification import ROC_AUC, ScoreGroups, metrics_of_groups
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
-from pbgeval.stats.pool import SortedPool
+from pbgeval.metrics.names import POOLED_HITS
+from pbgeval.stats.groups import SortedPool
 
 _ENDLESS = 10**9  # degrees of freedom: Student's distribution is the normal one
 
@@ -132,3 +134,180 @@ class _Comparison:
 def _variance_of_mean(shares: np.ndarray) -> float:
     """Return the variance of the mean of independent draws; infinite from a single one."""
     return float(np.var(shares, ddof=1)) / len(shares) if len(shares) > 1 else math.inf
+
+
+# The pool of a side's true and competing scores -> a classifier's metrics, and hits among shared negatives.
+#
+# True scores are the positives, competitors' scores the negatives: one of each query, and all that compete with it.
+# Where
+# a pool is a sample, its scores stand for all by their weights, and the standard errors are those of a jackknife.
+
+Value = float | int | None
+
+JACKKNIFE_GROUPS = 32
+FEWEST_PREDICTED = (
+    100  # sampled competitors above the threshold; with 20 of them, intervals covered 74 % in simulations
+)
+JACKKNIFE_SEED = 20  # of the assignment to groups, which is the same for equal pools
+_RANGES = {  # of those that leave [0, 1]
+    "informedness": (-1.0, 1.0),
+    "matthews_correlation_coefficient": (-1.0, 1.0),
+    "positive_likelihood_ratio": (0.0, math.inf),
+    "negative_likelihood_ratio": (0.0, math.inf),
+    "diagnostic_odds_ratio": (0.0, math.inf),
+}
+
+
+@frozen(eq=False)
+class PoolSample:
+    """One pool, and of how many scores it is a sample."""
+
+    pool: SortedPool
+    num_true: int  # queries
+    num_competing: int  # competitors of all queries
+    all_true: bool  # whether the pool holds every true score of the edges that were evaluated
+    all_competing: bool
+    design: SampleDesign | None = None  # how these edges were drawn; None: all
+    level: float = 0.95  # of intervals
+
+    def groups(self) -> tuple[ScoreGroups, np.ndarray, np.ndarray]:
+        """Return the weights by distinct score from the highest down, and the places of true and competing scores."""
+        scores, true, competing = _distinct(self.pool)
+        num_positive_T = np.bincount(true, minlength=len(scores))
+        num_negative_T = np.bincount(competing, minlength=len(scores))
+        if self.all_true and self.all_competing:
+            return ScoreGroups(scores, num_positive_T, num_negative_T), true, competing
+        positive_T = num_positive_T * (self.num_true / len(true))
+        negative_T = num_negative_T * (self.num_competing / len(competing))
+        return ScoreGroups(scores, positive_T, negative_T), true, competing
+
+
+def pooled_classification(sample: PoolSample) -> tuple[dict[str, Value], dict[str, dict[str, float]]]:
+    """Return a classifier's metrics by name, and the intervals of those that are estimated.
+
+    The area under the ROC curve is left out: it is the pooled AUC (`auc`). The threshold of the confusion matrix is
+    that where as many are predicted positive as are. Everything is None without positives or without negatives.
+    """
+    num_scores = len(sample.pool.true) + len(sample.pool.competing)
+    if not len(sample.pool.true) or not len(sample.pool.competing):
+        nothing = metrics_of_groups(ScoreGroups(*(np.empty(0, np.int64) for _ in range(3))), num_scores)
+        return {name: None for name in nothing if name not in (ROC_AUC, "num_scores")} | {"num_scores": num_scores}, {}
+    groups, true, competing = sample.groups()
+    metrics = _metrics(groups, num_scores)
+    sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
+    sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
+    if not sizes or min(sizes) < JACKKNIFE_GROUPS:
+        return metrics, {}
+    if not sample.all_competing and _num_predicted(groups, competing) < FEWEST_PREDICTED:
+        return metrics, {}
+    replicates = [_metrics(of_part, num_scores) for of_part in _without_a_group(sample, groups, true, competing)]
+    return metrics, _intervals(metrics, replicates, _unseen_share(sample), sample.level)
+
+
+def _num_predicted(groups: ScoreGroups, competing: np.ndarray) -> int:
+    """Return how many of the pool's competitors are among as many scores, the highest ones, as are positive."""
+    last = np.searchsorted(np.cumsum(groups.positive_T + groups.negative_T), groups.positive_T.sum())
+    return int((competing <= last).sum())
+
+
+def _unseen_share(sample: PoolSample) -> float:
+    """Return by what the finite population shrinks a variance; 1 where scores of the sampled edges are drawn too."""
+    if sample.design is None or not (sample.all_true and sample.all_competing):
+        return 1.0
+    return 1.0 - len(sample.design.stratum_U) / int(sample.design.population_H.sum())
+
+
+def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dict[str, Value]:
+    """Return `pooled_hits_at_K`: the share of true scores above the K-th best of all competitors' scores.
+
+    [0, 1], higher is better; 1 where there are fewer than K competitors, None where the pool is a sample, which does
+    not tell the K-th best, or holds no true score. Source: OGB's hits@K of ogbl-collab, -ddi and -ppa.
+    """
+    hits: dict[str, Value] = {}
+    for cutoff in cutoffs:
+        hits[f"{POOLED_HITS}{cutoff}"] = None
+        if whole and len(pool.true):
+            threshold = pool.competing[-cutoff] if cutoff <= len(pool.competing) else None
+            above = len(pool.true)
+            if threshold is not None:
+                above -= int(np.searchsorted(pool.true, threshold, "right"))
+            hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true)
+    return hits
+
+
+def _metrics(groups: ScoreGroups, num_scores: int) -> dict[str, Value]:
+    metrics = metrics_of_groups(groups, num_scores)
+    del metrics[ROC_AUC]
+    return metrics
+
+
+def _distinct(pool: SortedPool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct scores, decreasing, and the place among them of each true and each competing score."""
+    scores = np.union1d(pool.true[_is_first(pool.true)], pool.competing[_is_first(pool.competing)])
+    last = len(scores) - 1
+    return scores[::-1], last - np.searchsorted(scores, pool.true), last - np.searchsorted(scores, pool.competing)
+
+
+def _is_first(sorted_scores: np.ndarray) -> np.ndarray:
+    """Tell where each distinct score begins."""
+    is_first = np.ones(len(sorted_scores), bool)
+    is_first[1:] = sorted_scores[1:] != sorted_scores[:-1]
+    return is_first
+
+
+def _without_a_group(
+    sample: PoolSample, groups: ScoreGroups, true: np.ndarray, competing: np.ndarray
+) -> Iterator[ScoreGroups]:
+    """Yield the weights without each of the groups that what was drawn, scores or clusters, is split in at random."""
+    generator = np.random.Generator(np.random.PCG64(JACKKNIFE_SEED))
+    of_edges = sample.design is not None
+    parts = [
+        (groups.positive_T, true, sample.all_true and not of_edges),
+        (groups.negative_T, competing, sample.all_competing and not of_edges),
+    ]
+    if sample.design is None:
+        group_of = [generator.permutation(len(place)) % JACKKNIFE_GROUPS for _, place, _ in parts]
+    else:
+        group_U = generator.permutation(len(sample.design.stratum_U)) % JACKKNIFE_GROUPS
+        group_of = [group_U[cluster] for cluster in (sample.pool.true_cluster, sample.pool.competing_cluster)]
+    for number in range(JACKKNIFE_GROUPS):
+        weights = []
+        for (weight_T, place, is_whole), group in zip(parts, group_of, strict=True):
+            left_out = place[group == number]
+            if not is_whole and len(left_out) < len(place):
+                each = weight_T.sum() / len(place)
+                kept_T = weight_T - each * np.bincount(left_out, minlength=len(weight_T))
+                # What remains stands for as many as before; rounding must not leave a trace of what is gone.
+                weight_T = np.where(kept_T < each / 2, 0.0, kept_T) * (len(place) / (len(place) - len(left_out)))
+            weights.append(weight_T)
+        kept = (weights[0] > 0) | (weights[1] > 0)
+        yield ScoreGroups(groups.scores_T[kept], weights[0][kept], weights[1][kept])
+
+
+def _intervals(
+    metrics: dict[str, Value], replicates: Sequence[dict[str, Value]], unseen_share: float, level: float
+) -> dict[str, dict[str, float]]:
+    intervals = {}
+    critical = student_quantile(level, JACKKNIFE_GROUPS - 1)
+    for name, value in metrics.items():
+        of_parts = [found[name] for found in replicates]
+        if name == "num_scores" or value is None or any(part is None for part in of_parts):
+            continue
+        spread = float(np.sum((np.array(of_parts, np.float64) - np.mean(np.array(of_parts, np.float64))) ** 2))
+        error = math.sqrt(spread * unseen_share * (JACKKNIFE_GROUPS - 1) / JACKKNIFE_GROUPS)
+        if math.isfinite(error):
+            low, high = _ends(value, error, critical, _RANGES.get(name, (0.0, 1.0)))
+            intervals[name] = {"standard_error": error, "low": low, "high": high}
+    return intervals
+
+
+def _ends(value: float, error: float, critical: float, of_range: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of an interval: Wilson's where the metric's range has two ends, many values being near one."""
+    lowest, highest = of_range
+    width = highest - lowest
+    if not error:
+        return value, value
+    if math.isinf(width):
+        return max(lowest, value - critical * error), value + critical * error
+    low, high = wilson_ends((value - lowest) / width, error / width, critical)
+    return lowest + width * low, lowest + width * high

@@ -13,12 +13,15 @@ from operator import add
 import numpy as np
 from attrs import field, frozen
 
-from pbgeval.known.training import CARDINALITIES, FREQUENCY_CLASSES
 from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, query_auc, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.ranking import RankType
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankType
+
+UNSEEN = "unseen"
+CARDINALITIES = (UNSEEN, "1-1", "1-N", "M-1", "M-N")  # classes of `cardinality_classes`
+FREQUENCY_CLASSES = (UNSEEN, "25", "50", "75", "100")  # classes of `FrequencyClasses`
 
 Row = dict[str, str | float | int | None]
 Group = tuple[str | int, ...]  # values of the group's columns

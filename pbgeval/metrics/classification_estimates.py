@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from pbgeval.metrics.classification import area_under_roc, average_precision
+from pbgeval.metrics.classification import LabelledScores, Values, area_under_roc, average_precision
 from pbgeval.metrics.estimates import Estimate
-from pbgeval.metrics.labelled_scores import LabelledScores, Values
 
 _BLOCK_CELLS = 1 << 22  # of resampled counts held at once
 

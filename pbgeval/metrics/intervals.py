@@ -21,8 +21,8 @@ from torch import Tensor
 
 from pbgeval.metrics.rank import adjusted_mean_rank_index, query_auc, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts, RankType
 
 ERROR_RATE = 0.05  # of all rounds together
 VALUE_BITS = 40  # of 1/rank and of shares beaten: a cluster of 2^22 edges sums without overflow
@@ -364,3 +364,94 @@ def _student_probability(t: float, degrees_of_freedom: int) -> float:
     if odd:
         return 2 / math.pi * (angle + math.sin(angle) * total)
     return math.sin(angle) * total
+
+
+# The interval of a sample after a round -> whether its target is met, and which round is needed if not.
+
+MOST_SKIPPED = 3  # rounds: sixteen times as much is drawn, as the variance of a small sample is uncertain
+
+
+def round_level(round_number: int) -> float:
+    """Return the level of the intervals of a round, numbered from 1: errors of all rounds add up to ERROR_RATE."""
+    return 1.0 - ERROR_RATE * 2.0**-round_number
+
+
+def should_stop(interval: Interval | None, target_error: float) -> bool:
+    """Tell whether a round's interval is narrow enough: its farther end lies within target_error of the value."""
+    return interval is not None and interval.half_width <= target_error
+
+
+def round_needed(interval: Interval | None, target_error: float, done: int, round_totals: Sequence[int]) -> int:
+    """Return the round after `done` that is expected to meet the target, at most MOST_SKIPPED rounds further on.
+
+    Each round visits every bucket again, and what the first rounds say of the variance is enough to see that the next
+    ones will not do. Levels go by the numbers of rounds, so a round that is not judged can only be missed.
+
+    Args:
+        interval: after the round that is done, None if it has none.
+        target_error: its half-width is to be at most this.
+        done: number of that round, from 1.
+        round_totals: units drawn after each round.
+    """
+    last = min(done + 1 + MOST_SKIPPED, len(round_totals))
+    if interval is None:
+        return done + 1
+    quantile = NormalDist().inv_cdf
+    for number in range(done + 1, last):
+        shrunk = math.sqrt(round_totals[done - 1] / round_totals[number - 1])
+        widened = quantile((1 + round_level(number)) / 2) / quantile((1 + round_level(done)) / 2)
+        if interval.half_width * shrunk * widened <= target_error:
+            return number
+    return last
+
+
+# Student's t -> its two-sided probability, for any degrees of freedom and far into the tail.
+
+_NORMAL_FROM = 1e6  # degrees of freedom from which the normal's is the same to 1e-5 of itself
+_TINY = 1e-300
+_MOST_TERMS = 100_000
+
+
+def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
+    """Return the probability that Student's variable is as far from 0 as t or farther.
+
+    It is the regularised incomplete beta function I_x(f / 2, 1 / 2), x = f / (f + t^2) (Abramowitz and Stegun 26.7.1).
+
+    Args:
+        t: may be infinite.
+        degrees_of_freedom: f > 0, not necessarily whole.
+    """
+    if t == 0.0 or math.isinf(t):
+        return 0.0 if t else 1.0
+    if degrees_of_freedom >= _NORMAL_FROM:
+        return math.erfc(abs(t) / math.sqrt(2.0))
+    a, b = degrees_of_freedom / 2, 0.5
+    x, rest = degrees_of_freedom / (degrees_of_freedom + t * t), t * t / (degrees_of_freedom + t * t)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
+    front = math.exp(log_front)
+    if x < (a + 1) / (a + b + 2):
+        return min(1.0, front * _continued_fraction(x, a, b) / a)
+    return max(0.0, 1.0 - front * _continued_fraction(rest, b, a) / b)
+
+
+def _continued_fraction(x: float, a: float, b: float) -> float:
+    """Return that of the incomplete beta function (Abramowitz and Stegun 26.5.8), evaluated from its front (Lentz)."""
+    denominator = _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
+    c, d = 1.0, 1.0 / denominator
+    value = d
+    for m in range(1, _MOST_TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        change = 1.0
+        for term in (even, odd):
+            d = 1.0 / _away_from_zero(1.0 + term * d)
+            c = _away_from_zero(1.0 + term / c)
+            change = c * d
+            value *= change
+        if abs(change - 1.0) < 1e-15:
+            break
+    return value
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

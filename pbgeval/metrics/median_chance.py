@@ -20,7 +20,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from pbgeval.metrics.chance import CandidateGroups
+from pbgeval.metrics.distribution import CandidateGroups
 
 Floats = NDArray[np.float64]
 

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from attrs import evolve, frozen
 
-from pbgeval.metrics.chance import CandidateGroups
-from pbgeval.metrics.distribution import GivenMeans, RankDistribution
-from pbgeval.metrics.metric import EXPECTED, Metric, Value
-from pbgeval.metrics.registry import rank_metrics
+from pbgeval.metrics.distribution import CandidateGroups, GivenMeans, RankDistribution
+from pbgeval.metrics.registry import EXPECTED, Metric, Value, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.ranking import RankType
-from pbgeval.stats.histograms import RankHistograms, bin_middles
+from pbgeval.stats.histograms import RankHistograms, WeightedHistograms, bin_middles
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats
-from pbgeval.stats.weighted_histograms import WeightedHistograms
+from pbgeval.stats.ranks import RankType
 
 EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this type's mean rank
 

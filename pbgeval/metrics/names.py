@@ -5,14 +5,30 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 
 from attrs import frozen
 
 from pbgeval.metrics import classification
-from pbgeval.metrics.metric import EXPECTED
-from pbgeval.metrics.registry import FAMILIES, NDCG_PREFIXES, SYNONYMS, metric_key
-from pbgeval.ranking import RANK_TYPE_SYNONYMS
+from pbgeval.metrics.registry import (
+    EXPECTED,
+    FAMILIES,
+    NDCG_FAMILIES,
+    NDCG_PREFIXES,
+    OPTIONAL_FAMILIES,
+    PYKEEN,
+    SYNONYMS,
+    Definition,
+    Level,
+    Metric,
+    Range,
+    find_metric,
+    metric_key,
+    rank_metrics,
+)
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 
 SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
@@ -117,3 +133,252 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
     known = sorted({*keys, *metrics, *synonyms, *(metric.replace("_at_", "@") for metric in metrics)})
     nearest = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(parsed.key, known, n=3)
     return f"; nearest: {', '.join(nearest)}" if nearest else ""
+
+
+# What the metrics are that have no rank type: of pools of scores, of a classifier, of graded gains, PBG's loss.
+
+SHARE = Range("[0, 1]", low=0.0, high=1.0)
+SIGNED = Range("[-1, 1]", low=-1.0, high=1.0)
+RATIO = Range("[0, inf)", low=0.0)
+NO_LEVEL = Level("depends on the share of positives")
+OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
+_SYNONYMS: dict[str, list[str]] = defaultdict(list)
+for _synonym, _name in classification.SYNONYMS.items():
+    _SYNONYMS[_name].append(_synonym)
+
+
+def _rate(name: str, direction: int, formula: str, chance: Level = NO_LEVEL, value_range: Range = SHARE) -> Definition:
+    return Definition(name, tuple(_SYNONYMS[name]), direction, value_range, chance, formula, OF_CONFUSION)
+
+
+SCORE_METRICS: tuple[Definition, ...] = (
+    Definition(
+        "query_auc",
+        (),
+        1,
+        SHARE,
+        Level("0.5", 0.5),
+        "mean over queries of the share of competitors that the true entity beats, ties one half",
+        "(1 + adjusted_mean_rank_index) / 2 where queries weigh as many as compete",
+    ),
+    Definition(
+        "auc",
+        (classification.ROC_AUC, *_SYNONYMS[classification.ROC_AUC]),
+        1,
+        SHARE,
+        Level("0.5", 0.5),
+        "P(a true score > a competitor's score) + P(equal) / 2, over the pool of all queries",
+        "Hanley and McNeil (1982); not PBG's auc",
+    ),
+    Definition(
+        "average_precision_score",
+        tuple(_SYNONYMS["average_precision_score"]),
+        1,
+        Range("(0, 1]", low=0.0, high=1.0),
+        Level("near the share of positives"),
+        "mean over true scores of the precision at each; thresholds are the distinct scores",
+        f"{PYKEEN} ClassificationEvaluator; scikit-learn",
+    ),
+    Definition(
+        "area_under_the_precision_recall_curve",
+        tuple(_SYNONYMS["area_under_the_precision_recall_curve"]),
+        1,
+        SHARE,
+        Level("near the share of positives"),
+        "by trapezoids, which flatters where positives are rare",
+        "Davis and Goadrich (2006)",
+    ),
+    Definition(
+        "best_informedness", (), 1, SHARE, Level("0", 0.0), "the greatest TPR - FPR of any threshold", "Youden (1950)"
+    ),
+    Definition("num_scores", (), None, RATIO, Level("the count"), "scores that were compared", PYKEEN),
+    _rate("true_positive_rate", 1, "TP / (TP + FN); the threshold predicts as many positives as there are"),
+    _rate("true_negative_rate", 1, "TN / (TN + FP)"),
+    _rate("false_positive_rate", -1, "FP / (FP + TN)"),
+    _rate("false_negative_rate", -1, "FN / (FN + TP)"),
+    _rate("positive_predictive_value", 1, "TP / (TP + FP)"),
+    _rate("negative_predictive_value", 1, "TN / (TN + FN)"),
+    _rate("false_discovery_rate", -1, "FP / (FP + TP)"),
+    _rate("false_omission_rate", -1, "FN / (FN + TN)"),
+    _rate("positive_likelihood_ratio", 1, "TPR / FPR", Level("1", 1.0), RATIO),
+    _rate("negative_likelihood_ratio", -1, "FNR / TNR", Level("1", 1.0), RATIO),
+    _rate("diagnostic_odds_ratio", 1, "TP TN / (FP FN)", Level("1", 1.0), RATIO),
+    _rate("accuracy", 1, "(TP + TN) / (TP + FP + FN + TN)"),
+    _rate("balanced_accuracy_score", 1, "(TPR + TNR) / 2", Level("0.5", 0.5)),
+    _rate("f1_score", 1, "2 TP / (2 TP + FP + FN)"),
+    _rate("prevalence_threshold", -1, "√FPR / (√TPR + √FPR)", Level("0.5", 0.5)),
+    _rate("threat_score", 1, "TP / (TP + FN + FP)"),
+    _rate("fowlkes_mallows_index", 1, "√(PPV TPR)"),
+    _rate("informedness", 1, "TPR + TNR - 1", Level("0", 0.0), SIGNED),
+    _rate(
+        "matthews_correlation_coefficient",
+        1,
+        "(TP TN - FP FN) / √((TP + FP) (TP + FN) (TN + FP) (TN + FN))",
+        Level("0", 0.0),
+        SIGNED,
+    ),
+    Definition(
+        f"{POOLED_HITS}10",
+        ("pooled_hits@10",),
+        1,
+        SHARE,
+        Level("depends on the pool"),
+        "share of true scores above the K-th best of all competitors' scores of the side",
+        "OGB hits@K of shared negatives",
+    ),
+    Definition(
+        "loss", (), -1, RATIO, Level("depends on the loss"), "both sides' sum per edge, with compute_loss", "PBG"
+    ),
+)
+
+
+# Which metrics a report has: families and single ones of the key `metrics`, or those of a preset.
+
+T = TypeVar("T")
+
+RANK, AUC, AVERAGE_PRECISION, CLASSIFIER = "rank", "auc", "average_precision", "classification"
+NDCG = "ndcg"  # of the queries for types, where there is a hierarchy
+ESTIMATES = "estimates"  # from sampled candidates: a section of its own, none of whose metrics can be named alone
+METRIC_GROUPS = (RANK, AUC, AVERAGE_PRECISION, NDCG, CLASSIFIER, ESTIMATES)
+DEFAULT = (RANK, AUC)
+OGB_CUTOFFS = (1, 3, 10)  # of its lists of given negatives
+OGB_POOLED_CUTOFFS = (10, 20, 50, 100)  # of its pools of shared negatives
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "ogb": (
+        "mean_reciprocal_rank",
+        *(f"hits_at_{k}" for k in OGB_CUTOFFS),
+        "mean_reciprocal_rank_at_10",
+        *(f"{POOLED_HITS}{k}" for k in OGB_POOLED_CUTOFFS),
+    )
+}
+
+
+@frozen
+class Selection:
+    """A choice of metrics."""
+
+    families: frozenset[str]
+    parts: tuple[NameParts, ...]  # single metrics: of one side or of all, of one rank type or of all
+
+    @classmethod
+    def of(cls, asked: Iterable[str]) -> Selection:
+        """Take families and names as a user writes them; whether there are such metrics is not checked."""
+        names = list(asked)
+        families = frozenset(name for name in names if name in METRIC_GROUPS)
+        return cls(families, tuple(split(name) for name in names if name not in METRIC_GROUPS))
+
+    @property
+    def names(self) -> list[str]:
+        """The same choice as names that `of` takes, each once and in order."""
+        parts = {".".join(filter(None, (part.side, part.rank_type, part.metric))) for part in self.parts}
+        return sorted(self.families | parts)
+
+    def has(self, key: str) -> bool:
+        """Whether a key of metrics.json is chosen; loss and NDCG always are, as they have switches of their own."""
+        found = split(key)
+        has_switch = found.metric == "loss" or found.metric.startswith(NDCG_PREFIXES)
+        by_family = bool(self.families & _families_of(found.metric))
+        return by_family or has_switch or any(part.covers(found) for part in self.parts)
+
+    def has_metric(self, metric: str) -> bool:
+        """Whether a metric is chosen for any side and rank type."""
+        return bool(self.families & _families_of(metric)) or any(part.metric == metric for part in self.parts)
+
+    def of_metrics(self, metrics: Mapping[str, T]) -> dict[str, T]:
+        """Return what is chosen of a mapping by key of metrics.json."""
+        return {key: value for key, value in metrics.items() if self.has(key)}
+
+    @property
+    def classification(self) -> bool:
+        """Whether a metric of a classifier is chosen."""
+        return any(map(self.has_metric, CLASSIFICATION))
+
+    @property
+    def estimates(self) -> bool:
+        """Whether sampled candidates are to tell of all from which they are drawn."""
+        return ESTIMATES in self.families
+
+    @property
+    def ndcg(self) -> bool:
+        """Whether NDCG is asked for by name, so that there must be a hierarchy."""
+        return NDCG in self.families or any(part.metric.startswith(NDCG_PREFIXES) for part in self.parts)
+
+    @property
+    def pooled_cutoffs(self) -> tuple[int, ...]:
+        """The K of pooled hits that are chosen."""
+        return _cutoffs(POOLED_HITS, self.parts)
+
+    @property
+    def needs_pools(self) -> bool:
+        """Whether scores must be kept: everything else follows from counts."""
+        return self.classification or bool(self.pooled_cutoffs) or self.has_metric("auc")
+
+    @property
+    def optional_metrics(self) -> tuple[Metric, ...]:
+        """The rank metrics that are chosen and not in every report."""
+        prefixes = tuple(family.prefix for family in OPTIONAL_FAMILIES)
+        names = dict.fromkeys(part.metric for part in self.parts if part.metric.startswith(prefixes))
+        return tuple(metric for metric in map(find_metric, names) if metric is not None)
+
+
+def check_name(
+    name: str, sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool, with_types: bool = False
+) -> None:
+    """Refuse a name that is no family and no metric of a report.
+
+    Args:
+        name: as a user writes it.
+        sides: those that the report has.
+        cutoffs: of its hits.
+        with_loss: whether the loss is computed.
+        with_types: whether there are queries for types of a hierarchy.
+
+    Raises:
+        UnknownMetricError: says what is expected instead, and the nearest names.
+    """
+    if name in METRIC_GROUPS:
+        return
+    parts = split(name)
+    if parts.side is not None and parts.side not in sides:
+        raise UnknownMetricError(f"'{name}': expected side {' or '.join(sorted(sides))}, as the other is disabled")
+    alone = Selection.of([name])
+    if alone.optional_metrics or alone.pooled_cutoffs:
+        return
+    keys = _keys(sides, cutoffs, with_loss=with_loss)
+    if with_types:
+        keys += [f"{side}.{family.prefix}{k}" for side in ("tail", "both") for family in NDCG_FAMILIES for k in cutoffs]
+    resolve(name, parts.rank_type or RankType.REALISTIC.value, keys)
+
+
+def _keys(sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) -> list[str]:
+    metrics = rank_metrics(cutoffs)
+    ranked = [f"{of.value}.{metric.name}" for of in RankType for metric in metrics]
+    ranked += [f"{EXPECTED}.{metric.name}" for metric in metrics if metric.has_rank_type(EXPECTED)]
+    others = [name for name in WITHOUT_RANK_TYPE if name != "loss"]
+    return [f"{side}.{name}" for side in sides for name in ranked + others] + ["both.loss"] * with_loss
+
+
+ALL_BY_DEFAULT = Selection.of(DEFAULT)
+
+
+def _families_of(metric: str) -> frozenset[str]:
+    if metric in _FAMILIES_OF:
+        return _FAMILIES_OF[metric]
+    if metric.startswith(NDCG_PREFIXES):
+        return frozenset({NDCG})
+    return _NONE if metric.startswith((POOLED_HITS, *_OPTIONAL)) else _RANK
+
+
+def _cutoffs(prefix: str, parts: Iterable[NameParts]) -> tuple[int, ...]:
+    digits = [part.metric.removeprefix(prefix) for part in parts if part.metric.startswith(prefix)]
+    return tuple(sorted({int(text) for text in digits if text.isdecimal() and int(text)}))
+
+
+_NONE, _RANK = frozenset[str](), frozenset({RANK})
+_OPTIONAL = tuple(family.prefix for family in OPTIONAL_FAMILIES)
+_FAMILIES_OF = {
+    **dict.fromkeys(CLASSIFICATION, frozenset({CLASSIFIER})),
+    "average_precision_score": frozenset({AVERAGE_PRECISION, CLASSIFIER}),
+    "auc": frozenset({AUC, CLASSIFIER}),  # the area under the ROC curve of a classifier
+    "query_auc": frozenset({AUC}),
+}

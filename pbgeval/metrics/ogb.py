@@ -15,8 +15,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.metrics.arrays import as_tensor
-from pbgeval.ranking import Array, from_scores
+from pbgeval.metrics.ndcg import as_tensor
+from pbgeval.stats.ranks import Array, from_scores
 
 HITS_CUTOFFS = (1, 3, 10)  # of the reciprocal rank tasks
 LONGEST_LIST = 10  # answers per query in WikiKG90Mv2

@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from attrs import frozen
 
-from pbgeval.distinct import distinct
-from pbgeval.metrics.intervals import ERROR_RATE, student_quantile
-from pbgeval.metrics.student import two_sided_probability
-from pbgeval.ranking import RankCounts, RankType
+from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
+from pbgeval.notation import distinct
 from pbgeval.stats.paired import FewEdges, KeySums, Moments, PairedStats
+from pbgeval.stats.ranks import RankCounts, RankType
 
 RECIPROCAL_BITS = 32  # of 1/rank: sums of 2^31 queries fit
 _NEAR = 1e-6  # of a ratio: others this near to it are compared in integers

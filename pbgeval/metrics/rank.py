@@ -10,8 +10,8 @@ from functools import reduce
 from operator import add
 
 from pbgeval.notation import Side
-from pbgeval.ranking import RankType
 from pbgeval.stats.rank_stats import FRACTION_BITS, LOSS_FRACTION_BITS, RankStats
+from pbgeval.stats.ranks import RankType
 
 
 def rank_metrics(stats: RankStats, rank_type: RankType) -> dict[str, float | int | None]:

@@ -9,24 +9,431 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import exp, sqrt
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+import numpy as np
 from attrs import frozen
 
-from pbgeval.metrics.adjusted_metrics import ADJUSTED_METRICS, adjusted_hits_at, z_hits_at
-from pbgeval.metrics.base_metrics import (
-    COUNT,
-    GEOMETRIC_MEAN_RANK,
-    MEAN_RANK,
-    MEAN_RECIPROCAL_RANK,
-    MEDIAN_RANK,
-    UNEXPECTED_METRICS,
-    hits_at,
-    mean_reciprocal_rank_at,
+from pbgeval.metrics import distribution as chance
+from pbgeval.metrics.distribution import RankDistribution, weighted_median
+from pbgeval.metrics.median_chance import expected_median_rank, variance_of_median_rank
+
+# What a rank metric is: names, range, direction, level by chance, and how it is computed from a distribution.
+
+Value = float | int | None
+Compute = Callable[[RankDistribution], Value]
+
+EXPECTED = "expected"  # rank type: the mean of a metric over all orders of tied candidates
+PYKEEN = "PyKEEN"
+BERRENDORF = (
+    "Berrendorf et al., On the Ambiguity of Rank-Based Evaluation of Entity Alignment or Link Prediction Methods (2020)"
 )
-from pbgeval.metrics.metric import Definition, Metric
-from pbgeval.metrics.ndcg_definitions import ndcg_at
+HOYT = (
+    "Hoyt et al., A Unified Framework for Rank-based Evaluation Metrics for Link Prediction in Knowledge Graphs (2022)"
+)
+
+
+@frozen
+class Level:
+    """A number that may depend on the queries: what it is in words, and the number where it is the same for all."""
+
+    text: str
+    value: float | None = None
+
+
+@frozen
+class Range:
+    """The values that a metric can have: in words, and the ends that are the same for all queries."""
+
+    text: str
+    low: float | None = None
+    high: float | None = None
+
+
+@frozen(eq=False)
+class Definition:
+    """What a metric is, for people."""
+
+    name: str
+    synonyms: tuple[str, ...]
+    direction: int | None  # +1: higher is better; -1: lower is better; None: neither
+    range: Range
+    chance: Level  # what it is for ranks drawn by chance
+    formula: str
+    source: str
+
+
+@frozen(eq=False)
+class Metric(Definition):
+    """A rank metric. `value`, `expectation` and `variance` are None where no query has a positive weight."""
+
+    compute: Compute
+    compute_expectation: Compute | None = None
+    compute_variance: Compute | None = None
+    is_linear: bool = False  # it follows from mean rank, mean reciprocal rank, or hits, and the numbers of candidates
+    needs_weight: bool = True  # a mean of nothing is None, a count of nothing 0
+
+    def value(self, distribution: RankDistribution) -> Value:
+        """Return the metric of some ranks."""
+        return self.compute(distribution) if distribution.total_weight or not self.needs_weight else None
+
+    def has_rank_type(self, rank_type: str) -> bool:
+        """Whether ranks of a type have it: means over all orders of ties only what is linear in the queries."""
+        return rank_type != EXPECTED or self.is_linear or not self.needs_weight
+
+    @property
+    def has_expectation(self) -> bool:
+        """Whether there is a closed form of the expectation by chance."""
+        return self.compute_expectation is not None
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether there is a closed form of the variance by chance."""
+        return self.compute_variance is not None
+
+    def expectation(self, distribution: RankDistribution) -> Value:
+        """Return the expectation by chance, for queries of the same weights and numbers of candidates.
+
+        None if there is no closed form, or if it takes too long (the median's; see `median_chance`).
+        """
+        if self.compute_expectation is None or not distribution.total_weight:
+            return None
+        return self.compute_expectation(distribution)
+
+    def variance(self, distribution: RankDistribution) -> Value:
+        """Return the variance by chance; None as for `expectation`."""
+        if self.compute_variance is None or not distribution.total_weight:
+            return None
+        return self.compute_variance(distribution)
+
+
+def quotient_or_zero(numerator: float, denominator: float) -> float:
+    """Divide; 0 where the denominator is 0, as chance alone decides nothing there (all candidates within K, say)."""
+    return numerator / denominator if denominator else 0.0
+
+
+# The rank metrics that need ranks alone: means, their inverses, hits at k, median, spread, count.
+
+NORMAL_75 = 0.6744897501960817  # the 75 % quantile of the normal distribution: the median distance from its median
+NORMAL_75_ROUNDED = 0.67449  # as PyKEEN takes it where queries have weights
+FROM_ONE = Range("[1, inf)", low=1.0)
+SHARE = Range("(0, 1]", low=0.0, high=1.0)
+SPREAD = Range("[0, inf)", low=0.0)
+
+
+def of_groups(function: Callable[[chance.CandidateGroups], float | None]) -> Compute:
+    """Turn a function of the numbers of candidates into one of the distribution."""
+    return lambda distribution: function(distribution.groups)
+
+
+def geometric_mean_rank(distribution: RankDistribution) -> float:
+    """Return exp of the mean of ln r."""
+    return exp(distribution.mean_log_rank)
+
+
+def median_rank(distribution: RankDistribution) -> float:
+    """Return the (weighted) median of the ranks."""
+    return distribution.median
+
+
+def variance(distribution: RankDistribution) -> float:
+    """Return the mean of the squared distance from the mean (population variance)."""
+    return distribution.variance
+
+
+def median_absolute_deviation(distribution: RankDistribution) -> float:
+    """Return the median of the distances from the median, as a multiple of that of a standard normal variable.
+
+    With weights it is divided by .67449 as in PyKEEN, so equal weights give 4e-7 less of it than none.
+    """
+    distance_R = np.abs(distribution.ranks_R - distribution.median)
+    distances, place_R = np.unique(distance_R, return_inverse=True)
+    weights = np.bincount(place_R, distribution.weight_R).astype(np.float64)  # of at most two ranks each
+    return weighted_median(distances, weights) / (NORMAL_75_ROUNDED if distribution.is_weighted else NORMAL_75)
+
+
+def base_metric(
+    name: str,
+    synonyms: tuple[str, ...],
+    direction: int | None,
+    value_range: Range,
+    formula: str,
+    compute: Compute,
+    source: str = PYKEEN,
+) -> Metric:
+    """Return a metric without a closed form of its level by chance."""
+    return Metric(name, synonyms, direction, value_range, Level("no closed form"), formula, source, compute)
+
+
+def hits_at(cutoff: int) -> Metric:
+    """Return the share of ranks at most K."""
+    return Metric(
+        name=f"hits_at_{cutoff}",
+        synonyms=(),  # any of `registry.FAMILIES`
+        direction=1,
+        range=Range("[0, 1]", low=0.0, high=1.0),
+        chance=Level("Σ p min(K / C, 1)"),
+        formula="Σ p [r ≤ K]; half ranks compare as they are (1.5 misses K = 1)",
+        source=f"{PYKEEN} hits_at_k; PBG r1, r10, r50; OGB hits@k",
+        compute=lambda distribution: distribution.hits_at(cutoff),
+        compute_expectation=lambda distribution: chance.expected_hits_at(distribution.groups, cutoff),
+        compute_variance=lambda distribution: chance.variance_of_hits_at(distribution.groups, cutoff),
+        is_linear=True,
+    )
+
+
+def mean_reciprocal_rank_at(cutoff: int) -> Metric:
+    """Return the mean of 1 / r where r is at most K, and 0 elsewhere."""
+    return Metric(
+        name=f"mean_reciprocal_rank_at_{cutoff}",
+        synonyms=(),  # any of `registry.OPTIONAL_FAMILIES`
+        direction=1,
+        range=Range("[0, 1]", low=0.0, high=1.0),
+        chance=Level("Σ p H₁(min(K, C)) / C"),
+        formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
+        source="OGB's WikiKG90Mv2, with K = 10",
+        compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
+        compute_expectation=lambda distribution: chance.expected_mean_reciprocal_rank_at(distribution.groups, cutoff),
+        compute_variance=lambda distribution: chance.variance_of_mean_reciprocal_rank_at(distribution.groups, cutoff),
+    )
+
+
+MEAN_RANK = Metric(
+    name="mean_rank",
+    synonyms=("arithmetic_mean_rank", "mr", "pos_rank"),
+    direction=-1,
+    range=FROM_ONE,
+    chance=Level("Σ p (C + 1) / 2"),
+    formula="Σ p r",
+    source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
+    compute=RankDistribution.mean_rank,
+    compute_expectation=of_groups(chance.expected_mean_rank),
+    compute_variance=of_groups(chance.variance_of_mean_rank),
+    is_linear=True,
+)
+MEAN_RECIPROCAL_RANK = Metric(
+    name="mean_reciprocal_rank",
+    synonyms=("inverse_harmonic_mean_rank", "ihmr", "mrr", "mrr_list"),
+    direction=1,
+    range=SHARE,
+    chance=Level("Σ p H₁(C) / C"),
+    formula="Σ p / r",
+    source=f"{PYKEEN} inverse_harmonic_mean_rank; PBG mrr; OGB mrr_list, of which it is the mean",
+    compute=RankDistribution.mean_reciprocal_rank,
+    compute_expectation=of_groups(chance.expected_mean_reciprocal_rank),
+    compute_variance=of_groups(chance.variance_of_mean_reciprocal_rank),
+    is_linear=True,
+)
+GEOMETRIC_MEAN_RANK = Metric(
+    name="geometric_mean_rank",
+    synonyms=("gmr",),
+    direction=-1,
+    range=FROM_ONE,
+    chance=Level("exp(Σ ln((1 / C) Σ_{j ≤ C} j^p))"),
+    formula="exp(Σ p ln r)",
+    source=f"{PYKEEN}; {HOYT}",
+    compute=geometric_mean_rank,
+    compute_expectation=of_groups(chance.expected_geometric_mean_rank),
+    compute_variance=of_groups(chance.variance_of_geometric_mean_rank),
+)
+MEDIAN_RANK = Metric(
+    name="median_rank",
+    synonyms=(),
+    direction=-1,
+    range=FROM_ONE,
+    chance=Level("by dynamic programming, up to a size"),
+    formula="the least r with more than half of the weight at or below it; at exactly half, the mean with the next",
+    source=f"{PYKEEN}; its expectation for an even number of queries is that of the upper median, ours of the median",
+    compute=median_rank,
+    compute_expectation=of_groups(expected_median_rank),
+    compute_variance=of_groups(variance_of_median_rank),
+)
+UNEXPECTED_METRICS = (  # without closed forms of their level by chance
+    base_metric(
+        "inverse_arithmetic_mean_rank", ("iamr",), 1, SHARE, "1 / mean_rank", lambda ranks: 1.0 / ranks.mean_rank()
+    ),
+    base_metric(
+        "inverse_geometric_mean_rank",
+        ("igmr",),
+        1,
+        SHARE,
+        "1 / geometric_mean_rank",
+        lambda ranks: 1.0 / geometric_mean_rank(ranks),
+    ),
+    base_metric(
+        "harmonic_mean_rank", ("hmr",), -1, FROM_ONE, "1 / Σ p / r", lambda ranks: 1.0 / ranks.mean_reciprocal_rank()
+    ),
+    base_metric("inverse_median_rank", (), 1, SHARE, "1 / median_rank", lambda ranks: 1.0 / median_rank(ranks)),
+    base_metric(
+        "standard_deviation",
+        ("rank_std", "std"),
+        None,
+        SPREAD,
+        "√variance",
+        lambda ranks: sqrt(variance(ranks)),
+    ),
+    base_metric("variance", ("rank_var", "var"), None, SPREAD, "Σ p (r - mean_rank)²", variance),
+    base_metric(
+        "median_absolute_deviation",
+        ("rank_mad", "mad"),
+        None,
+        SPREAD,
+        f"median of |r - median_rank|, / {NORMAL_75} (with weights / {NORMAL_75_ROUNDED})",
+        median_absolute_deviation,
+    ),
+)
+COUNT = Metric(
+    name="count",
+    synonyms=("rank_count",),
+    direction=None,
+    range=Range("whole numbers from 0", low=0.0),
+    chance=Level("the count"),
+    formula="number of queries, whatever they weigh",
+    source=f"{PYKEEN}, for queries without weights",
+    compute=lambda ranks: ranks.num_queries,
+    needs_weight=False,
+)
+
+
+# The rank metrics that are set against chance: adjusted indices, the adjusted mean rank, and z scores.
+#
+# Each is affine in a base metric M, whose expectation E and variance are those of ranks drawn by chance, so its own
+# expectation and variance are constants or follow from them. Where the denominator is 0, chance decides nothing (every
+# query has one candidate, or all candidates are within K) and the value is 0.
+
+UP_TO_ONE = Range("[-E / (1 - E), 1]", high=1.0)
+ANY_REAL = Range("(-inf, inf)")
+
+
+def adjusted_index(
+    base: Metric, name: str, synonyms: tuple[str, ...], value_range: Range = UP_TO_ONE, source: str = HOYT
+) -> Metric:
+    """Return (M - E) / (1 - E): 1 where all ranks are 1, 0 by chance."""
+
+    def value(distribution: RankDistribution) -> float:
+        by_chance = _expectation(base, distribution)
+        return quotient_or_zero(_value(base, distribution) - by_chance, 1.0 - by_chance)
+
+    def expectation(_: RankDistribution) -> float:
+        return 0.0
+
+    def variance(distribution: RankDistribution) -> float:
+        return quotient_or_zero(_variance(base, distribution), (1.0 - _expectation(base, distribution)) ** 2)
+
+    formula = f"(M - E) / (1 - E), M = {base.name}"
+    level = Level("0", 0.0)
+    return Metric(name, synonyms, 1, value_range, level, formula, source, value, expectation, variance, base.is_linear)
+
+
+def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
+    """Return (M - E) / sd, with the sign that makes higher better: 0 with variance 1 by chance."""
+    sign = 1 if base.direction == 1 else -1
+
+    def value(distribution: RankDistribution) -> float:
+        above = _value(base, distribution) - _expectation(base, distribution)
+        return quotient_or_zero(sign * above, sqrt(_variance(base, distribution)))
+
+    def expectation(_: RankDistribution) -> float:
+        return 0.0
+
+    def variance(distribution: RankDistribution) -> float:
+        return 1.0 if _variance(base, distribution) else 0.0
+
+    formula = f"{'' if sign == 1 else '-'}(M - E) / sd, M = {base.name}"
+    level = Level("0", 0.0)
+    return Metric(name, synonyms, 1, ANY_REAL, level, formula, HOYT, value, expectation, variance, base.is_linear)
+
+
+def adjusted_hits_at(cutoff: int) -> Metric:
+    """Return the adjusted index of hits at K."""
+    return adjusted_index(hits_at(cutoff), f"adjusted_hits_at_{cutoff}", ())
+
+
+def z_hits_at(cutoff: int) -> Metric:
+    """Return the z score of hits at K."""
+    return z_score(hits_at(cutoff), f"z_hits_at_{cutoff}", ())
+
+
+def _value(base: Metric, distribution: RankDistribution) -> float:
+    value = base.value(distribution)
+    assert value is not None, "it is asked for only where there are queries"
+    return value
+
+
+def _expectation(base: Metric, distribution: RankDistribution) -> float:
+    expectation = base.expectation(distribution)
+    assert expectation is not None, f"{base.name} has a closed form"
+    return expectation
+
+
+def _variance(base: Metric, distribution: RankDistribution) -> float:
+    variance = base.variance(distribution)
+    assert variance is not None, f"{base.name} has a closed form"
+    return variance
+
+
+def _over_expectation(distribution: RankDistribution) -> float:
+    return _value(MEAN_RANK, distribution) / _expectation(MEAN_RANK, distribution)  # which is at least 1
+
+
+def _variance_over_expectation(distribution: RankDistribution) -> float:
+    return _variance(MEAN_RANK, distribution) / _expectation(MEAN_RANK, distribution) ** 2
+
+
+ADJUSTED_MEAN_RANK = Metric(
+    name="adjusted_arithmetic_mean_rank",
+    synonyms=("adjusted_mean_rank", "amr", "aamr"),
+    direction=-1,
+    range=Range("(0, 2); [2 / (C + 1), 2 C / (C + 1)] where all C are equal", low=0.0, high=2.0),
+    chance=Level("1", 1.0),
+    formula="M / E, M = mean_rank; without weights 2 Σ r / Σ (C + 1)",
+    source=f"{PYKEEN}; {BERRENDORF}",
+    compute=_over_expectation,
+    compute_expectation=lambda _: 1.0,
+    compute_variance=_variance_over_expectation,
+    is_linear=True,
+)
+ADJUSTED_METRICS = (
+    ADJUSTED_MEAN_RANK,
+    adjusted_index(
+        MEAN_RANK,
+        "adjusted_mean_rank_index",
+        ("adjusted_arithmetic_mean_rank_index", "amri", "aamri"),
+        Range("[-1, 1]", low=-1.0, high=1.0),
+        f"{PYKEEN} adjusted_arithmetic_mean_rank_index; {BERRENDORF}",
+    ),
+    adjusted_index(GEOMETRIC_MEAN_RANK, "adjusted_geometric_mean_rank_index", ("gmri", "agmri")),
+    adjusted_index(
+        MEAN_RECIPROCAL_RANK,
+        "adjusted_inverse_harmonic_mean_rank",
+        ("amrr", "aihmr", "adjusted_mrr", "adjusted_mean_reciprocal_rank"),
+    ),
+    z_score(MEAN_RANK, "z_arithmetic_mean_rank", ("z_mean_rank", "zamr", "zmr")),
+    z_score(GEOMETRIC_MEAN_RANK, "z_geometric_mean_rank", ("zgmr",)),
+    z_score(MEAN_RECIPROCAL_RANK, "z_inverse_harmonic_mean_rank", ("z_mean_reciprocal_rank", "zmrr", "zihmr")),
+)
+
+
+# What NDCG of the types of a hierarchy is, for people.
+
+
+def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
+    """Return NDCG of the types of a hierarchy, at a cut-off."""
+    name = f"{'' if gain == 'linear' else 'exponential_'}ndcg_{discount}_at_{cutoff}"
+    of_type = "1 - d / depth" if gain == "linear" else "2^-d"
+    divisor = "1 at p = 1, then log2(p)" if discount == "jk" else "log2(p + 1)"
+    return Definition(
+        name,
+        (),
+        1,
+        Range("[0, 1]", 0.0, 1.0),
+        Level("depends on the gains"),
+        f"DCG / ideal DCG of the {cutoff} best types; gain {of_type} at distance d of a true one; discount {divisor}",
+        "Balog and Neumayer (2012)" + ("; Järvelin and Kekäläinen (2002)" if discount == "jk" else ""),
+    )
+
 
 DEFAULT_CUTOFF = 10  # what PyKEEN means by "hits@k"
 LARGEST_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float

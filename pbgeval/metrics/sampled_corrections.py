@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from attrs import frozen
 
-from pbgeval import vector_math
-from pbgeval.distinct import distinct
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.sampled_estimates import UniformSample, standard_error_of_sum
-from pbgeval.ranking import RankType
+from pbgeval.notation import distinct
+from pbgeval.scoring import self_check as vector_math
+from pbgeval.stats.ranks import RankType
 
 RankMetric = Callable[[np.ndarray], np.ndarray]  # ranks, float64 -> what each is worth
 

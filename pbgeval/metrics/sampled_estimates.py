@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
-from pbgeval.ranking import RankType
+from pbgeval.stats.ranks import RankType
 
 Integers = Tensor | np.ndarray | Sequence[int] | int
 

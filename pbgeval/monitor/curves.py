@@ -2,12 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pbgeval.monitor.judging import judge_history
-from pbgeval.report.training_curves import Curves, curves_of
-from pbgeval.training_stats.reading import read_history
+from attrs import frozen
+
+from pbgeval.errors import DataError
+from pbgeval.metrics.names import split
+from pbgeval.monitor.persistence import BucketVisit, GapTest, Judgement
+from pbgeval.monitor.records import Figures, History, PassKey, PassRecord, VisitRecord, read_history
+
+# Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
+
+METRIC = "mrr"  # PBG's name; records of both have it
+
+
+def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float = 0.1) -> dict[PassKey, Judgement]:
+    """Judge each pass by the differences between its buckets, as records do not follow single edges (decision 0017)."""
+    test = GapTest(alarm_rate, tolerance)
+    judgements = {}
+    for key, of_pass in history.passes_of_visits.items():
+        visits = {}
+        for visit in of_pass:
+            before, after = (None if of is None else of.metrics.get(METRIC) for of in (visit.before, visit.after))
+            if before is not None and after is not None and visit.after is not None:
+                place = (key.edge_path, key.edge_chunk, visit.bucket)
+                visits[place] = BucketVisit(2 * visit.after.count, before, after)
+        judgements[key] = test.judge(visits)
+    return judgements
+
+
+# Records of a training run, PyTorch-BigGraph's own or ours -> the curves that `kgeval-dist monitor` draws.
+
+# PBG's names, which records of both have -> ours.
+METRICS = {
+    "mrr": "mean reciprocal rank",
+    "pos_rank": "mean rank",
+    "r1": "hits at 1",
+    "r10": "hits at 10",
+    "r50": "hits at 50",
+    "auc": "AUC",
+    "loss": "loss",
+}
+_KEYS = {
+    "mrr": "mean_reciprocal_rank",
+    "pos_rank": "mean_rank",
+    "r1": "hits_at_1",
+    "r10": "hits_at_10",
+    "r50": "hits_at_50",
+}
+
+
+@frozen
+class PassRow:
+    """One pass over all buckets: means over its held-out edges, None where nothing was measured."""
+
+    key: PassKey
+    before: float | None
+    after: float | None
+    training: float | None  # of as many training edges, after; our records alone have it
+    gap_error: float | None  # standard error of after - before; likewise
+    verdict: str  # decision 0017's
+    num_visits: int
+    num_diverged: int
+
+    @property
+    def gap(self) -> float | None:
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+@frozen
+class Curves:
+    """What is drawn."""
+
+    metric: str  # PBG's name
+    passes: tuple[PassRow, ...]
+    # Of each bucket (and chunk and edge path): at each visit the number of the pass, before and after.
+    teeth: Mapping[tuple[int, ...], tuple[tuple[int, float, float], ...]]
+
+
+def pbg_name(metric: str) -> str | None:
+    """Return PBG's name of a metric that is called by it or by any of ours; None: records do not have it."""
+    if metric in METRICS:
+        return metric
+    ours = {**{key: name for name, key in _KEYS.items()}, "auc": "auc", "loss": "loss"}
+    return ours.get(split(metric).metric)
+
+
+def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) -> Curves:
+    """Add up each pass.
+
+    Args:
+        history: what was recorded.
+        verdicts: of passes whose records have none: PBG's, and the pass that is under way.
+        metric: one of `METRICS`.
+
+    Raises:
+        DataError: no record has held-out edges with this metric.
+    """
+    records = {of_pass.key: of_pass for of_pass in history.passes}
+    rows: list[PassRow] = []
+    teeth: dict[tuple[int, ...], list[tuple[int, float, float]]] = {}
+    for number, (key, visits) in enumerate(history.passes_of_visits.items()):
+        rows.append(_row(key, visits, records.get(key), verdicts.get(key, "too_early"), metric))
+        for visit in visits:
+            before, after = _value(visit.before, metric), _value(visit.after, metric)
+            if before is not None and after is not None:
+                place = (key.edge_path, key.edge_chunk, *visit.bucket)
+                teeth.setdefault(place, []).append((number, before, after))
+    if not teeth:
+        found = sorted({name for visit in history.visits for name in _names(visit)})
+        names = ", ".join(found) or "no held-out edges at all"
+        raise DataError(f"expected records of held-out edges with '{metric}', found {names}")
+    return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()})
+
+
+def _row(key: PassKey, visits: Sequence[VisitRecord], record: PassRecord | None, verdict: str, metric: str) -> PassRow:
+    measured = [visit for visit in visits if None not in (_value(visit.before, metric), _value(visit.after, metric))]
+    details = None if record is None else record.details
+    return PassRow(
+        key,
+        _mean((visit.before for visit in measured), metric),
+        _mean((visit.after for visit in measured), metric),
+        None if details is None or details.training is None else _of_both(details.training, metric),
+        None if details is None else _of_both({name: of.standard_error for name, of in details.gap.items()}, metric),
+        verdict if details is None else details.verdict,
+        len(visits),
+        sum(visit.details is not None and visit.details.diverged for visit in visits),
+    )
+
+
+def _mean(figures: Iterable[Figures | None], metric: str) -> float | None:
+    """Average over edges: a bucket counts as much as it has of them."""
+    counted = [(of.count, of.metrics[metric]) for of in figures if of is not None]
+    total = sum(count for count, _ in counted)
+    return sum(count * float(value or 0.0) for count, value in counted) / total if total else None
+
+
+def _value(figures: Figures | None, metric: str) -> float | None:
+    value = None if figures is None or not figures.count else figures.metrics.get(metric)
+    return None if value is None else float(value)
+
+
+def _of_both(values: Mapping[str, float | int | None], metric: str) -> float | None:
+    """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
+    if metric not in _KEYS:
+        value = values.get(metric, values.get(f"both.{metric}"))
+        return None if value is None else float(value)
+    for rank_type in ("pessimistic", "realistic", "optimistic"):
+        value = values.get(f"both.{rank_type}.{_KEYS[metric]}")
+        if value is not None:
+            return float(value)
+    return None
+
+
+def _names(visit: VisitRecord) -> list[str]:
+    return [] if visit.after is None else [name for name in visit.after.metrics if name in METRICS]
 
 
 def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curves:

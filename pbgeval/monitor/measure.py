@@ -6,37 +6,84 @@ with the same seed and numbers of negatives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from operator import add
 
 import numpy as np
 import torch
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
-from pbgeval.candidates.chunks import SampledLists, group_by_relation
-from pbgeval.candidates.policy import CandidatePolicy
-from pbgeval.distributed.resources import threads_put_back
+from pbgeval.cluster.resources import threads_put_back
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.monitor.schema import Model, ModelSchema
-from pbgeval.monitor.scored import ScoredModel
-from pbgeval.notation import Bucket, Side
-from pbgeval.passes.auc_sampling import FIRST_POSITION_WORD, AucSampling
-from pbgeval.passes.bucket_pass import bucket_pass
-from pbgeval.passes.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
-from pbgeval.plan.units import slice_units, window_units
-from pbgeval.ranking import RankCounts
+from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
+from pbgeval.notation import Bucket, Side, slice_units, window_units
+from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
+from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, group_by_relation
+from pbgeval.ranking.settings import EdgeOrigin, LossSettings, PassSettings, Relation, Tables
+from pbgeval.scoring.block_scorer import RowScorer, Scorer, ScorerComparator, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.full_precision import full_precision
 from pbgeval.scoring.operators import OPERATORS, Parameters
+from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
-from pbgeval.stats.pool import ScorePool
+from pbgeval.stats.groups import ScorePool
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts
+
+# A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.
+
+
+@define(eq=False)
+class ScoredModel:
+    """Any model that is asked for the scores of queries (`Scorer`): one entity type, one partition, any relations.
+
+    One object serves all visits: the self-check of the model's kernels is made at the first of them.
+    """
+
+    scorer: Scorer
+    _relation: ScorerRelation | None = field(default=None, init=False)
+
+    def schema(self, *, all_entities: bool = False) -> ModelSchema:
+        """Return the schema to make the monitor with.
+
+        Args:
+            all_entities: held-out edges are ranked among all entities, not among sampled ones.
+        """
+        relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
+        # The comparator is not asked: the model is.
+        return ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=self.scorer.num_relations)
+
+    def relation(self, lhs_type: str, rhs_type: str) -> ScorerRelation:
+        """Return what scores the edges of all relations.
+
+        Raises:
+            ScorerError: the model gives other scores each time, or no block of scores.
+        """
+        if self._relation is None:
+            relation = ScorerRelation(ScorerComparator(self.scorer), lhs_type, rhs_type)
+            scorer_state(relation, tuple(Side))
+            self._relation = relation
+        return self._relation
+
+    def embeddings(self, entity_type: str, partition: int) -> Tensor:
+        """Return the number of each entity, float64 (N, 1)."""
+        if isinstance(self.scorer, RowScorer):
+            self.scorer.forget()  # training has changed the model since
+        numbers_N = torch.arange(self.scorer.num_entities, dtype=torch.float64, device=device_of(self.scorer))
+        return numbers_N.unsqueeze(1)
+
+    def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
+        return {}
+
+    def global_embedding(self, entity_type: str) -> Tensor | None:
+        return None
+
 
 AUC_CELLS_PER_QUERY = 4  # competitors' scores whose sample gives the `auc` of PBG's lines
 

@@ -17,35 +17,270 @@ full is a warning. Only what the loop itself gets wrong raises: ids out of range
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
+from attrs import define, field, frozen
+from torch import Tensor
 
-from pbgeval.candidates.chunks import SampledLists
-from pbgeval.distributed.team import Team
-from pbgeval.errors import ConfigError, OutputError
-from pbgeval.monitor.holdout import threshold_of
+from pbgeval.cluster.team import Team
+from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.metrics import names
+from pbgeval.metrics.registry import find_metric
+from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
 from pbgeval.monitor.measure import BucketEdges, Protocol
-from pbgeval.monitor.passes import Passes
-from pbgeval.monitor.persistence import GapTest, Judgement, Verdict
+from pbgeval.monitor.persistence import BucketVisit, GapTest, Judgement, Verdict
+from pbgeval.monitor.records import (
+    History,
+    PassDetails,
+    PassKey,
+    PassRecord,
+    Sink,
+    StatsFile,
+    Values,
+    VisitRecord,
+    file_of_worker,
+    read_history,
+)
 from pbgeval.monitor.schema import Model, ModelSchema
-from pbgeval.monitor.splitting import Split, split_edges
-from pbgeval.monitor.stopping import has_stalled, progress_of
-from pbgeval.monitor.sums import PassSums
+from pbgeval.monitor.sums import AFTER, BEFORE, TRAINING, PassSums
 from pbgeval.monitor.visit import Followed, Gauge, Visit
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes.settings import LossSettings
-from pbgeval.ranking import RankType
+from pbgeval.ranking.chunks import SampledLists
+from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.rank_stats import StatsLayout
-from pbgeval.training_stats.reading import History, file_of_worker, read_history
-from pbgeval.training_stats.records import PassKey, PassRecord, VisitRecord
-from pbgeval.training_stats.writing import Sink, StatsFile
+from pbgeval.stats.ranks import RankType
+
+# Visits of a pass, on any number of workers -> its summary, and whether the gap persists.
+
+Place = tuple[int, int, int]  # edge path, edge chunk, number of the bucket: where the same edges come again
+
+
+@define
+class Passes:
+    """The figures of each pass, and the test that follows the buckets."""
+
+    headline: RankType
+    with_loss: bool
+    test: GapTest
+    keys: list[PassKey] = field(factory=list, init=False)  # of each pass, in order; so are the next two
+    before: list[Values] = field(factory=list, init=False)
+    after: list[Values] = field(factory=list, init=False)
+
+    def close(self, key: PassKey, index: int, sums: PassSums) -> tuple[PassRecord, Judgement]:
+        """Summarise a pass from its sums over all workers; each is closed once, in order."""
+        phases = [phase.values(with_loss=self.with_loss) for phase in sums.phases]
+        gap = sums.gaps(self.headline)
+        means = sums.bucket_means()
+        visits = {
+            (key.edge_path, key.edge_chunk, bucket): BucketVisit(*mean) for bucket, mean in enumerate(means) if mean
+        }
+        judgement = self._judge(visits, sums)
+        details = PassDetails(
+            num_buckets=len(visits),
+            num_diverged=sums.num_diverged,
+            before=phases[BEFORE],
+            after=phases[AFTER],
+            training=phases[TRAINING] if sums.phases[TRAINING].num_edges else None,
+            gap=gap,
+            generalisation=sums.generalisation(self.headline),
+            verdict=judgement.verdict.value,
+            lost=judgement.lost,
+            level=judgement.level,
+        )
+        # A pass of which some visit diverged has no figures that could be compared with another's.
+        self.keys.append(key)
+        self.before.append({} if sums.num_diverged else phases[BEFORE])
+        self.after.append({} if sums.num_diverged else phases[AFTER])
+        average = sums.phases[AFTER].figures(with_loss=self.with_loss)
+        return PassRecord(key, index, average, details), judgement
+
+    def _judge(self, visits: Mapping[Place, BucketVisit], sums: PassSums) -> Judgement:
+        followed = sums.teeth.gained.num_queries("mean_reciprocal_rank")
+        if followed < sums.gap.num_queries("mean_reciprocal_rank"):  # another worker visited some buckets last time
+            return self.test.judge(visits)
+        return self.test.judge(
+            visits,
+            sums.teeth.gained.estimate("mean_reciprocal_rank"),
+            sums.teeth.lost.estimate("mean_reciprocal_rank"),
+        )
+
+    def resume(self, history: History, num_rhs: int) -> None:
+        """Go on from what an earlier process of the same run has recorded; of its errors only those between buckets."""
+        name = f"both.{self.headline.value}.mean_reciprocal_rank"
+        closed = {of.key for of in history.passes}
+        for visit in history.visits:
+            ours = visit.details
+            if visit.key not in closed or ours is None or ours.diverged:
+                continue
+            before, after = ours.before.get(name), ours.after.get(name)
+            if before is None or after is None:
+                continue
+            place = (visit.key.edge_path, visit.key.edge_chunk, visit.bucket.lhs * num_rhs + visit.bucket.rhs)
+            num_queries = int(ours.after[f"both.{self.headline.value}.count"] or 0)
+            self.test.add({place: BucketVisit(num_queries, before, after)})
+        for of_pass in {of.key: of for of in history.passes}.values():
+            if of_pass.details is not None:
+                self.keys.append(of_pass.key)
+                self.before.append({} if of_pass.details.num_diverged else of_pass.details.before)
+                self.after.append({} if of_pass.details.num_diverged else of_pass.details.after)
+                self.test.num_tests += of_pass.details.level is not None
+
+
+# Figures of one pass after the other -> whether training may end.
+
+_HIGHER_IS_BETTER = {"query_auc": 1, "loss": -1}
+
+
+@frozen
+class Progress:
+    """How a metric has fared over the passes so far."""
+
+    best: int | None  # position of the last pass that improved it; None: none has it
+    stalled: int  # passes since
+
+
+def progress_of(figures: Sequence[Values], metric: str, headline: str, relative_delta: float) -> Progress:
+    """Tell which pass was the best, and for how many nothing has improved.
+
+    A pass improves a metric if it is better than the best of those that improved it before by more than
+    `relative_delta` of that value. A pass without the metric (diverged, nothing held out) improves nothing.
+
+    Args:
+        figures: flat metrics of each pass, in order.
+        metric: any name of it, `mrr` or `both.realistic.hits_at_10`.
+        headline: the rank type that a name without one means.
+        relative_delta: not negative.
+
+    Raises:
+        ConfigError: no such metric, one that is neither better high nor low, or an argument out of range.
+    """
+    if relative_delta < 0:
+        raise ConfigError(f"should_stop: expected relative_delta >= 0, got {relative_delta}")
+    direction = _direction(metric, headline)
+    key, best, best_at = None, None, None
+    for at, values in enumerate(figures):
+        value = None
+        if values:
+            key = key or _resolve(metric, headline, values)
+            value = values.get(key)
+        if value is not None and (best is None or direction * (value - best) > relative_delta * abs(best)):
+            best, best_at = value, at
+    return Progress(best_at, len(figures) - (0 if best_at is None else best_at + 1))
+
+
+def has_stalled(figures: Sequence[Values], metric: str, headline: str, patience: int, relative_delta: float) -> bool:
+    """Tell whether the last `patience` passes, at least 1, have not improved a metric; the rest as `progress_of`."""
+    if patience < 1:
+        raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
+    return progress_of(figures, metric, headline, relative_delta).stalled >= patience
+
+
+def _direction(metric: str, headline: str) -> int:
+    name = names.parse(metric, headline).metric
+    found = find_metric(name)
+    direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
+    if direction is None:
+        raise ConfigError(f"should_stop: expected a metric that is better high or low, got '{metric}'")
+    return direction
+
+
+def _resolve(metric: str, headline: str, values: Values) -> str:
+    try:
+        return names.resolve(metric, headline, values)
+    except names.UnknownMetricError as error:
+        raise ConfigError(f"should_stop: {error}") from error
+
+
+# Edges as a training loop has them -> those to train on and those held out, in the same form.
 
 E = TypeVar("E")
+
+
+@frozen(eq=False)
+class Split(Generic[E]):
+    """The two sides of a bucket's edges; it unpacks to `training, held_out`."""
+
+    training: E
+    held_out: E
+    training_rows: np.ndarray | None = field(repr=False)  # int64, ascending positions; None: all
+    held_out_rows: np.ndarray = field(repr=False)
+    held_out_edges: BucketEdges = field(repr=False)
+    sampled_edges: BucketEdges = field(repr=False)  # as many training edges, for comparison
+
+    def __iter__(self) -> Iterator[E]:
+        return iter((self.training, self.held_out))
+
+
+def split_edges(edges: E, ends: list[EndTypes], seed: int, threshold: int, *, sample_training: bool) -> Split[E]:
+    """Split some edges of a bucket.
+
+    Args:
+        edges: in either form; nothing is copied if nothing is held out.
+        ends: of each relation (see `hash_edges`).
+        seed: of the holdout.
+        threshold: hashes below it are held out.
+        sample_training: whether as many training edges are kept for comparison.
+
+    Raises:
+        DataError: edges of another form.
+    """
+    columns = _columns(edges)
+    none = np.empty(0, np.int64)
+    if threshold == 0:
+        empty = _bucket_edges(columns, none)
+        return Split(edges, _taken(edges, none), None, none, empty, empty)
+    hash_E = hash_edges(seed, ends, *columns)
+    held_out = held_out_rows(hash_E, threshold)
+    is_training_E = np.ones(len(hash_E), bool)
+    is_training_E[held_out] = False
+    training = np.flatnonzero(is_training_E)
+    sampled = sample_of_rest(hash_E, threshold, len(held_out)) if sample_training else none
+    return Split(
+        _taken(edges, training),
+        _taken(edges, held_out),
+        training,
+        held_out,
+        _bucket_edges(columns, held_out),
+        _bucket_edges(columns, sampled),
+    )
+
+
+def _columns(edges: Any) -> list[np.ndarray]:  # noqa: ANN401 - what a user hands in
+    """Return lhs, rel, rhs as int64 arrays (E,)."""
+    parts = edges
+    if isinstance(edges, Tensor | np.ndarray):
+        if edges.ndim != 2 or edges.shape[1] != 3:
+            raise DataError(f"edges: expected (E, 3) of lhs, rel, rhs, or the three columns, got {tuple(edges.shape)}")
+        parts = [edges[:, column] for column in range(3)]
+    if not isinstance(parts, list | tuple) or len(parts) != 3:
+        raise DataError(f"edges: expected (E, 3) of lhs, rel, rhs, or the three columns, got {type(edges).__name__}")
+    columns = [part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part) for part in parts]
+    for name, column in zip(("lhs", "rel", "rhs"), columns, strict=True):
+        if column.ndim != 1 or column.dtype.kind not in "iu" or len(column) != len(columns[0]):
+            found = f"{column.shape} of {column.dtype}"
+            raise DataError(f"edges: expected {len(columns[0])} integers as {name}, got {found}")
+    return [column.astype(np.int64, copy=False) for column in columns]
+
+
+def _taken(edges: Any, rows: np.ndarray) -> Any:  # noqa: ANN401 - the same form comes back
+    if isinstance(edges, Tensor):
+        return edges[torch.from_numpy(rows).to(edges.device)]
+    if isinstance(edges, np.ndarray):
+        return edges[rows]
+    return type(edges)(_taken(part if isinstance(part, Tensor) else np.asarray(part), rows) for part in edges)
+
+
+def _bucket_edges(columns: list[np.ndarray], rows: np.ndarray) -> BucketEdges:
+    lhs, rel, rhs = (torch.from_numpy(column[rows]) for column in columns)
+    return BucketEdges(lhs, rel, rhs)
+
+
 CUTOFFS = (1, 3, 5, 10, 50)
 
 

@@ -12,12 +12,12 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.metrics.rank import by_label, mean_loss, query_auc, rank_metrics
-from pbgeval.monitor.clusters import METRICS, ClusterSums
 from pbgeval.monitor.measure import joined
+from pbgeval.monitor.persistence import METRICS, ClusterSums
+from pbgeval.monitor.records import Difference, Figures, Values
 from pbgeval.notation import Side
-from pbgeval.ranking import RankType
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
-from pbgeval.training_stats.records import Difference, Figures, Values
+from pbgeval.stats.ranks import RankType
 
 BEFORE, AFTER, TRAINING = range(3)
 _AUC_BITS = 30

@@ -11,15 +11,21 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.errors import UnrankableError
-from pbgeval.monitor.clusters import ClusterSums, QueryValues
-from pbgeval.monitor.measure import BucketEdges, Measurement, Protocol, chunks_of_edges, measure, steady_kernels
-from pbgeval.monitor.persistence import FEWEST_TEETH
+from pbgeval.monitor.measure import (
+    BucketEdges,
+    Measurement,
+    Protocol,
+    ScoredModel,
+    chunks_of_edges,
+    measure,
+    steady_kernels,
+)
+from pbgeval.monitor.persistence import FEWEST_TEETH, ClusterSums, QueryValues
+from pbgeval.monitor.records import Figures, PassKey, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model
-from pbgeval.monitor.scored import ScoredModel
 from pbgeval.monitor.sums import PassSums, PhaseSums, Teeth
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import RankType
-from pbgeval.training_stats.records import Figures, PassKey, VisitDetails, VisitRecord
+from pbgeval.stats.ranks import RankType
 
 
 @frozen(eq=False)

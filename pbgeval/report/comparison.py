@@ -2,25 +2,261 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 from attrs import evolve, frozen
 
-from pbgeval.errors import ConfigError, OutputError
+from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
-from pbgeval.metrics.paired import Difference, GroupDifferences, PairedMetric, differences, holm
+from pbgeval.metrics.paired import Difference, GroupDifferences, PairedMetric, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
-from pbgeval.notation import Side
-from pbgeval.ranking import RANK_TYPE_SYNONYMS
-from pbgeval.report.paired_runs import PairedRuns, sampled_lists
+from pbgeval.notation import Side, slice_rows
+from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
+from pbgeval.ranking.keys import KnownBlock
 from pbgeval.report.report import Report
-from pbgeval.report.sameness import differences_of
-from pbgeval.report.saved_run import SavedRun
-from pbgeval.stats.paired import PairedStats
+from pbgeval.report.saved_run import RowRange, SavedRun
+from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+
+# Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
+#
+# Ranks files are aligned with the edges, so whoever ranked which edge, and when, makes no difference.
+
+_ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MOST_ROWS`)
+
+
+@frozen(eq=False)
+class PairedRuns:
+    """Two opened runs of the same queries, and what is asked of them."""
+
+    a: SavedRun  # with edges, where keys or relations are wanted
+    b: SavedRun
+    sides: tuple[Side, ...]
+    filtered: bool
+    rank_type: RankType
+    metrics: Sequence[PairedMetric]
+    lists: SampledLists | None  # whose chunks are the units; None: edges are
+    num_slices: int  # under pbg_semantics
+    with_keys: bool
+
+    def blocks(self) -> Iterator[PairedEdges]:
+        """Yield all edges that are ranked.
+
+        Raises:
+            StorageError: a file is damaged, or a query of one run is not that of the other.
+            DataError: an id in the edges is out of range.
+        """
+        for rows in self.a.row_ranges(None if self.lists is None else self._window_rows):
+            counts = {side: self._counts(rows, side) for side in self.sides}
+            ranked_E = np.logical_or.reduce([of["num_candidates"] > 0 for of, _ in counts.values()])
+            at = np.flatnonzero(ranked_E)
+            if len(at):
+                yield self._block(rows, at, counts)
+
+    def _window_rows(self, num_edges: int) -> int:
+        assert self.lists is not None
+        return slice_rows(num_edges, self.num_slices) if self.lists.pbg_semantics else self.lists.window_rows()
+
+    def _block(
+        self,
+        rows: RowRange,
+        at: np.ndarray,
+        counts: Mapping[Side, tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]],
+    ) -> PairedEdges:
+        edges = None if self.a.edges is None else self._edges(rows, at)
+        group_E = np.zeros(len(at), np.int64) if edges is None else edges.rel_n
+        unit_E = np.arange(len(at))
+        if self.lists is not None:
+            unit_E = number_chunks(np.zeros_like(group_E) if self.a.facts.dynamic else group_E, self.lists)
+        sides = []
+        for side, (of_a, of_b) in counts.items():
+            is_ranked_E = of_a["num_candidates"][at] > 0
+            a_ME, b_ME = (self._values(of, at) * is_ranked_E for of in (of_a, of_b))
+            key_E = self._keys(rows, edges, side) if self.with_keys and edges is not None else None
+            sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
+        return PairedEdges(group_E, unit_E, tuple(sides))
+
+    def _edges(self, rows: RowRange, at: np.ndarray) -> KnownBlock:
+        return KnownBlock(*self.a.read_edges(rows).columns(at))
+
+    def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the counts of both runs, once they are found to be those of the same queries."""
+        of_a, of_b = (run.read_counts(rows, side) for run in (self.a, self.b))
+        same = {"num_candidates": "ranked among as many candidates"}
+        if self.filtered:
+            same["num_excluded"] = "with as many known answers among them"
+        for name, what in same.items():
+            unlike = np.flatnonzero(of_a[name] != of_b[name])
+            if len(unlike):
+                row = int(unlike[0])
+                path = self.b.ranks[rows.path_index, rows.bucket].path
+                raise StorageError(
+                    f"{path}: {side.label}, row {rows.start + row}: expected the query of {self.a.folder}, {what} "
+                    f"({name}: A {int(of_a[name][row])}, B {int(of_b[name][row])}); compare runs of the same queries, "
+                    "filters and candidates"
+                )
+        return of_a, of_b
+
+    def _values(self, columns: Mapping[str, np.ndarray], at: np.ndarray) -> np.ndarray:
+        """Return the value of each metric for each edge, int64 (M, E)."""
+        better, tied = columns["better"][at], columns["tied"][at]
+        if self.filtered:
+            better, tied = better - columns["excluded_better"][at], tied - columns["excluded_tied"][at]
+        return values_of(self.metrics, better, tied, self.rank_type)
+
+    def _keys(self, rows: RowRange, edges: KnownBlock, hidden: Side) -> np.ndarray:
+        """Return a hash of the key of each query, uint64 (E,)."""
+        known, facts = hidden.other, self.a.facts
+        partitions = np.array([facts.partition_of(name, known, rows.bucket) for name in facts.types(known)])
+        partition_E = partitions[0] if facts.dynamic else partitions[edges.rel_n]
+        place_E = edges.rel_n.astype(np.uint64) << _ROW_BITS | edges.entity(known).astype(np.uint64)
+        return mixed(mixed(place_E) ^ np.asarray(partition_E).astype(np.uint64))
+
+
+def mixed(words: np.ndarray) -> np.ndarray:
+    """Return a permutation of 64-bit words whose bits look random (the finaliser of SplitMix64)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed_words: np.ndarray = words ^ (words >> np.uint64(31))
+    return mixed_words
+
+
+def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
+    """Return how a run's lists of candidates are made, from its settings; None where none are sampled."""
+    if "num_batch_negs" not in settings:
+        return None
+    is_pbg = settings["pbg_semantics"]
+    return SampledLists(
+        settings["num_batch_negs"], settings["num_uniform_negs"], is_pbg, settings["batch_size"] if is_pbg else 0
+    )
+
+
+# The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
+
+MOST_SHOWN = 60  # characters of a value
+OBSERVED = "observed"  # the type constraint that known edges decide
+
+# Settings that decide which edges are evaluated, and which of their sides.
+QUERY_SETTINGS = (
+    "disable_lhs_negs",
+    "disable_rhs_negs",
+    "dynamic_relations",
+    "restrict_entities",
+    "restrict_relations",
+    "sample_edges",
+    "target_error",
+)
+# Settings that decide who competes.
+CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
+# And those that decide it where lists are sampled: the same draws.
+LIST_SETTINGS = ("num_batch_negs", "num_uniform_negs", "seed", "workers", "batch_size")
+
+
+def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
+    """Return what differs between the queries, filters and candidates of two runs: `<key>: A <value>, B <value>`.
+
+    What the model is, its scores' precision, and how figures are reported may differ.
+
+    Args:
+        a: `provenance` of the first run.
+        b: of the second.
+        filtered: whether filtered figures are to be compared, so that known answers must be the same.
+    """
+    found = [*_edges(a, b), *_settings(a, b, QUERY_SETTINGS), *_relation_names(a, b), *_entities(a, b)]
+    found += _settings(a, b, CANDIDATE_SETTINGS)
+    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in a["settings"]["relations"]):
+        found += _settings(a, b, LIST_SETTINGS)
+    elif _is_sample(a) or _is_sample(b):
+        found += _settings(a, b, ("seed",))
+    found += _digests(a, b, "restrictions", "restrict_entities or restrict_relations: names stand for others")
+    found += _digests(a, b, "candidates", "candidate_path: files differ")
+    if filtered or OBSERVED in (of["settings"].get("type_constraint") for of in (a, b)):
+        found += _known(a, b)
+    return found
+
+
+def _is_sample(provenance: Mapping[str, Any]) -> bool:
+    settings = provenance["settings"]
+    return settings.get("sample_edges") is not None or settings.get("target_error") is not None
+
+
+def _line(key: str, a: object, b: object) -> str:
+    return f"{key}: A {_shown(a)}, B {_shown(b)}"
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+
+
+def _settings(a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        of_a, of_b = (of["settings"].get(name) for of in (a, b))
+        if of_a != of_b:
+            yield _line(name, of_a, of_b)
+
+
+def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    paths_a, paths_b = (of["data"]["edges"] for of in (a, b))
+    if len(paths_a) != len(paths_b):
+        yield _line("edge_paths", f"has {len(paths_a)}", f"{len(paths_b)}")
+        return
+    for index, (of_a, of_b) in enumerate(zip(paths_a, paths_b, strict=True)):
+        unlike = sorted(bucket for bucket in {*of_a, *of_b} if of_a.get(bucket) != of_b.get(bucket))
+        if unlike:
+            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
+            of_bucket = (of.get(unlike[0], "none")[:8] for of in (of_a, of_b))
+            yield _line(f"edge_paths[{index}], edges of bucket {unlike[0]}{more}", *of_bucket)
+
+
+def _relation_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    of_a, of_b = (of["settings"]["relations"] for of in (a, b))
+    if len(of_a) != len(of_b):
+        yield _line("relations", f"has {len(of_a)}", f"{len(of_b)}")
+        return
+    for name in ("lhs", "rhs", "candidates"):
+        unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
+        if unlike:
+            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
+            yield _line(f"relations[{unlike[0]}]{more}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
+
+
+def _entities(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    of_a, of_b = (of["settings"]["entities"] for of in (a, b))
+    used = {relation[side] for of in (a, b) for relation in of["settings"]["relations"] for side in ("lhs", "rhs")}
+    for name in sorted(used & {*of_a} & {*of_b}):
+        for key in ("num_partitions", "featurized"):
+            if of_a[name][key] != of_b[name][key]:
+                yield _line(f"entities['{name}'].{key}", of_a[name][key], of_b[name][key])
+
+
+def _digests(a: Mapping[str, Any], b: Mapping[str, Any], name: str, text: str) -> Iterator[str]:
+    if a["data"].get(name) != b["data"].get(name):
+        yield text
+
+
+def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
+    lists = [
+        {json.dumps(of_path, sort_keys=True) for name in ("filter", "training") for of_path in of["data"][name]}
+        for of in (a, b)
+    ]
+    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["data"]["edges"]}  # known in both
+    of_a, of_b = (found - evaluated for found in lists)
+    if of_a != of_b:
+        pairs = ((of_a, of_b, "B"), (of_b, of_a, "A"))
+        yield _line(
+            "filter_paths and train_paths",
+            *(f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs),
+        )
+
 
 CLUSTERS = ("key", "edge")
 USUAL = ("mean_rank", "mean_reciprocal_rank")

@@ -15,7 +15,7 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.report.comparison import Comparison, RelationDifferences
 from pbgeval.report.output import csv_table
 from pbgeval.report.paper_text import escape_markdown, one_line, row_of_latex, row_of_markdown
-from pbgeval.storage.text_files import printable
+from pbgeval.storage.text import printable
 
 MOST_RELATIONS = 20  # that a table shows: those with the smallest p-values
 LEAST_P = 1e-4  # smaller ones are written as below this

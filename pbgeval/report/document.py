@@ -3,25 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
+from operator import add
 from typing import Any, Protocol
 
 from attrs import asdict, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
+from pbgeval.metrics.estimates import DrawSums, interval_of
 from pbgeval.metrics.intervals import Interval, SampleDesign
-from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
-from pbgeval.metrics.selection import ALL_BY_DEFAULT, Selection
-from pbgeval.metrics.summary import AucSample, SortedPools, Summary, diagnose, summarise
+from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection
+from pbgeval.metrics.ndcg import type_metrics
+from pbgeval.metrics.rank import rank_metrics
+from pbgeval.metrics.summary import (
+    AucSample,
+    SortedPools,
+    Summary,
+    diagnose,
+    macro_over_keys,
+    macro_over_relations,
+    summarise,
+)
 from pbgeval.notation import Bucket, Side
-from pbgeval.report.estimates import Drawn, estimates_section
-from pbgeval.report.histogram_rows import HistogramRows
-from pbgeval.report.output import digest_of
+from pbgeval.report.output import HistogramRows, digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
-from pbgeval.report.types_section import add_types, types_of_row
-from pbgeval.stats.grouped import GroupedStats
-from pbgeval.stats.groups import GroupStats
-from pbgeval.stats.type_stats import TypeStats
+from pbgeval.stats.grouped import RELATION, GroupedStats
+from pbgeval.stats.groups import GroupStats, TypeStats
+from pbgeval.stats.rank_stats import RankStats
+from pbgeval.stats.ranks import RankType
+
+# Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
+
+LABELS = ("tail", "both")  # head queries ask for no types
+
+
+class TypeResults(Protocol):
+    """Merged statistics of all workers."""
+
+    @property
+    def grouped(self) -> GroupedStats: ...
+    @property
+    def raw_types(self) -> TypeStats | None: ...
+    @property
+    def filtered_types(self) -> TypeStats | None: ...
+
+
+def add_types(document: dict[str, Any], results: TypeResults, names: Sequence[str]) -> None:
+    """Put NDCG beside the other metrics, and a section about the queries for types; nothing where there are none.
+
+    Args:
+        document: the content of `metrics.json` without it.
+        results: the statistics.
+        names: of all relations.
+    """
+    stats = _headline(results)
+    if stats is None or results.raw_types is None:
+        return
+    cutoffs = results.grouped.layout.cutoffs
+    for key, of_key in (("metrics", stats), ("raw_metrics", results.raw_types)):
+        if key in document:
+            found = type_metrics(of_key, cutoffs)
+            document[key] |= {f"{label}.{name}": value for label in LABELS for name, value in found.items()}
+    rows = results.grouped.rows(RELATION)
+    of_relations = [rows[relation][Side.RHS] for relation in stats.relations if relation in rows]
+    ranks = reduce(add, of_relations, RankStats.zero(results.grouped.layout))
+    num_queries, num_undefined = stats.counts()
+    document["types"] = {
+        "relations": [names[relation] for relation in stats.relations],
+        "num_queries": num_queries,
+        "num_undefined": num_undefined,
+        "metrics": {
+            **{
+                f"tail.{rank_type.value}.{name}": value
+                for rank_type in RankType
+                for name, value in rank_metrics(ranks, rank_type).items()
+            },
+            **{f"tail.{name}": value for name, value in type_metrics(stats, cutoffs).items()},
+        },
+    }
+
+
+def types_of_row(results: TypeResults, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the further columns of a relation's row: empty (None) for relations that ask for no types."""
+    stats = _headline(results)
+    if stats is None:
+        return {}
+    found = type_metrics(stats, results.grouped.layout.cutoffs, row["relation_id"])
+    return {f"tail.{name}": value for name, value in found.items()}
+
+
+def _headline(results: TypeResults) -> TypeStats | None:
+    return results.raw_types if results.filtered_types is None else results.filtered_types
+
+
+# Sums of what was drawn -> the section `estimates` of metrics.json.
+
+
+@frozen(eq=False)
+class Drawn:
+    """Sums over all queries whose candidates were sampled, by `head`, `tail` (if enabled) and `both`."""
+
+    raw: Mapping[str, DrawSums]
+    filtered: Mapping[str, DrawSums] | None  # None: nothing is filtered
+
+
+def estimates_section(drawn: Drawn | None) -> dict[str, Any] | None:
+    """Return what sampled candidates tell of whole partitions; None where it was not asked for."""
+    if drawn is None:
+        return None
+    section = {"candidates": "partition", **_figures(drawn.raw if drawn.filtered is None else drawn.filtered)}
+    return section if drawn.filtered is None else {**section, "raw": _figures(drawn.raw)}
+
+
+def _figures(sums: Mapping[str, DrawSums]) -> dict[str, Any]:
+    estimates = {f"{label}.{name}": estimate for label, of in sums.items() for name, estimate in of.estimates().items()}
+    return {
+        "metrics": {key: estimate.value for key, estimate in estimates.items()},
+        "intervals": {key: interval_of(key, estimate) for key, estimate in estimates.items()},
+        "num_queries_without_draws": sums["both"].num_without_draws,
+    }
+
 
 BUCKET_METRICS = ("mean_rank", "mean_reciprocal_rank", "hits_at_")
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from pbgeval.metrics.metric import Definition
-from pbgeval.metrics.names import POOLED_HITS, UnknownMetricError, nearest_names, parse
+from pbgeval.metrics.names import POOLED_HITS, SCORE_METRICS, UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import (
     FAMILIES,
     METRICS,
     NDCG_FAMILIES,
     OPTIONAL_FAMILIES,
+    Definition,
     MetricFamily,
     find_metric,
     rank_metrics,
 )
-from pbgeval.metrics.score_definitions import SCORE_METRICS
 
 K = 10  # which member stands for a family
 DIRECTIONS = {1: "higher", -1: "lower", None: ""}

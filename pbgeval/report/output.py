@@ -17,23 +17,150 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
-from attrs import define, field
+import numpy as np
+from attrs import define, field, frozen
 
-from pbgeval.distributed.ownership import OWNER, is_of_others
+from pbgeval.cluster.ownership import OWNER, is_of_others
 from pbgeval.errors import OutputError
-from pbgeval.files import files_below, move_files, remove_files, remove_scratch, write_atomically
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
-from pbgeval.report.histogram_rows import HistogramRows
+from pbgeval.notation import Side
 from pbgeval.report.report import SCHEMA_VERSION, Report
-from pbgeval.report.result_line import result_line
-from pbgeval.sinks.json_lines import line_of
-from pbgeval.storage.text_files import cell_of, listed
+from pbgeval.sinks import RunFacts, closed_on_failure, line_of, make_sink
+from pbgeval.stats.groups import GroupStats
+from pbgeval.stats.histograms import EXACT_BINS, bin_edges
+from pbgeval.stats.ranks import RankType
+from pbgeval.storage.text import cell_of, listed
+from pbgeval.storage.writing import files_below, move_files, remove_files, remove_scratch, write_atomically
+
+# A report -> what sinks get of it: the run, a step, and its headline figures as named values.
+
+SETTINGS = ("comparator", "seed", "precision")
+
+
+def result_line(report: Report, name: str) -> tuple[RunFacts, int, dict[str, float]]:
+    """Return the run under a name, the checkpoint's version as the step (0 if it has none), and the defined values.
+
+    They are those of the headline's rank type and those without one, of head, tail and both; raw ones of a filtered
+    run as `raw.<key>`, standard errors of what is estimated as `<key>.standard_error`.
+    """
+    document = report.document
+    provenance = document["provenance"]
+    version = provenance.get("checkpoint_version")
+    settings = provenance.get("settings", {})
+    facts = {
+        "digest": provenance["digest"],
+        "filter": document["filter"],
+        "headline": document["headline"],
+        "num_edges": document["num_edges"],
+        "checkpoint_version": version,
+        **{name: settings.get(name) for name in SETTINGS},
+    }
+    values = {
+        f"{prefix}{key}": float(value)
+        for prefix, part in (("", "metrics"), ("raw.", "raw_metrics"))
+        for key, value in document.get(part, {}).items()
+        if value is not None and _is_headline(key, document["headline"])
+    }
+    for key, interval in document["intervals"].items():
+        if key in values and "standard_error" in interval:
+            values[f"{key}.standard_error"] = float(interval["standard_error"])
+    return RunFacts(name, facts), version if isinstance(version, int) else 0, values
+
+
+def _is_headline(key: str, headline: str) -> bool:
+    parts = key.split(".")
+    return len(parts) == 2 or parts[1] == headline
+
+
+# Histograms of ranks -> the rows of `rank_histogram.csv`, of which there are tens of thousands: made when wanted.
+
+COLUMNS = ("side", "rank_type", "lower_edge", "upper_edge", "count")
+
+Row = Mapping[str, Any]
+
+
+@frozen(eq=False)
+class _Part:
+    """The bins of one side and rank type."""
+
+    side: str
+    rank_type: str
+    bins_B: np.ndarray  # int64, increasing
+    counts_B: np.ndarray  # int64
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the row of each bin: it holds the ranks from its lower to its upper edge, both included."""
+        exact = (self.bins_B[: self._num_exact] / self._halves).tolist()
+        edges = [*zip(exact, exact, strict=True), *self._wide_edges()]
+        for (low, high), count in zip(edges, self.counts_B.tolist(), strict=True):
+            yield dict(zip(COLUMNS, (self.side, self.rank_type, low, high, count), strict=True))
+
+    def lines(self) -> list[str]:
+        """Return the same rows as text."""
+        num_exact, start = self._num_exact, f"{self.side},{self.rank_type},"
+        bins, counts = self.bins_B[:num_exact].tolist(), self.counts_B.tolist()
+        if self._halves == 1:  # what `repr` gives for these floats, of integers: faster
+            lines = [f"{start}{rank}.0,{rank}.0,{count}" for rank, count in zip(bins, counts, strict=False)]
+        else:
+            ranks = [f"{doubled >> 1}{'.5' if doubled & 1 else '.0'}" for doubled in bins]
+            lines = [f"{start}{rank},{rank},{count}" for rank, count in zip(ranks, counts, strict=False)]
+        wide = zip(self._wide_edges(), counts[num_exact:], strict=True)
+        return lines + [f"{start}{low!r},{high!r},{count}" for (low, high), count in wide]
+
+    @property
+    def _halves(self) -> int:
+        """What a bin's rank is divided by."""
+        return 2 if self.rank_type == RankType.REALISTIC.value else 1
+
+    @property
+    def _num_exact(self) -> int:
+        """How many bins hold one rank; the others are beyond."""
+        return int(np.searchsorted(self.bins_B, EXACT_BINS))
+
+    def _wide_edges(self) -> list[tuple[float, float]]:
+        wide = [bin_edges(bin_index) for bin_index in self.bins_B[self._num_exact :].tolist()]
+        return [(low / self._halves, high / self._halves) for low, high in wide]
+
+
+@frozen(eq=False)
+class HistogramRows(Sequence[Row]):
+    """How often each rank occurs: a row for each bin of each side and rank type."""
+
+    parts: tuple[_Part, ...] = ()
+
+    @classmethod
+    def of_groups(cls, groups: GroupStats, sides: Iterable[Side]) -> HistogramRows:
+        """Take the histograms of all groups."""
+        parts = []
+        for side in sides:
+            ranks = groups.side_histograms(side).ranks
+            parts += [_Part(side.label, kind.value, ranks[kind].keys, ranks[kind].counts) for kind in RankType]
+        return cls(tuple(parts))
+
+    def __len__(self) -> int:
+        return sum(len(part.bins_B) for part in self.parts)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (row for part in self.parts for row in part.rows())
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return list(self)[index]
+
+    def to_csv(self) -> str:
+        """Return the file: no field needs quotes, and floats are written shortest round-trip."""
+        lines = [line for part in self.parts for line in part.lines()]
+        return "\n".join([",".join(COLUMNS) if lines else "", *lines, ""])
+
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
@@ -439,3 +566,28 @@ def csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writerow(names)
     writer.writerows(map(_cell, map(row.get, names)) for row in rows)
     return "".join(f"{line[:-2]}\n" for line in lines)
+
+
+# A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.
+
+
+def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], None]) -> None:
+    """Write the figures of a finished run into `sinks/<name>` of its output directory.
+
+    Args:
+        report: with its output directory.
+        names: of the sinks, whose libraries are there.
+        warn: is told of each sink that could not be written.
+    """
+    if report.path is None:
+        raise RuntimeError("a result that is nowhere has no sinks")
+    run, step, values = result_line(report, report.path.absolute().name)
+    for name in dict.fromkeys(names):
+        sink = make_sink(name, report.path / SINK_FOLDER / name)
+        try:
+            with closed_on_failure(sink):
+                sink.open(run)
+                sink.log(step, values)
+                sink.close()
+        except OutputError as error:
+            warn(f"{error}; the result itself is complete, only the sink {name} is not")

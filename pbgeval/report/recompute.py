@@ -18,19 +18,19 @@ import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.errors import OutputError
-from pbgeval.known.frequency import KeyFrequency
-from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
-from pbgeval.metrics.selection import DEFAULT, RANK, Selection
+from pbgeval.metrics.names import DEFAULT, RANK, Selection
 from pbgeval.metrics.summary import AucSample
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import RANK_TYPE_SYNONYMS
+from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.report.document import Evaluated, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MOST_ROWS, RowRange, RunFacts, SavedRun
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.stats.saved import SavedStats
 from pbgeval.version import __version__
 

@@ -15,15 +15,14 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
-from pbgeval.known.keys import KnownBlock
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Bucket, Side
-from pbgeval.reading import open_input
+from pbgeval.ranking.keys import KnownBlock
 from pbgeval.report.report import Report
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.ranks import RanksFile, find_ranks, open_ranks_file
-from pbgeval.storage.text_files import name_of
+from pbgeval.storage.text import name_of, open_input
 
 ROWS_AT_A_TIME = 1 << 17
 MOST_ROWS = 1 << 36  # of a partition, and

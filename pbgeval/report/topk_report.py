@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pbgeval.adapters.topk import TopK, TopKFilter
-from pbgeval.metrics.listed_ranks import Absent, ListedRanks
+from pbgeval.metrics.given import Absent, ListedRanks
+from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import Side
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report

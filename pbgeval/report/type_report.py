@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from pbgeval.metrics.type_ndcg import TypeNdcg, TypeProtocol
+from pbgeval.metrics.ndcg import TypeNdcg, TypeProtocol
 
 NOTES = {
     "num_undefined": "left out: no true type in the taxonomy",

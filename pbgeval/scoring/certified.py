@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -26,10 +27,98 @@ from torch import Tensor
 
 from pbgeval.scoring import compiled_pairs
 from pbgeval.scoring.comparators import ZeroVectorError, check_finite
-from pbgeval.scoring.exact_sign import exact_signs
 from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Operator, Parameters
-from pbgeval.scoring.root_sign import root_signs
+
+# Terms in float64 -> the sign of their exact sum.
+#
+# A row's terms are cut at a power of two so high that the parts above the cut add up without a rounding, in any order
+# (Rump, Ogita and Oishi, "Accurate floating-point summation", 2008). What lies below waits until the part above has
+# cancelled; each cut takes some 40 bits, and the exponents of float64 end.
+
+BITS = 53  # of float64's significand
+ROWS_AT_A_TIME = 1 << 10  # so that their terms stay in cache; changes no number
+
+
+def exact_signs(terms_PN: np.ndarray) -> np.ndarray:
+    """Return the sign (-1, 0 or 1) of the exact sum of each row, int8 (P,).
+
+    Args:
+        terms_PN: float64, finite, of magnitudes from 2^-900 to 2^900 or zero; at most 2^20 in a row.
+    """
+    parts = [_signs(terms_PN[start : start + ROWS_AT_A_TIME]) for start in range(0, terms_PN.shape[0], ROWS_AT_A_TIME)]
+    return np.concatenate([np.empty(0, np.int8), *parts])
+
+
+def _signs(terms_PN: np.ndarray) -> np.ndarray:
+    num_rows, num_terms = terms_PN.shape
+    signs_P = np.zeros(num_rows, np.int8)
+    row_R = np.arange(num_rows)  # the rows that are not decided
+    rest_RN = np.concatenate([terms_PN, np.zeros((num_rows, 1))], axis=1)  # the last: what parts above the cuts left
+    num_terms += 1
+    room = (num_terms + 2).bit_length()  # so that all parts above a cut together stay below the power of two
+    while row_R.size:
+        largest_R = np.abs(rest_RN).max(axis=1)
+        kept = largest_R > 0  # else the sum is zero
+        row_R, rest_RN, largest_R = row_R[kept], rest_RN[kept], largest_R[kept]
+        cut_R1 = np.ldexp(1.0, np.frexp(largest_R)[1] + room)[:, None]
+        above_RN = (rest_RN + cut_R1) - cut_R1
+        rest_RN = rest_RN - above_RN
+        sum_R = above_RN.sum(axis=1)
+        at_most_R = cut_R1[:, 0] * (num_terms * 2.0**-BITS)  # what lies below, all together
+        decided = np.abs(sum_R) > at_most_R
+        signs_P[row_R[decided]] = np.sign(sum_R[decided])
+        row_R, rest_RN = row_R[~decided], rest_RN[~decided]
+        rest_RN[:, -1] = sum_R[~decided]  # the last sum was wholly above this cut: of it nothing is left
+    return signs_P
+
+
+# Two distances and what is added to each -> which score is higher, exactly, where no square decides.
+#
+# Only l2 with a bias needs it, for the pairs that float64 leaves open: exact fractions, one pair after the other.
+
+
+def root_signs(
+    query_PN: np.ndarray, candidate_PN: np.ndarray, added_P: np.ndarray, true_PN: np.ndarray, true_added_P: np.ndarray
+) -> np.ndarray:
+    """Return the sign of (added - |query - candidate|) - (true_added - |query - true|), int8 (P,).
+
+    Args:
+        query_PN: float64, as all others: each holds numbers of float32, or products of two.
+        candidate_PN: vectors of candidates.
+        added_P: what is added to a candidate's distance.
+        true_PN: vectors of true entities.
+        true_added_P: what is added to theirs.
+    """
+    signs = [
+        _sign(_square(query, true), _square(query, candidate), Fraction(added) - Fraction(true_added))
+        for query, candidate, added, true, true_added in zip(
+            query_PN.tolist(),
+            candidate_PN.tolist(),
+            added_P.tolist(),
+            true_PN.tolist(),
+            true_added_P.tolist(),
+            strict=True,
+        )
+    ]
+    return np.array(signs, np.int8)
+
+
+def _square(x: list[float], y: list[float]) -> Fraction:
+    return sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True)), Fraction(0))
+
+
+def _sign(first: Fraction, second: Fraction, shift: Fraction) -> int:
+    """Return the sign of sqrt(first) + shift - sqrt(second)."""
+    if shift < 0:
+        return -_sign(second, first, -shift)
+    # Both sides of sqrt(first) + shift ? sqrt(second) are squared: 2 shift sqrt(first) ? rest.
+    rest = second - first - shift * shift
+    if rest < 0:
+        return 1
+    left, right = 4 * shift * shift * first, rest * rest
+    return (left > right) - (left < right)
+
 
 # What certified ranks know: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
 # sums, or need cosines, which no standard rounds.

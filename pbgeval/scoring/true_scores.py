@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.duplicates import row_hashes
 from pbgeval.scoring.fast_products import values_of_pairs
-from pbgeval.scoring.twins import row_hashes
 
 PairedScores = Callable[[Tensor, Tensor], Tensor]
 

@@ -15,9 +15,9 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts
+from pbgeval.stats.histograms import WeightedHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, sum_groups
-from pbgeval.stats.weighted_histograms import WeightedHistograms
+from pbgeval.stats.ranks import RankCounts
 
 # Dimensions that evaluations have
 RELATION = "relation"  # key: id of the relation

@@ -6,7 +6,7 @@ packed in one int64 tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +15,69 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.pool import ScorePool
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.sparse import SparseCounts
+from pbgeval.stats.histograms import RankHistograms, SparseCounts
+from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
+
+# Scores -> what the pooled AUC compares, as order-preserving integers.
+
+_CLUSTER_BITS = 32
+
+
+def order_image(scores: Tensor) -> np.ndarray:
+    """Map float32 scores to int32 that compare alike; -0.0 and 0.0 become one."""
+    bits = (scores + 0.0).contiguous().view(torch.int32).numpy()
+    return np.where(bits >= 0, bits, np.int32(-(2**31)) - bits)
+
+
+def with_clusters(image_P: np.ndarray, cluster_P: np.ndarray) -> np.ndarray:
+    """Return codes (int64) that compare as order images do and hold the cluster of each score's query."""
+    codes: np.ndarray = (image_P.astype(np.int64) << _CLUSTER_BITS) + cluster_P
+    return codes
+
+
+@define
+class ScorePool:
+    """The scores of one group of queries that its pooled AUC compares; unordered.
+
+    They are order images (int32); of a sample of edges, codes `with_clusters` (int64).
+    """
+
+    true: list[np.ndarray] = field(factory=list)
+    competing: list[np.ndarray] = field(factory=list)
+
+    def __add__(self, other: ScorePool) -> ScorePool:
+        return ScorePool(self.true + other.true, self.competing + other.competing)
+
+    def sort(self) -> SortedPool:
+        """Return the pool with its scores in order."""
+        return SortedPool(*_sorted(self.true), *_sorted(self.competing))
+
+
+@frozen(eq=False)
+class SortedPool:
+    """The scores of one group of queries, in increasing order, and their clusters if edges are sampled."""
+
+    true: np.ndarray  # int32
+    true_cluster: np.ndarray | None  # int64
+    competing: np.ndarray  # int32
+    competing_cluster: np.ndarray | None
+
+    @classmethod
+    def union(cls, pools: Sequence[SortedPool]) -> SortedPool:
+        true = [_coded(pool.true, pool.true_cluster) for pool in pools]
+        return ScorePool(true, [_coded(pool.competing, pool.competing_cluster) for pool in pools]).sort()
+
+
+def _sorted(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray | None]:
+    joined = np.concatenate([part for part in parts if len(part)] or [np.empty(0, np.int32)])
+    joined.sort()
+    if joined.dtype == np.int32:
+        return joined, None
+    return (joined >> _CLUSTER_BITS).astype(np.int32), joined & ((1 << _CLUSTER_BITS) - 1)
+
+
+def _coded(image_P: np.ndarray, cluster_P: np.ndarray | None) -> np.ndarray:
+    return image_P if cluster_P is None else with_clusters(image_P, cluster_P)
 
 
 @frozen(eq=False)
@@ -148,3 +207,50 @@ class _Reader:
     def many(self, length: int) -> np.ndarray:
         self._at += length
         return self._numbers[self._at - length : self._at]
+
+
+# Values in [0, 1] of queries for types -> int64 sums by relation, which add over workers in any order.
+
+
+@frozen(eq=False)
+class TypeStats:
+    """Sums over the queries (keys) of each relation that asks for types."""
+
+    relations: tuple[int, ...]  # ids, ascending
+    table_RF: Tensor  # int64: queries with values, queries without; then of each value the sums of two limbs
+
+    @classmethod
+    def zero(cls, relations: tuple[int, ...], num_values: int) -> TypeStats:
+        return cls(relations, torch.zeros((len(relations), 2 + 2 * num_values), dtype=torch.int64))
+
+    def add(self, relation_Q: np.ndarray, values_QV: np.ndarray) -> None:
+        """Add queries.
+
+        Args:
+            relation_Q: ids.
+            values_QV: float64 in [0, 1], or all NaN: nothing to gain.
+        """
+        row_Q = np.searchsorted(np.array(self.relations), relation_Q)
+        defined_Q = ~np.isnan(values_QV).any(1)
+        fixed_QV = np.rint(np.where(defined_Q[:, None], values_QV, 0.0) * 2.0**FRACTION_BITS).astype(np.int64)
+        columns = [defined_Q[:, None], ~defined_Q[:, None], fixed_QV & ((1 << LIMB_BITS) - 1), fixed_QV >> LIMB_BITS]
+        rows_QF = np.concatenate([column.astype(np.int64) for column in columns], axis=1)
+        self.table_RF.index_add_(0, torch.from_numpy(row_Q), torch.from_numpy(rows_QF))
+
+    def counts(self, relation: int | None = None) -> tuple[int, int]:
+        """Return how many queries of a relation, or of all, have values, and how many have none."""
+        row = self._sums(relation)
+        return row[0], row[1]
+
+    def means(self, relation: int | None = None) -> list[float | None]:
+        """Return the mean of each value over queries that have it, each rounded once; None if none has."""
+        row = self._sums(relation)
+        num_values = (len(row) - 2) // 2
+        totals = [row[2 + at] + (row[2 + num_values + at] << LIMB_BITS) for at in range(num_values)]
+        return [total / (row[0] << FRACTION_BITS) if row[0] else None for total in totals]
+
+    def _sums(self, relation: int | None) -> list[int]:
+        rows: list[list[int]] = self.table_RF.tolist()  # Python integers: no overflow
+        if relation is not None:
+            return rows[self.relations.index(relation)] if relation in self.relations else [0] * len(rows[0])
+        return [sum(column) for column in zip(*rows, strict=True)]

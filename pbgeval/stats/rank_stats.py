@@ -15,7 +15,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.stats.series import mean_reciprocal
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1

@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from attrs import define
 
-from pbgeval.ranking import QueryCounts, RankCounts
 from pbgeval.stats.grouped import GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, TypeStats
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.pool import ScorePool
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.type_stats import TypeStats
+from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 
 @define

@@ -17,8 +17,8 @@ from attrs import frozen
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
-from pbgeval.storage.text_files import one_line
+from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
+from pbgeval.storage.text import one_line
 
 
 @frozen(eq=False)

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.reading import read_small_text
-from pbgeval.storage.files_hdf5 import Hdf5Dataset, Hdf5File
+from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
-from pbgeval.storage.text_files import listed, one_line
+from pbgeval.storage.text import listed, one_line, read_small_text
 
 # Where torch's own allocator would put it: kernels may round otherwise on data that starts elsewhere.
 _ALIGNMENT_BYTES = 64

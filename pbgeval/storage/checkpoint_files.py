@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pbgeval.files import write_atomically
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.array_rows import PartitionRows
+from pbgeval.storage.arrays import PartitionRows
 from pbgeval.storage.checkpoint import embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
 from pbgeval.storage.entities import entity_count_path
-from pbgeval.storage.files_hdf5 import FORMAT_VERSION, NewDataset, hdf5_pieces
-from pbgeval.storage.output_files import write_lines, write_pieces
-from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file
+from pbgeval.storage.hdf5 import FORMAT_VERSION, NewDataset, hdf5_pieces
+from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, write_lines, write_pieces
+from pbgeval.storage.writing import write_atomically
 
 ROWS_AT_A_TIME = 1 << 16
 EDGE_COLUMNS: Mapping[str, np.dtype] = {name: np.dtype(np.int64) for name in ("lhs", "rel", "rhs")}

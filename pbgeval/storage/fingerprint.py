@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pbgeval.errors import StorageError
-from pbgeval.reading import open_input
-from pbgeval.storage.text_files import one_line
+from pbgeval.storage.text import one_line, open_input
 
 _NUM_BLOCKS = 64
 _BLOCK_BYTES = 4096

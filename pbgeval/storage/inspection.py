@@ -17,8 +17,8 @@ from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
 from pbgeval.storage.edges import find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
-from pbgeval.storage.files_hdf5 import Hdf5Dataset, open_hdf5
-from pbgeval.storage.text_files import listed
+from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
+from pbgeval.storage.text import listed
 
 _BUCKET = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")

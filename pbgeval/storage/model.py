@@ -20,8 +20,8 @@ from torch import Tensor
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Side
 from pbgeval.storage.checkpoint import model_path
-from pbgeval.storage.files_hdf5 import Hdf5Dataset, open_hdf5
-from pbgeval.storage.text_files import listed, one_line
+from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
+from pbgeval.storage.text import listed, one_line
 
 # Name on disk -> name of today. Both `rotation`s are transposed (see `_Parameter.from_dataset`).
 _SINGULAR = {

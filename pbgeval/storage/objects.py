@@ -20,10 +20,10 @@ from typing import Any
 from attrs import asdict, frozen
 
 from pbgeval.errors import EvalError, StorageError
-from pbgeval.files import make_folder, write_new
-from pbgeval.storage.files_hdf5 import Hdf5File, open_hdf5, open_hdf5_stream
 from pbgeval.storage.fingerprint import blocks_of, fingerprint, fingerprint_of
-from pbgeval.storage.text_files import one_line
+from pbgeval.storage.hdf5 import Hdf5File, open_hdf5, open_hdf5_stream
+from pbgeval.storage.text import one_line
+from pbgeval.storage.writing import make_folder, write_new
 
 INSTALL = "pip install 'pbgeval[s3]'"
 _LISTING = ".objects.json"  # in a folder that stands for a prefix

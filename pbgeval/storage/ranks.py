@@ -14,7 +14,7 @@ from attrs import frozen
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.files_hdf5 import open_hdf5
+from pbgeval.storage.hdf5 import open_hdf5
 from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, open_row_file
 
 COLUMNS = (

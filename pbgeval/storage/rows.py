@@ -7,7 +7,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.files import ScratchFolder
+from pbgeval.storage.writing import ScratchFolder
 
 _NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 

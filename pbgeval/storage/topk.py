@@ -17,11 +17,10 @@ from attrs import frozen
 from pbgeval.errors import StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.files_hdf5 import open_hdf5
-from pbgeval.storage.labels import EntityLabels
-from pbgeval.storage.output_files import write_lines
-from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, open_row_file
-from pbgeval.storage.text_files import cell_of
+from pbgeval.storage.entities import EntityLabels
+from pbgeval.storage.hdf5 import open_hdf5
+from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, open_row_file, write_lines
+from pbgeval.storage.text import cell_of
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
 _CELLS_AT_A_TIME = 1 << 17  # lines of the table in memory

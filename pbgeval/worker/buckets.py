@@ -3,43 +3,249 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections import Counter as Multiset
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import reduce
-from operator import add
+from operator import add, attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 
-from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.distributed.resources import anonymous_bytes, available_bytes, resident_bytes
-from pbgeval.distributed.watch import Watch
-from pbgeval.inputs.memory import PartitionRoom, check_held, plan_room
-from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.known.keys import KnownBlock
+from pbgeval.cluster.journal import DamagedEntryError
+from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
+from pbgeval.cluster.watch import Watch
+from pbgeval.errors import OutputError
+from pbgeval.inputs.dispatch import make_dispatch_plan
+from pbgeval.inputs.edges import numbered_blocks, parts_of_file
+from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
+from pbgeval.inputs.queue import Counter, Holding, StripeUses, UnitQueue
 from pbgeval.metrics.rank import rank_metrics
-from pbgeval.notation import Side, WorkUnit
-from pbgeval.passes.bucket_pass import bucket_pass
-from pbgeval.passes.settings import Competition, EdgeOrigin, Tables
-from pbgeval.plan.dispatch import make_dispatch_plan
-from pbgeval.plan.read_ahead import Holding, StripeUses
-from pbgeval.plan.unit_queue import UnitQueue
-from pbgeval.progress import UnitReport
-from pbgeval.ranking import RankType
+from pbgeval.metrics.summary import AucSample, SortedPools, summarise
+from pbgeval.notation import Bucket, Side, WorkUnit, distinct
+from pbgeval.progress import BucketReport, UnitReport
+from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.keys import KnownBlock, QueryKeys
+from pbgeval.ranking.known_answers import KEY_BITS
+from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, Tables
+from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import RankStats
-from pbgeval.storage.edges import EdgeBlock
-from pbgeval.worker.bucket_known import KnownOfBuckets
-from pbgeval.worker.bucket_progress import BucketProgress
+from pbgeval.stats.ranks import RankType
+from pbgeval.storage.edges import EdgeBlock, EdgeSource
+from pbgeval.worker.collective import in_step
+from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, Bench
 from pbgeval.worker.dimensions import QueryDimensions
-from pbgeval.worker.key_frequencies import KeyFrequencies
+from pbgeval.worker.journal import share_names
+from pbgeval.worker.known import KeyFrequencies, join_blocks, known_files
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
-from pbgeval.worker.so_far import SoFar
-from pbgeval.worker.steps import in_step
-from pbgeval.worker.time_use import COMPUTING, JOURNAL, LOADING, QUEUE, READING
-from pbgeval.worker.work import Bench
+
+# Known edges -> the known answers of one bucket's queries in the bucket's own partitions.
+
+
+@frozen(eq=False)
+class _OfBucket:
+    """The keys of a bucket's queries that hide one side, and their known answers."""
+
+    keys: QueryKeys
+    key_P: np.ndarray
+    row_P: np.ndarray
+
+
+@define(eq=False)
+class KnownOfBuckets:
+    """Joins the bucket in hand with the known edges that may hold its answers, once for all its units.
+
+    It holds the distinct keys of one bucket's edges and their answers in memory.
+    """
+
+    bench: Bench
+    _bucket: Bucket | None = None
+    _sides: dict[Side, _OfBucket] = field(factory=dict)
+
+    def of_unit(self, bucket: Bucket, edges: KnownBlock) -> dict[Side, KnownInUnit]:
+        """Return the known answers of the queries of some of a bucket's edges, by hidden side."""
+        if bucket != self._bucket:
+            self._sides = {}  # the last bucket's go before the next ones come
+            self._sides, self._bucket = self._join(bucket), bucket
+        return {
+            side: KnownInUnit(
+                of_bucket.keys.index_of(edges.rel_n, edges.entity(side.other)), of_bucket.key_P, of_bucket.row_P
+            )
+            for side, of_bucket in self._sides.items()
+        }
+
+    def _join(self, bucket: Bucket) -> dict[Side, _OfBucket]:
+        inputs, numbering = self.bench.inputs, self.bench.numberer.numbering
+        codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.bench.settings.sides}
+        for files in inputs.buckets:
+            for block in self._blocks([files[bucket]] if bucket in files else []):
+                for side, parts in codes.items():
+                    parts.append(distinct(block.rel_n * numbering.num_entities + block.entity(side.other)))
+        keys = {
+            side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
+            for side, parts in codes.items()
+        }
+        store = join_blocks(self.bench, keys, self._blocks(self._files_that_meet(bucket)))
+        sides = {}
+        for side in keys:
+            types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
+            slots = [numbering.slots.index((name, inputs.partition_of(name, side, bucket))) for name in sorted(types)]
+            packed = np.concatenate([store.pairs(side, slot).by_key().packed_P for slot in slots])
+            packed.sort()
+            sides[side] = _OfBucket(keys[side], packed >> KEY_BITS, packed & ((1 << KEY_BITS) - 1))
+        return sides
+
+    def _files_that_meet(self, bucket: Bucket) -> list[EdgeSource]:
+        every = [item for buckets in known_files(self.bench) for item in sorted(buckets.items())]
+        return [file for other, file in every if self._meets(other, bucket)]
+
+    def _meets(self, other: Bucket, bucket: Bucket) -> bool:
+        """Tell whether edges of another bucket may lie between the partitions of this one, for some relation."""
+        inputs = self.bench.inputs
+        return any(
+            all(
+                inputs.partition_of(entity_type, side, other) == inputs.partition_of(entity_type, side, bucket)
+                for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
+            )
+            for relation in inputs.config.relations
+        )
+
+    def _blocks(self, files: list[EdgeSource]) -> Iterator[KnownBlock]:
+        for file in files:
+            yield from numbered_blocks(self.bench.numberer, parts_of_file(file))
+
+
+# Units that different workers finish -> one report of each bucket, from whoever finishes its last unit.
+
+MILLION = 1_000_000  # seconds and reciprocal ranks are added as whole millionths
+
+
+@define(eq=False)
+class BucketProgress:
+    """Sums over the units of each bucket of each edge path, in counters that all workers share.
+
+    A bucket of one unit needs no counter.
+    """
+
+    units: Iterable[WorkUnit]  # all that will be done, by all workers
+    counter: Counter
+    prefix: str  # of the names of counters
+    edges_of: Callable[[WorkUnit], int] = attrgetter("num_edges")  # how many of a unit are evaluated
+    _num_units: Multiset[tuple[object, ...]] = field(init=False)
+    _num_edges: Multiset[tuple[object, ...]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._num_units, self._num_edges = Multiset(), Multiset()
+        for unit in self.units:
+            self._num_units[unit[:2]] += 1
+            self._num_edges[unit[:2]] += self.edges_of(unit)
+
+    @property
+    def num_edges(self) -> int:
+        """All that will be evaluated."""
+        return self._num_edges.total()
+
+    def finished(self, unit: WorkUnit, seconds: float, mean_reciprocal_rank: float | None) -> BucketReport | None:
+        """Note a finished unit; return the report of its bucket if no unit of it is left."""
+        num_units, num_edges = self._num_units[unit[:2]], self._num_edges[unit[:2]]
+        if num_units == 1:
+            return BucketReport(num_edges, seconds, mean_reciprocal_rank)
+        name = f"{self.prefix}/bucket/{unit.path_index}/{unit.bucket.lhs}/{unit.bucket.rhs}"
+        self.counter.add(f"{name}/seconds", round(MILLION * seconds))
+        self.counter.add(f"{name}/ranks", round(MILLION * (mean_reciprocal_rank or 0.0) * self.edges_of(unit)))
+        # Counted after its sums: whoever counts the last unit reads the sums of all.
+        if self.counter.add(f"{name}/units", 1) < num_units:
+            return None
+        total_seconds, total_ranks = (self.counter.add(f"{name}/{of}", 0) / MILLION for of in ("seconds", "ranks"))
+        return BucketReport(num_edges, total_seconds, total_ranks / max(num_edges, 1))
+
+
+# The journal of a run that goes on -> metrics.json with `complete: false` and the metrics so far (worker 0).
+#
+# Where all entities compete, no query has met all candidates before the end: fewer candidates flatter, so there are no
+# metrics before it, only how far the run is.
+
+LEAST_SECONDS = 10.0  # between two reports
+SECONDS_PER_SECOND = 100.0  # of work, for each second that the last report took
+
+
+@define(eq=False)
+class SoFar:
+    """What all workers have written to the journal, as worker 0 has read it."""
+
+    bench: Bench
+    _record: Record = field(init=False)
+    _entries: set[str] = field(factory=set, init=False)
+    _done: list[str] = field(factory=list, init=False)
+    _written: float = field(factory=time.monotonic, init=False)
+    _cost: float = field(default=0.0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._record = Record.empty(self.bench.work.protocol)
+
+    def write_if_due(self) -> None:
+        """Write metrics.json if the last time is long enough ago for what it takes."""
+        if self.bench.team.rank_in_team == 0:
+            wait = max(LEAST_SECONDS, SECONDS_PER_SECOND * self._cost)
+            if time.monotonic() - self._written >= wait:
+                self.write()
+
+    def write(self) -> None:
+        """Write metrics.json.
+
+        Raises:
+            IncompleteError: another run has taken over.
+            OutputError: it cannot be written.
+        """
+        begun = time.monotonic()
+        self._read()
+        work = self.bench.work
+        # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
+        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check_lease)
+        self._written = time.monotonic()
+        self._cost = self._written - begun
+
+    def _read(self) -> None:
+        """Add the entries that have come since the last time."""
+        journal, part = self.bench.journal.journal, self.bench.journal.part
+        for name in journal.entries():
+            if name in self._entries:
+                continue
+            self._entries.add(name)
+            try:
+                entry = journal.read(name)
+            except (DamagedEntryError, OutputError):  # whoever resumes the run deals with it
+                continue
+            if not share_names(self._done, entry.units) and all(unit.startswith(part) for unit in entry.units):
+                self._done += entry.units
+                self._record.add_packed(entry.arrays)
+
+    def _facts(self) -> dict[str, Any]:
+        work, record = self.bench.work, self._record
+        groups = record.raw if record.filtered is None else record.filtered
+        auc = work.protocol.auc
+        summary = summarise(
+            groups,
+            SortedPools.of_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact)),
+            work.protocol.sides,
+            work.inputs.config.selection,
+            with_loss=work.inputs.config.compute_loss,
+        )
+        return {
+            "filter": "raw" if record.filtered is None else "filtered",
+            "headline": work.inputs.config.headline,
+            "num_edges": summary.num_edges,
+            "num_queries": summary.num_queries,
+            "metrics": summary.metrics,
+            "intervals": summary.intervals,
+            "run": {"units_done": len(self._done), "units": len(work.protocol.units)},
+        }
+
 
 EDGES_PER_ROW_LOADED = 0.1  # the time of loading a row, in edges; it decides only in which order units are handed out
 
@@ -95,12 +301,12 @@ def do_units(
     with PartitionHolder(bench.inputs, bench.global_embeddings, bench.device, holding, room.one_more) as partitions:
         while (index := _draw(bench, queue)) is not None:
             unit, begun = plan.units[index], time.perf_counter()
-            with bench.time_use.spent_on(JOURNAL):
+            with bench.time_use.spent_on(WRITING):
                 bench.journal.begin(unit_name(unit))
             with bench.time_use.spent_on(COMPUTING):
                 headline = _do_unit(bench, results.pending, tools, partitions, index, unit)
             check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
-            with bench.time_use.spent_on(JOURNAL):
+            with bench.time_use.spent_on(WRITING):
                 if bench.journal.finish(unit_name(unit)):
                     results.write()
             with bench.time_use.spent_on(QUEUE):
@@ -109,7 +315,7 @@ def do_units(
                 bench.work.observer.unit_finished(report)
                 if team.add("faults", 0):
                     break  # another worker has met a fault: there will be no result
-    with bench.time_use.spent_on(JOURNAL):
+    with bench.time_use.spent_on(WRITING):
         results.write(at_end=True)
     return partitions.num_loads
 

@@ -9,16 +9,15 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.distinct import distinct
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
-from pbgeval.inputs.relation_names import relation_groups, relation_labels
-from pbgeval.known.keys import KnownBlock
-from pbgeval.known.training import FrequencyClasses, SlotCounts
+from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
-from pbgeval.notation import Side
+from pbgeval.notation import Side, distinct
+from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
-from pbgeval.worker.steps import in_step
-from pbgeval.worker.work import Bench
+from pbgeval.worker.collective import in_step
+from pbgeval.worker.context import Bench
 
 
 @frozen(eq=False)

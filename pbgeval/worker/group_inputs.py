@@ -8,9 +8,9 @@ from pathlib import Path
 
 from attrs import evolve
 
+from pbgeval.cluster.lifeline import signs_of_life
+from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.distributed.lifeline import signs_of_life
-from pbgeval.distributed.team import Team
 from pbgeval.inputs.edge_files import buckets_of_files
 from pbgeval.inputs.object_storage import local_copies
 from pbgeval.inputs.opening import Inputs, open_inputs

@@ -8,16 +8,16 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.errors import StorageError
-from pbgeval.inputs.relation_names import relation_labels
+from pbgeval.inputs.names import relation_labels
 from pbgeval.notation import Bucket
-from pbgeval.ranking import QueryCounts
 from pbgeval.stats.groups import GroupKey
+from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.labels import EntityLabels
+from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.ranks import RanksFile, create_ranks_file, open_ranks_file
 from pbgeval.storage.topk import TopK, TopKFile, Vocabulary, create_topk_file, open_topk_file, write_topk_table
-from pbgeval.worker.steps import in_step
-from pbgeval.worker.work import Bench
+from pbgeval.worker.collective import in_step
+from pbgeval.worker.context import Bench
 
 
 @frozen(eq=False)

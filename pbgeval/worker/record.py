@@ -9,20 +9,18 @@ import torch
 from attrs import define, field
 from torch import Tensor
 
-from pbgeval.distributed.team import Team
+from pbgeval.cluster.team import Team
 from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.metrics.draw_sums import NUM_SUMS, DrawSums
+from pbgeval.metrics.estimates import NUM_SUMS, DrawSums
 from pbgeval.metrics.intervals import SampledQueries
 from pbgeval.notation import Side
-from pbgeval.passes.tally import SideResult
-from pbgeval.ranking import RankCounts
+from pbgeval.ranking.tally import SideResult
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
-from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, TypeStats
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.pool import ScorePool
 from pbgeval.stats.rank_stats import RankStats
-from pbgeval.stats.type_stats import TypeStats
+from pbgeval.stats.ranks import RankCounts
 
 NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
 

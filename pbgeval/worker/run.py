@@ -10,31 +10,29 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pbgeval.counting import fused
-from pbgeval.distributed.journal import Journal, writer_name
-from pbgeval.distributed.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
-from pbgeval.distributed.team import Team
+from pbgeval.cluster.journal import Journal, writer_name
+from pbgeval.cluster.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
+from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError, IncompleteError
-from pbgeval.files import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
-from pbgeval.report.document import Evaluated, make_report
-from pbgeval.report.estimates import Drawn
+from pbgeval.ranking import fused
+from pbgeval.report.document import Drawn, Evaluated, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
-from pbgeval.scoring.full_precision import full_precision
+from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
+from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
+from pbgeval.worker.collective import in_step
+from pbgeval.worker.context import Bench, Found, Outcome, TimeUse, Work
+from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
-from pbgeval.worker.run_journal import RunJournal
-from pbgeval.worker.steps import in_step
-from pbgeval.worker.time_use import TimeUse
-from pbgeval.worker.work import Bench, Found, Outcome, Work
 
 LEASE = "lease"  # a file of the scratch folder, which is there as long as the others are
 

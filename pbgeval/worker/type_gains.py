@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from pbgeval.candidates.constraints import CandidateSets, is_among
-from pbgeval.metrics.type_metrics import num_values, type_values
+from pbgeval.metrics.ndcg import num_values, type_values
 from pbgeval.notation import Side
-from pbgeval.passes.gain_levels import GainLevels
-from pbgeval.passes.query_edges import ContestQueries, QueryEdges
-from pbgeval.passes.type_gains import TypeEntities, TypeGains, TypeTruth
-from pbgeval.stats.type_stats import TypeStats
-from pbgeval.worker.contestants import Contestants
+from pbgeval.ranking.constraints import CandidateSets, is_among
+from pbgeval.ranking.query_edges import ContestQueries, QueryEdges
+from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
+from pbgeval.stats.groups import TypeStats
+from pbgeval.worker.collective import in_step
+from pbgeval.worker.context import Bench
+from pbgeval.worker.given import Contestants
 from pbgeval.worker.record import Record
-from pbgeval.worker.steps import in_step
-from pbgeval.worker.work import Bench
 
 KEYS_AT_A_TIME = 1 << 12  # whose ideal lists are in memory together; changes no number
 

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.distributed.team import Team
-from pbgeval.interfaces.lightning import MonitorCallback
-from pbgeval.training_stats.records import PassRecord, VisitRecord
+from pbgeval.cluster.team import Team
+from pbgeval.integrations.lightning import MonitorCallback
+from pbgeval.monitor.records import PassRecord, VisitRecord
 
 NUM_PARTITIONS, NUM_ENTITIES, DIMENSION = 2, 48, 8
 NUM_BATCHES, BATCH_SIZE = 5, 40  # of a bucket: as many of each, for processes go in step

@@ -17,7 +17,7 @@ from pykeen.training import SLCWATrainingLoop, TrainingCallback
 from torch.optim import Adam
 
 from pbgeval.errors import ConfigError
-from pbgeval.interfaces.pykeen_training import BUCKET, MonitorCallback, hold_out
+from pbgeval.integrations.pykeen_training import BUCKET, MonitorCallback, hold_out
 
 
 class Told(ResultTracker):

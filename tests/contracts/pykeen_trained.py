@@ -74,7 +74,7 @@ def main(folder: Path, repository: Path) -> None:
 def evaluate(model, nations, out: Path) -> None:
     """Write the figures and ranks of both."""
     from pbgeval import RunOptions
-    from pbgeval.interfaces import pykeen as ours
+    from pbgeval.integrations import pykeen as ours
 
     known = [nations.training, nations.validation]
     filters = {"additional_filter_triples": [of_split.mapped_triples for of_split in known]}
@@ -107,7 +107,7 @@ def evaluate(model, nations, out: Path) -> None:
 def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
     """Rank by multiples of 1/4, whose scores are exact: PyKEEN's ranks, ours from vectors, ours from its own scores."""
     from pbgeval import RunOptions
-    from pbgeval.interfaces import pykeen as ours
+    from pbgeval.integrations import pykeen as ours
 
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pbgeval import RunOptions, evaluate, load_config
+from pbgeval.monitor.records import Figures, PassKey, VisitRecord
+from pbgeval.monitor.scalars import ScalarSink
 from pbgeval.notation import Bucket
 from pbgeval.progress import Silence
-from pbgeval.training_stats.records import Figures, PassKey, VisitRecord
-from pbgeval.training_stats.tensorboard import ScalarSink
 
 BLOCK = 1 << 15  # of LevelDB's log format, which Weights & Biases write
 

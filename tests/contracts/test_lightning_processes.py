@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.training_stats.reading import file_of_worker, read_history
+from pbgeval.monitor.records import file_of_worker, read_history
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers
@@ -133,9 +133,9 @@ def test_a_team_that_is_not_the_trainer_s_processes_is_refused(peer: Callable[[s
     program = """
 from lightning.pytorch import Trainer
 from pbgeval import ModelSchema, Monitor, MonitoredRelation
-from pbgeval.distributed.team import Team
+from pbgeval.cluster.team import Team
 from pbgeval.errors import ConfigError
-from pbgeval.interfaces.lightning import MonitorCallback
+from pbgeval.integrations.lightning import MonitorCallback
 schema = ModelSchema([MonitoredRelation("links", "entity", "entity")], {"entity": 1}, "dot")
 callback = MonitorCallback(Monitor(schema, team=Team(rank_in_team=1, size=2)), None)
 try:

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.training_stats.reading import History, read_history
-from pbgeval.training_stats.records import PassKey
+from pbgeval.monitor.records import History, PassKey, read_history
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from pbgeval import EvalConfig, evaluate
-from pbgeval.adapters.opening import open_model
-from pbgeval.interfaces.openbiolink import DataLoader, Evaluator
+from pbgeval.integrations.openbiolink import DataLoader, Evaluator
+from pbgeval.models.opening import open_model
 from pbgeval.notation import Side
 from tests.patience import PATIENCE
 from tests.systems_reference import DglkeFolder, write_labels

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbgeval.adapters.pykeen import pykeen_scorer
 from pbgeval.errors import ScorerError
+from pbgeval.models.pykeen import pykeen_scorer
 from pbgeval.notation import Side
 from tests.contracts.scorer_contract import ScorerContract
 from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal, WithInverses, slow_score

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.adapters.model import part_of
-from pbgeval.adapters.opening import open_model
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.metrics.registry import metric_key
+from pbgeval.models.model import part_of
+from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.ranks import read_ranks
 from tests.contracts.test_pykeen import LAST_CUTOFF, WRONG_IN_MACRO

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval.training_stats.reading import History, read_history
+from pbgeval.monitor.records import History, read_history
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.peers

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pbgeval import Edges, EntitySchema, EvalConfig, RunOptions, batch_scorer, edge_scorer, evaluate, side_scorer
-from pbgeval.adapters import functions
 from pbgeval.errors import ConfigError, EvalError, LaunchError, ScorerError
+from pbgeval.models import functions
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring import block_scorer
 from pbgeval.scoring.block_scorer import (

@@ -18,8 +18,7 @@ import pytest
 
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, threshold_of
-from pbgeval.training_stats.reading import History, read_history
-from pbgeval.training_stats.records import PassKey, VisitRecord
+from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
 from tests import pbg_files
 from tests.monitored_training import make_graph
 from tests.patience import PATIENCE

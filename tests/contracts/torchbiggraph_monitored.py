@@ -18,7 +18,7 @@ from torchbiggraph.model import MultiRelationEmbedder, make_model
 from torchbiggraph.stats import Stats
 from torchbiggraph.train import Trainer
 
-from pbgeval.interfaces.torchbiggraph import train
+from pbgeval.integrations.torchbiggraph import train
 
 
 class RecordingTrainer(Trainer):

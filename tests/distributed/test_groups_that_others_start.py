@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.distributed import meeting
-from pbgeval.distributed.environment import GroupPlace
-from pbgeval.distributed.meeting import address_of, open_store
+from pbgeval.cluster import meeting
+from pbgeval.cluster.environment import GroupPlace
+from pbgeval.cluster.meeting import address_of, open_store
 from pbgeval.errors import LaunchError
 from tests.clusters import EVERY_POLICY, CaseAndResult
 from tests.patience import PATIENCE

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pbgeval.distributed import launch
-from pbgeval.distributed.launch import start_local_workers
-from pbgeval.distributed.team import Team
+from pbgeval.cluster import launch
+from pbgeval.cluster.launch import start_local_workers
+from pbgeval.cluster.team import Team
 from pbgeval.errors import IncompleteError, LaunchError
 
 

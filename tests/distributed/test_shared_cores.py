@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.distributed import team as team_module
-from pbgeval.distributed.team import Team
+from pbgeval.cluster import team as team_module
+from pbgeval.cluster.team import Team
 
 TWO_HOSTS = [("a", {0, 1, 2, 3}), ("a", {0, 1, 2, 3}), ("b", {0, 1, 2, 3})]
 BOUND = [("a", {0, 1}), ("a", {2, 3}), ("b", {0, 1}), ("b", {2, 3})]

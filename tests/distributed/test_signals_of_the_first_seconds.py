@@ -44,7 +44,7 @@ def run(case: TinyCase, module: str, number: int, *arguments: str) -> subprocess
         ("numpy", signal.SIGQUIT),
         ("torch", signal.SIGTERM),
         ("torch", signal.SIGHUP),
-        ("pbgeval.driver", signal.SIGINT),
+        ("pbgeval.evaluation", signal.SIGINT),
     ],
 )
 def test_a_signal_while_the_command_imports(module: str, number: signal.Signals, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.distributed.environment import variables_of_torch
+from pbgeval.cluster.environment import variables_of_torch
 from tests.patience import PATIENCE
 
 HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -18,7 +18,7 @@ HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
-from pbgeval.distributed.launch import start_local_workers, worker_server
+from pbgeval.cluster.launch import start_local_workers, worker_server
 
 def work(folder):
     rank = os.environ["RANK"]

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
-from pbgeval.distributed.team import Team
+from pbgeval.cluster.team import Team
+from pbgeval.monitor.records import file_of_worker, read_history
 from pbgeval.notation import Bucket
-from pbgeval.training_stats.reading import file_of_worker, read_history
 from tests.monitored_training import make_graph
 from tests.patience import PATIENCE
 

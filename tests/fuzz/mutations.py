@@ -21,7 +21,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.config import EvalConfig
-from pbgeval.config.fields import keys_of
+from pbgeval.config.schema import keys_of
 from tests.fuzz.hostile_values import (
     CONVERTED,
     DTYPES,

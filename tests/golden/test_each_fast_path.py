@@ -18,7 +18,7 @@ import pytest
 from attrs import evolve
 
 from pbgeval import RunOptions, evaluate
-from pbgeval.passes import auc_sampling
+from pbgeval.ranking import auc_sampling
 from tests.fast_paths import OF_A_CPU, PATHS, switch, with_needs
 from tests.golden import test_full_nations as full_nations
 from tests.golden import test_global_ranks as global_ranks

@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import NamedTuple
 from unittest import mock
 
-from pbgeval.candidates.draws import DrawStream
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
+from pbgeval.ranking.draws import DrawStream
 from tests import reference
 from tests.reference import Query
 from tests.strategies import Bucket, Entity, Row, TinyGraph

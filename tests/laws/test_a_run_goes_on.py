@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from pbgeval import files
 from pbgeval.notation import Bucket
+from pbgeval.storage import writing as files
 from pbgeval.storage.ranks import read_ranks
-from pbgeval.worker import buckets, so_far, sweep
+from pbgeval.worker import buckets, sweep
+from pbgeval.worker import buckets as so_far
 from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
 from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of
 

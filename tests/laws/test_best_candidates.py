@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes import query_edges, sweep_rank
+from pbgeval.ranking import query_edges, sweep_rank
 from pbgeval.storage.topk import open_topk_file
 from tests import reference
 from tests.graph_on_disk import write_graph

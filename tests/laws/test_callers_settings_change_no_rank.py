@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pbgeval.counting import blocks
-from pbgeval.passes import auc_sampling
+from pbgeval.ranking import auc_sampling, blocks
 from tests.tiny_checkpoint import TinyCase, evaluated
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from pbgeval.metrics.paired import Difference, PairedMetric, differences
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
+from pbgeval.stats.ranks import RankCounts, RankType
 
 NUM_TRIALS = 2_000
 METRICS = (

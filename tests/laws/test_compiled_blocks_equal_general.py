@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pbgeval.counting import blocks
-from pbgeval.passes import auc_sampling, certified, compiled_block, query_edges, sweep_rank
-from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.ranking import auc_sampling, blocks, certified, compiled_block, query_edges, sweep_rank
+from pbgeval.ranking.block_threads import BlockThreads
 from tests.examples import crossed
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
 

@@ -15,25 +15,24 @@ from attrs import define, evolve
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.candidates.chunks import SampledLists
-from pbgeval.candidates.constraints import CandidateSets
-from pbgeval.candidates.policy import CandidatePolicy
-from pbgeval.counting import chunks as compiled_chunks
-from pbgeval.counting import gathered_chunks
 from pbgeval.errors import UnrankableError
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes import sampled, sampled_block
-from pbgeval.passes.auc_sampling import AucSampling
-from pbgeval.passes.bucket_pass import bucket_pass
-from pbgeval.passes.settings import Competition, EdgeOrigin, KnownInUnit, PassSettings, Relation
-from pbgeval.passes.tally import SideResult
-from pbgeval.ranking import RankCounts
+from pbgeval.ranking import count_chunks as compiled_chunks
+from pbgeval.ranking import gathered_chunks, sampled
+from pbgeval.ranking import sampled as sampled_block
+from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
+from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, PassSettings, Relation
+from pbgeval.ranking.tally import SideResult
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.stats.ranks import RankCounts
 from tests.examples import examples
 
 NUM_RELATIONS = 3

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from pbgeval import Edges, EvalConfig, RunOptions, edge_scorer, evaluate, load_config
-from pbgeval.adapters.opening import open_model
-from pbgeval.importing.edges import EdgeForm, import_edges
-from pbgeval.importing.model import EdgeFiles, import_model
+from pbgeval.importing.model import EdgeFiles, EdgeForm, import_edges, import_model
+from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.ranks import COLUMNS, read_ranks
@@ -178,7 +177,7 @@ def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
 def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
     at_a_time: int, num_partitions: int, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pbgeval.importing.edges.EDGES_AT_A_TIME", at_a_time)
+    monkeypatch.setattr("pbgeval.importing.model.EDGES_AT_A_TIME", at_a_time)
     edges = some_edges(17, 3, 40, seed=3)
     path = tmp_path / f"edges{suffix}"
     if suffix == ".npy":

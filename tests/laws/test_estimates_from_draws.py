@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
-from pbgeval.metrics.draw_sums import DrawSums
-from pbgeval.metrics.estimates import Estimate
+from pbgeval.metrics.estimates import DrawSums, Estimate
 from pbgeval.metrics.sampled_estimates import (
     UniformSample,
     estimate_adjusted_mean_rank,
@@ -30,8 +29,8 @@ from pbgeval.metrics.sampled_estimates import (
     estimate_query_auc,
 )
 from pbgeval.notation import Side
-from pbgeval.passes import bucket_pass as bucket_passes
-from pbgeval.ranking import RankType
+from pbgeval.ranking import bucket_pass as bucket_passes
+from pbgeval.stats.ranks import RankType
 from pbgeval.worker.record import DrawTable
 from tests import reference
 from tests.examples import examples

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch.utils._pytree import tree_map
 
-from pbgeval.counting import fused
-from pbgeval.inputs import read_ahead
-from pbgeval.passes import auc_sampling
+from pbgeval.inputs import partitions as read_ahead
+from pbgeval.ranking import auc_sampling, fused
 from pbgeval.worker import run
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, plain
 from tests.tiny_checkpoint import TinyCase, evaluated

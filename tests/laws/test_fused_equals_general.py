@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pbgeval.counting import fused
-from pbgeval.passes import auc_sampling, partition, partition_blocks, sweep_blocks
+from pbgeval.ranking import auc_sampling, fused, partition
+from pbgeval.ranking import partition as partition_blocks
+from pbgeval.ranking import sweep_rank as sweep_blocks
 from pbgeval.worker import sweep
 from tests.tiny_checkpoint import TinyCase, evaluated
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.importing import engine
-from pbgeval.importing.edge_form import ColumnForm
+from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.engine import Limits
 from pbgeval.importing.graph import GraphFiles, import_graph
 from pbgeval.importing.relation_types import Partitioning, RelationTypes

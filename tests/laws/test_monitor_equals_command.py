@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, RunOptions, evaluate
 from pbgeval.config import check_config
+from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket, Side
-from pbgeval.training_stats.reading import read_history
 from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.strategies import TinyGraph, has_zero_vector, tiny_graphs

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from pbgeval import driver, files
-from pbgeval.distributed.ownership import OWNER
+from pbgeval import evaluation as driver
+from pbgeval.cluster.ownership import OWNER
 from pbgeval.errors import OutputError
 from pbgeval.report.output import EARLIER, FILES, METRICS, OutputDirectory
 from pbgeval.report.report import Report
+from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
 from tests.runs_held_up import SteppingSystem, entries_after_each_unit
 from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, snapshot

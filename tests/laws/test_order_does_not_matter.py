@@ -21,21 +21,17 @@ from attrs import define, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pbgeval.cluster.ownership import Ownership, describe_process
+from pbgeval.cluster.watch import Watch
 from pbgeval.config import EvalConfig
-from pbgeval.distributed.ownership import Ownership, describe_process
-from pbgeval.distributed.watch import Watch
+from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
-from pbgeval.notation import Bucket, Side, WorkUnit
-from pbgeval.plan.assignment import share_of_worker
-from pbgeval.plan.order import best_order, num_loads
-from pbgeval.plan.units import slice_units, window_units
+from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
 from pbgeval.progress import Silence
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.report.report import Report
-from pbgeval.stats.groups import GroupKey, GroupStats, SideStats
-from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.pool import ScorePool, order_image
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, order_image
+from pbgeval.stats.histograms import MOST_DENSE_VALUES, RankHistograms, SparseCounts
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
     LARGEST_LOSS,
@@ -44,7 +40,7 @@ from pbgeval.stats.rank_stats import (
     RankStats,
     StatsLayout,
 )
-from pbgeval.stats.sparse import MOST_DENSE_VALUES, SparseCounts
+from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.worker import Work, do_work
 from tests.examples import examples
 from tests.graph_on_disk import write_graph

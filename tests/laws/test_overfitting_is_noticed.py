@@ -9,10 +9,10 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from pbgeval.monitor.judging import judge_history
+from pbgeval.monitor.curves import judge_history
 from pbgeval.monitor.persistence import BucketVisit, GapTest, Verdict
+from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket
-from pbgeval.training_stats.reading import read_history
 from tests.monitored_training import MIXED, OVERFIT, train
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pbgeval import RunOptions, evaluate
 from pbgeval.errors import EvalError
 from pbgeval.notation import Bucket
-from pbgeval.passes.nan import first_nan
+from pbgeval.ranking.groups import first_nan
 from pbgeval.report.report import Report
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests.examples import crossed

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
-from pbgeval.scoring import compiled_distances, distances
+from pbgeval.scoring import comparators as distances
+from pbgeval.scoring import compiled_distances
 from tests.examples import crossed, examples
 from tests.laws.competition import Rules
 from tests.laws.test_competition_equals_reference import (

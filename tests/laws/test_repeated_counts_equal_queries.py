@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval import ranking
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts
+from pbgeval.stats import ranks as ranking
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts
 
 LAYOUT = StatsLayout((1, 3, 10))
 NEVER = 1 << 60

@@ -16,18 +16,18 @@ import torch
 from attrs import frozen
 
 from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.inputs import memory
+from pbgeval.inputs import partitions as memory
 from pbgeval.metrics import summary
-from pbgeval.metrics.intervals import SampledQueries, sample_intervals
-from pbgeval.metrics.sample_rounds import round_level, round_needed, should_stop
+from pbgeval.metrics.intervals import SampledQueries, round_level, round_needed, sample_intervals, should_stop
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes import auc_sampling, edge_sample
-from pbgeval.passes.edge_sample import EdgeSample
-from pbgeval.ranking import RankCounts
+from pbgeval.ranking import auc_sampling, edge_sample
+from pbgeval.ranking.edge_sample import EdgeSample
 from pbgeval.report.report import Report
-from pbgeval.stats.pool import ScorePool, SortedPool, order_image, with_clusters
+from pbgeval.stats.groups import ScorePool, SortedPool, order_image, with_clusters
+from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.ranks import COLUMNS, find_ranks, read_ranks
-from pbgeval.worker import rounds, sampling
+from pbgeval.worker import rounds
+from pbgeval.worker import rounds as sampling
 from tests.examples import crossed
 from tests.laws.test_order_does_not_matter import result_in
 from tests.tiny_checkpoint import TinyCase

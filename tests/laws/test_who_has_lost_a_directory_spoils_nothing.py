@@ -12,8 +12,9 @@ from unittest import mock
 
 import pytest
 
-from pbgeval import driver, files
-from pbgeval.files import System
+from pbgeval import evaluation as driver
+from pbgeval.storage import writing as files
+from pbgeval.storage.writing import System
 from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
 from tests.tiny_checkpoint import Done, TinyCase, snapshot
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pbgeval import EvalConfig, RunOptions, evaluate, load_config
 from pbgeval.errors import EvalError
-from pbgeval.inputs.memory import MemoryPlan, plan_memory
+from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from tests.examples import examples
 from tests.graph_on_disk import write_graph
 from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync

@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 
 from pbgeval import cli
-from pbgeval.config.fields import keys_of
-from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, keys_of
 from pbgeval.version import __version__
 from tests import pbg_files
 from tests.examples import crossed
@@ -523,7 +522,7 @@ def out_of_files(*_: object, **__: object) -> None:
 
 
 def test_too_many_open_files_are_one_line(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pbgeval.driver.evaluate", out_of_files)
+    monkeypatch.setattr("pbgeval.evaluation.evaluate", out_of_files)
     line = "Too many open files: raise the limit (ulimit -n), and run the same command again\n"
     done = run_command(case, "--workers", "1", "--quiet")
 
@@ -533,7 +532,7 @@ def test_too_many_open_files_are_one_line(case: TinyCase, monkeypatch: pytest.Mo
 def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pbgeval.distributed.launch._run_spawned", out_of_files)
+    monkeypatch.setattr("pbgeval.cluster.launch._run_spawned", out_of_files)
     done = run_command(case, "--workers", "2", "--quiet")
 
     assert (1, 1) == (done.status, len(done.err.splitlines()))

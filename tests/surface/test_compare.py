@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from pbgeval import Comparison, Report, compare
-from pbgeval.candidates.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.paired import Difference
 from pbgeval.notation import Side
+from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.report import saved_run
 from pbgeval.storage.ranks import find_ranks, read_ranks
 from tests.paired_reference import Query, value_of

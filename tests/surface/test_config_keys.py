@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
-from pbgeval.config.fields import GROUPS, default_of, keys_of
+from pbgeval.config.schema import GROUPS, default_of, keys_of
 
 # Per group: key, type, default.
 KEYS = """

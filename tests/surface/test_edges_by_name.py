@@ -16,10 +16,11 @@ import duckdb
 import h5py
 import pytest
 
-from pbgeval import Report, files
+from pbgeval import Report
 from pbgeval.config import load_config
-from pbgeval.driver import RunOptions, evaluate, output_of
 from pbgeval.errors import EvalError
+from pbgeval.evaluation import RunOptions, evaluate, output_of
+from pbgeval.storage import writing as files
 from tests.edges_by_name import write_edges_by_name, write_tsv
 from tests.group import run_group
 from tests.imported_graph import buckets_in
@@ -284,7 +285,7 @@ def test_a_run_that_was_ended_goes_on_with_the_buckets_that_it_had(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pbgeval.driver.do_work", interrupted)
+        patch.setattr("pbgeval.evaluation.do_work", interrupted)
         done = run(dynamic, "edge_paths=edges.tsv")
     assert 75 == done.status
     (folder,) = imported(dynamic.root / "output")
@@ -525,7 +526,7 @@ def test_without_duckdb_the_extra_is_named(dynamic: TinyCase, monkeypatch: pytes
 
 def test_a_model_in_memory_needs_folders(dynamic: TinyCase) -> None:
     from pbgeval import EvalConfig
-    from pbgeval.adapters.functions import edge_scorer
+    from pbgeval.models.functions import edge_scorer
 
     scorer = edge_scorer(lambda lhs, rel, rhs: lhs + rel + rhs, num_entities=17, num_relations=5)
     config = EvalConfig(edge_paths=[str(dynamic.root / "edges.tsv")])

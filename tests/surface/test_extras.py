@@ -34,15 +34,15 @@ import sys, torch
 from pbgeval.counting import fused
 if not fused.is_installed():
     sys.exit(fused.self_check(torch.device("cuda")))  # asks nothing of a device, where there is no kernel
-import pbgeval.counting.fused_kernel
+import pbgeval.ranking.fused_kernel
 print(fused.version().split()[0])
 """
 TENSORBOARD = """
 import sys
 from pathlib import Path
 from pbgeval.errors import EvalError
-from pbgeval.training_stats.tensorboard import TensorBoardSink
-from pbgeval.training_stats.reading import read_history
+from pbgeval.monitor.scalars import TensorBoardSink
+from pbgeval.monitor.records import read_history
 try:
     sink = TensorBoardSink("events")
 except EvalError as error:
@@ -183,10 +183,10 @@ print(json.dumps(missing))
 
     assert (0, "") == (done.returncode, done.stderr)
     assert {
-        "pbgeval.counting.fused_kernel": "triton",
-        "pbgeval.interfaces.lightning": "lightning",
-        "pbgeval.interfaces.pykeen_training": "pykeen",
-        "pbgeval.interfaces.torchbiggraph": "torchbiggraph",
+        "pbgeval.ranking.fused_kernel": "triton",
+        "pbgeval.integrations.lightning": "lightning",
+        "pbgeval.integrations.pykeen_training": "pykeen",
+        "pbgeval.integrations.torchbiggraph": "torchbiggraph",
     } == json.loads(done.stdout)
 
 

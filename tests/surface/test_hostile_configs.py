@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval.storage.text_files import printable
+from pbgeval.storage.text import printable
 from tests.tiny_checkpoint import TinyCase, run_main
 
 BEGIN = """\

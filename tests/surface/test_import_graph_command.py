@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval import files
+from pbgeval.storage import writing as files
 from tests.edges_by_name import write_edges_by_name
 from tests.imported_graph import buckets_in, names_in, relations_in, unknown_in
 from tests.tiny_checkpoint import Done, TinyCase, run_command, run_main

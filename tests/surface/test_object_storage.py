@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from pbgeval import driver, files
+from pbgeval import evaluation as driver
+from pbgeval.cluster.team import Team
 from pbgeval.config import load_config
-from pbgeval.distributed.team import Team
 from pbgeval.errors import StorageError
 from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
+from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects
 from tests.edges_by_name import write_edges_by_name
 from tests.group import run_group, start_group

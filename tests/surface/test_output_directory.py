@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 
-from pbgeval import driver
-from pbgeval.distributed.ownership import Ownership, describe_process
-from pbgeval.distributed.team import Team
+from pbgeval import evaluation as driver
+from pbgeval.cluster.ownership import Ownership, describe_process
+from pbgeval.cluster.team import Team
 from pbgeval.errors import IncompleteError
 from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt

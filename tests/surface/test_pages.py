@@ -135,11 +135,11 @@ def test_a_wrong_word_of_a_command_is_found(text: str, fault: str) -> None:
     [
         ("from pbgeval import Monitr", "from pbgeval import Monitr: no such name"),
         ("from pbgeval.moniter import Monitor", "from pbgeval.moniter import Monitor: no such name"),
-        ("from pbgeval.interfaces.lightning import Callback_", "Callback_: no such name"),
+        ("from pbgeval.integrations.lightning import Callback_", "Callback_: no such name"),
         ("import pbgevl", "import pbgevl: no such module"),
         ("from pbgeval import Monitor\nMonitor(schema, share=0.1)", "Monitor(share=...): no such argument"),
         (
-            "from pbgeval.interfaces.lightning import MonitorCallback\nMonitorCallback(m, waits=1)",
+            "from pbgeval.integrations.lightning import MonitorCallback\nMonitorCallback(m, waits=1)",
             "MonitorCallback(waits=...): no such argument",
         ),
         ("a = (", "line 1: "),

@@ -15,11 +15,12 @@ import pytest
 
 import pbgeval
 from pbgeval.config.explain import explained_keys
+from pbgeval.monitor.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
-from pbgeval.report import contents, other_contents
+from pbgeval.report import contents
+from pbgeval.report import contents as other_contents
 from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
-from pbgeval.training_stats.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
 from scripts import reference_docs
 from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command, run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written

@@ -10,7 +10,7 @@ import pytest
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import read_curves
 from pbgeval.report.page.page import PageOptions, render_page
-from pbgeval.report.page.source import Source, read_result
+from pbgeval.report.page.tables import Source, read_result
 from tests import pbg_files
 from tests.browsers import Show, Shown
 from tests.report_folders import (

@@ -12,16 +12,20 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbgeval import EvalConfig, Report
+from pbgeval import sinks as opening
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.report.result_line import result_line
-from pbgeval.report.to_sinks import send_to_sinks
-from pbgeval.sinks import opening
-from pbgeval.sinks.json_lines import line_of
-from pbgeval.sinks.mlflow import MLflow
-from pbgeval.sinks.opening import make_sink
-from pbgeval.sinks.sink import RunFacts, Sink, closed_on_failure, library_faults
-from pbgeval.sinks.tensorboard import TensorBoard
-from pbgeval.sinks.wandb import WeightsAndBiases
+from pbgeval.report.output import result_line, send_to_sinks
+from pbgeval.sinks import (
+    MLflow,
+    RunFacts,
+    Sink,
+    TensorBoard,
+    WeightsAndBiases,
+    closed_on_failure,
+    library_faults,
+    line_of,
+    make_sink,
+)
 from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
 
 
@@ -176,7 +180,7 @@ def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) 
         def close(self) -> None: ...
 
     warnings: list[str] = []
-    with mock.patch("pbgeval.report.to_sinks.make_sink", lambda name, folder: Broken(name)):
+    with mock.patch("pbgeval.report.output.make_sink", lambda name, folder: Broken(name)):
         send_to_sinks(Report.read(case.root / "several"), ["wandb", "mlflow", "wandb"], warnings.append)
 
     assert ["wandb", "mlflow", "mlflow 3"] == opened

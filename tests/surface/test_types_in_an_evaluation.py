@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pbgeval.report.report import Report
-from pbgeval.worker import run_journal, sweep
+from pbgeval.worker import journal as run_journal
+from pbgeval.worker import sweep
 from tests.tiny_checkpoint import TinyCase, flags, metrics_of, numbers_of, run_command
 from tests.unit.test_taxonomy import DATA
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.adapters.opening import open_model
-from pbgeval.adapters.pickles import StandIn, read_saved, read_trusting, stored_rows
 from pbgeval.errors import StorageError
+from pbgeval.models.opening import open_model
+from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
 from tests.systems_reference import LibkgeCheckpoint
 from tests.tiny_checkpoint import run_main
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from pbgeval import EvalConfig, RunOptions, evaluate
-from pbgeval.adapters.labels import labels_in_order, read_labels
-from pbgeval.adapters.opening import open_model
 from pbgeval.errors import ConfigError, EvalError, StorageError
+from pbgeval.models.labels import labels_in_order, read_labels
+from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.storage.ranks import read_ranks

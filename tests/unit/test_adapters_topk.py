@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.adapters.topk import TopK, read_topk
 from pbgeval.errors import DataError, EvalError, StorageError
-from pbgeval.metrics.listed_ranks import UnknowableMetricError
+from pbgeval.metrics.given import UnknowableMetricError
+from pbgeval.models.topk import TopK, read_topk
 from pbgeval.notation import Side
 
 TEST = "a\tlikes\tb\nc\tlikes\td\n"
@@ -258,7 +258,7 @@ def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
     names |= {entity for _, lists in ranking for of in lists for entity, _ in of}
     folder = tmp_path_factory.mktemp("ranking")
 
-    with mock.patch("pbgeval.reading._BYTES_AT_A_TIME", num_bytes_of_a_block):
+    with mock.patch("pbgeval.storage.text._BYTES_AT_A_TIME", num_bytes_of_a_block):
         found = read(
             folder,
             ranking=text,
@@ -312,7 +312,7 @@ queries = st.lists(
 
 
 def listed(found: list[tuple[bool, int, int, int]]):
-    from pbgeval.metrics.listed_ranks import ListedRanks
+    from pbgeval.metrics.given import ListedRanks
 
     is_listed = np.array([row[0] for row in found])
     first = np.array([row[1] + 1 for row in found])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.adapters.type_lists import read_type_lists
 from pbgeval.errors import StorageError
+from pbgeval.models.type_lists import read_type_lists
 
 
 def written(path: Path, text: str) -> Path:

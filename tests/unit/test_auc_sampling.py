@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.candidates.draws import DrawStream
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.passes import auc_sampling
-from pbgeval.passes.auc_sampling import FIRST_POSITION_WORD, AucSampling
-from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+from pbgeval.ranking import auc_sampling
+from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
+from pbgeval.ranking.draws import DrawStream
+from pbgeval.stats.groups import ScorePool, SortedPool, order_image
 
 NUM_SEEDS = 200
 NUM_QUERIES = 1500  # of each length

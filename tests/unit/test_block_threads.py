@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbgeval.passes.block_threads import BlockThreads
+from pbgeval.ranking.block_threads import BlockThreads
 
 
 def test_results_are_in_order_whoever_made_them() -> None:

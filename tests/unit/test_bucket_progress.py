@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from pbgeval.inputs.queue import LocalCounter
 from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.counters import LocalCounter
 from pbgeval.progress import BucketReport
-from pbgeval.worker.bucket_progress import BucketProgress
+from pbgeval.worker.buckets import BucketProgress
 
 WINDOWS = [WorkUnit(0, Bucket(0, 1), start, start + 10) for start in (0, 10)] + [WorkUnit(0, Bucket(0, 1), 20, 30)]
 OTHERS = [WorkUnit(1, Bucket(0, 1), 0, 7)]  # of another edge path

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pbgeval import Report
 from pbgeval.report.output import csv_table
-from pbgeval.report.page.source import read_result
-from pbgeval.storage.text_files import cell_of, name_of
+from pbgeval.report.page.tables import read_result
+from pbgeval.storage.text import cell_of, name_of
 from tests.edges_by_name import write_tsv
 from tests.examples import examples
 from tests.tiny_checkpoint import RELATIONS, TinyCase, flags, run_command, run_main

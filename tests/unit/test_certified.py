@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.counting import blocks as compiled_blocks
-from pbgeval.counting.general import BlockCounter
-from pbgeval.passes import certified
-from pbgeval.passes.certified import CertifiedQueries, count_certified
+from pbgeval.ranking import blocks as compiled_blocks
+from pbgeval.ranking import certified
+from pbgeval.ranking.certified import CertifiedQueries, count_certified
+from pbgeval.ranking.general import BlockCounter
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
 from pbgeval.scoring.fast_products import (

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.candidates import chunks
-from pbgeval.candidates.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
+from pbgeval.ranking import chunks
+from pbgeval.ranking.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
 from tests import reference
 
 NOTHING = torch.empty(0, dtype=torch.int64)

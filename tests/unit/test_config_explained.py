@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config, numeric_settings
-from pbgeval.config.fields import GROUPS, keys_of
+from pbgeval.config.schema import GROUPS, keys_of
 from pbgeval.errors import ConfigError
 
 

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.candidates.constraints import CandidateSets, is_among
-from pbgeval.candidates.ranges import concatenated_ranges
 from pbgeval.notation import Side
+from pbgeval.ranking.chunks import concatenated_ranges
+from pbgeval.ranking.constraints import CandidateSets, is_among
 
 NUM_ENTITIES, NUM_RELATIONS = 7, 3
 numbers = st.sets(st.integers(0, NUM_ENTITIES - 1))

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.candidates import compiled_copies
-from pbgeval.candidates.compiled_copies import find_copies
-from pbgeval.candidates.copies import copies_of_true
+from pbgeval.ranking import compiled_copies
+from pbgeval.ranking.compiled_copies import find_copies
+from pbgeval.ranking.copies import copies_of_true
 
 
 def brute_force(true_BQ: list[list[int]], lists_BC: list[list[int]], num_batch: int) -> list[tuple[int, int]]:

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.counting import general
-from pbgeval.counting.general import BlockCounter
+from pbgeval.ranking import general
+from pbgeval.ranking.general import BlockCounter
 from tests import reference
 from tests.strategies import score_grids
 

@@ -11,10 +11,10 @@ from attrs import frozen
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.counting import blocks, chunks
-from pbgeval.counting.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
-from pbgeval.passes.compiled_block import count_compiled
-from pbgeval.passes.fused_block import BlockCells
+from pbgeval.ranking import blocks
+from pbgeval.ranking import count_chunks as chunks
+from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
+from pbgeval.ranking.compiled_block import BlockCells, count_compiled
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels

@@ -12,8 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.counting import fused
-from pbgeval.counting.general import BlockCounter
+from pbgeval.ranking import fused
+from pbgeval.ranking.general import BlockCounter
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests import reference
 from tests.examples import crossed, examples
@@ -200,8 +200,8 @@ import re
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from pbgeval.counting.fused import SLOTS, TILES
-from pbgeval.counting.fused_kernel import count_tiles
+from pbgeval.ranking.fused import SLOTS, TILES
+from pbgeval.ranking.fused_kernel import count_tiles
 
 constants = {"D": 112, "SLOTS": SLOTS, "TILE_ROWS": TILES.rows, "TILE_COLUMNS": TILES.columns,
              "TILE_DEPTH": TILES.depth}

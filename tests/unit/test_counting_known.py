@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.counting.known import count_cells, count_known, expand_by_row, ties_of_twins
-from pbgeval.ranking import RankCounts
+from pbgeval.ranking.known_counts import count_cells, count_known, expand_by_row, ties_of_twins
+from pbgeval.stats.ranks import RankCounts
 from tests.strategies import score_values
 
 pytestmark = pytest.mark.usefixtures("counting_path")

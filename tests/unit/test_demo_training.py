@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.training_stats.reading import read_history
+from pbgeval.monitor.records import read_history
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pbgeval
-from pbgeval.distinct import distinct
+from pbgeval.notation import distinct
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2)), st.sampled_from([np.int64, np.int32]))

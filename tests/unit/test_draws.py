@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.candidates.draws import DrawStream, fractions, scaled
 from pbgeval.notation import Bucket, Side
+from pbgeval.ranking.draws import DrawStream, fractions, scaled
 
 MASK = (1 << 64) - 1
 words = st.one_of(st.sampled_from([0, 1, (1 << 32) - 1, 1 << 32, MASK]), st.integers(0, MASK))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.candidates.draws import DrawStream
 from pbgeval.notation import Bucket
-from pbgeval.passes.edge_sample import EdgeSample, RandomOrder, allocate, doubling_rounds, make_strata
+from pbgeval.ranking.draws import DrawStream
+from pbgeval.ranking.edge_sample import EdgeSample, RandomOrder, allocate, doubling_rounds, make_strata
 
 sizes = st.lists(st.one_of(st.just(0), st.integers(0, 9), st.integers(0, 10**12)), min_size=1, max_size=12)
 offsets = st.integers(0, (1 << 64) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.distributed.environment import GroupPlace, advice_on_restarts, place_in_group
+from pbgeval.cluster.environment import GroupPlace, advice_on_restarts, place_in_group
 from pbgeval.errors import LaunchError
 
 TORCHRUN = {

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.scoring.exact_sign import exact_signs
-from pbgeval.scoring.root_sign import root_signs
+from pbgeval.scoring.certified import exact_signs, root_signs
 
 exponents = st.sampled_from([-298, -150, -3, 0, 1, 60, 255])
 numbers = st.builds(lambda mantissa, exponent: mantissa * 2.0**exponent, st.integers(-(2**48), 2**48), exponents)

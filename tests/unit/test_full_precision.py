@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pbgeval.scoring.full_precision import full_precision
+from pbgeval.scoring.product import full_precision
 
 SETTINGS: dict[str, Callable[[], None]] = {
     "nothing": lambda: None,

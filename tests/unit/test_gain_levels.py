@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.level_ndcg import ndcg_of_levels
-from pbgeval.metrics.ndcg import Discount, ndcg
-from pbgeval.passes.gain_levels import GainLevels
-from pbgeval.stats.type_stats import TypeStats
-from pbgeval.taxonomy import TypePairs
+from pbgeval.metrics.ndcg import Discount, ndcg, ndcg_of_levels
+from pbgeval.metrics.taxonomy import TypePairs
+from pbgeval.ranking.type_gains import GainLevels
+from pbgeval.stats.groups import TypeStats
 
 # A candidate is a key, a score, and two gains.
 scores = st.sampled_from([-math.inf, -1.5, -0.5, 0.0, 0.25, math.inf])

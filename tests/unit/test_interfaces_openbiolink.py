@@ -12,7 +12,7 @@ import torch
 
 from pbgeval import EvalConfig, evaluate, side_scorer
 from pbgeval.errors import DataError, EvalError, ScorerError
-from pbgeval.interfaces.openbiolink import DataLoader, Evaluator
+from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.notation import Side
 from tests.reference import rank_by_sorting
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.adapters.topk import read_topk
 from pbgeval.errors import ScorerError
-from pbgeval.interfaces.openbiolink import DataLoader, Evaluator
+from pbgeval.integrations.openbiolink import DataLoader, Evaluator
+from pbgeval.models.topk import read_topk
 from pbgeval.notation import Side
 from tests.reference import rank_by_sorting
 from tests.systems_reference import DglkeFolder, write_labels

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from pbgeval import Report, RunOptions
-from pbgeval.adapters.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.errors import EvalError
-from pbgeval.interfaces.pykeen import RankBasedEvaluator
+from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.metrics.registry import metric_key
+from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
 from pbgeval.storage.ranks import read_ranks

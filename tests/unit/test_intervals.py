@@ -15,18 +15,20 @@ from pbgeval.metrics.intervals import (
     Interval,
     SampleDesign,
     SampledQueries,
+    round_level,
+    round_needed,
     sample_intervals,
+    should_stop,
     student_quantile,
     unseen_ends,
     variance_of_mean,
     wilson_ends,
 )
 from pbgeval.metrics.rank import query_auc, rank_metrics
-from pbgeval.metrics.sample_rounds import round_level, round_needed, should_stop
 from pbgeval.notation import Bucket, Side
-from pbgeval.passes.edge_sample import EdgeSample, allocate, doubling_rounds
-from pbgeval.ranking import RankCounts, RankType
+from pbgeval.ranking.edge_sample import EdgeSample, allocate, doubling_rounds
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts, RankType
 from tests.examples import crossed, examples
 
 CUTOFFS = (1, 3)

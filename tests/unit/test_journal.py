@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval import files
-from pbgeval.distributed.journal import DamagedEntryError, ForeignEntryError, Journal
+from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.errors import IncompleteError, OutputError
-from pbgeval.files import System
+from pbgeval.storage import writing as files
+from pbgeval.storage.writing import System
 
 LIMITS = [0, -1, 127, 128, -128, -129, 2**15, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]
 ARRAYS = st.lists(st.lists(st.sampled_from(LIMITS), max_size=5), max_size=4)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.candidates.known_cells import known_cells
+from pbgeval.ranking.known_cells import known_cells
 
 
 def found(keys, true, lists, answers) -> list[tuple[int, int]]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.known.frequency import KeyFrequency
-from pbgeval.known.keys import KnownBlock
 from pbgeval.notation import Side
+from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.known_answers import KeyFrequency
 
 NUM_ENTITIES = 5
 edges = st.lists(st.tuples(st.integers(0, NUM_ENTITIES - 1), st.integers(0, 2), st.integers(0, NUM_ENTITIES - 1)))

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.known import key_table
-from pbgeval.known.key_table import KeyTable
+from pbgeval.ranking import keys as key_table
+from pbgeval.ranking.keys import KeyTable
 
 codes = st.one_of(st.integers(0, 20), st.integers(0, 2**63 - 1), st.integers(0, 40).map(lambda i: i << 57))
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.known import codes
-from pbgeval.known.keys import KnownBlock
-from pbgeval.known.observed import ObservedEntities
 from pbgeval.notation import Side
+from pbgeval.ranking import keys as codes
+from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.known_answers import ObservedEntities
 
 NUM_ENTITIES = 5
 edges = st.lists(st.tuples(st.integers(0, NUM_ENTITIES - 1), st.integers(0, 4), st.integers(0, NUM_ENTITIES - 1)))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.files import ScratchFolder
-from pbgeval.known.pairs import KnownPairs, PairStore
 from pbgeval.notation import EntityNumbering, Side
+from pbgeval.ranking.known_answers import KnownPairs, PairStore
+from pbgeval.storage.writing import ScratchFolder
 from tests.examples import examples
 
 SIZES = {("item", 0): 4, ("item", 1): 0, ("item", 2): 3, ("user", 0): 5}
@@ -94,7 +94,7 @@ def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
 
 
 def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):
-    from pbgeval.known import pairs
+    from pbgeval.ranking import known_answers as pairs
 
     sorted_sizes: list[int] = []
     original = pairs.sort_distinct

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.known import semi_join
-from pbgeval.known.keys import KnownBlock, QueryKeys
-from pbgeval.known.semi_join import SemiJoin
 from pbgeval.notation import Side
+from pbgeval.ranking import known_answers as semi_join
+from pbgeval.ranking.keys import KnownBlock, QueryKeys
+from pbgeval.ranking.known_answers import SemiJoin
 
 Edge = tuple[int, int, int]
 NUM_ENTITIES = 6

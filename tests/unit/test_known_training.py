@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.known.keys import KnownBlock
-from pbgeval.known.training import CARDINALITIES, FREQUENCY_CLASSES, FrequencyClasses, SlotCounts
+from pbgeval.metrics.breakdowns import CARDINALITIES, FREQUENCY_CLASSES
 from pbgeval.notation import EntityNumbering, Side
+from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from tests.examples import examples
 
 NUMBERING = EntityNumbering.of_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})

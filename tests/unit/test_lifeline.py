@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from pbgeval.distributed import lifeline
-from pbgeval.distributed.lifeline import Lifeline
-from pbgeval.plan.counters import LocalCounter
+from pbgeval.cluster import lifeline
+from pbgeval.cluster.lifeline import Lifeline
+from pbgeval.inputs.queue import LocalCounter
 
 LIMIT = 2.0  # seconds: four looks
 

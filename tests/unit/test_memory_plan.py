@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
-from pbgeval.inputs.memory import (
+from pbgeval.inputs.partitions import (
     BLOCK_BYTES,
     BYTES_PER_EDGE,
     BYTES_PER_QUERY,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, order_image
 from tests import reference
 from tests.reference import Query
 from tests.strategies import score_values

@@ -8,18 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.known.training import CARDINALITIES
 from pbgeval.metrics.breakdowns import (
     BREAKDOWN_FILES,
+    CARDINALITIES,
     GROUP_COLUMNS,
     GroupClasses,
     breakdown_columns,
     breakdown_rows,
 )
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.stats.ranks import RankCounts
 from tests import full_vectors, reference
 from tests.full_vectors import FullEvaluation
 from tests.reference import Ranks

@@ -18,9 +18,10 @@ from pbgeval.metrics.classification import (
     average_precision,
     best_informedness,
     classification_metrics,
+    confusion_matrix,
+    confusion_metrics,
     metric_name,
 )
-from pbgeval.metrics.confusion import confusion_matrix, confusion_metrics
 from tests.strategies import score_values
 
 ROC_AUC = "area_under_the_receiver_operating_characteristic_curve"

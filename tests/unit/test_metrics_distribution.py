@@ -10,11 +10,10 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.chance import CandidateGroups
-from pbgeval.metrics.distribution import RankDistribution, weighted_median
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, weighted_median
 from pbgeval.metrics.median_chance import expected_median_rank, variance_of_median_rank
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.ranks import RankCounts, RankType
 from tests import rank_metrics_reference as reference
 from tests.rank_metrics_reference import Queries
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.metrics.draw_sums import NUM_SUMS, DrawSums, interval_of
-from pbgeval.metrics.estimates import Estimate
+from pbgeval.metrics.estimates import NUM_SUMS, DrawSums, Estimate, interval_of
 from pbgeval.metrics.sampled_estimates import (
     UniformSample,
     estimate_adjusted_mean_rank,
@@ -17,7 +16,7 @@ from pbgeval.metrics.sampled_estimates import (
     estimate_mean_rank,
     estimate_query_auc,
 )
-from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.ranks import RankCounts, RankType
 
 Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
 

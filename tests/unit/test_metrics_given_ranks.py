@@ -14,7 +14,7 @@ import pbgeval.metrics
 from pbgeval.metrics import from_ranks
 from pbgeval.metrics.names import UnknownMetricError
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts, RankType
+from pbgeval.stats.ranks import RankCounts, RankType
 from tests import rank_metrics_reference as reference
 from tests.full_vectors import MODELS, SETTINGS, FullEvaluation
 from tests.rank_metrics_reference import Queries

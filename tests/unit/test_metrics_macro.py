@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.metrics.macro import macro_over_keys, macro_over_relations
 from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, query_auc, rank_metrics
+from pbgeval.metrics.summary import macro_over_keys, macro_over_relations
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts, RankType
 from tests import full_vectors
 from tests.examples import examples
 from tests.full_vectors import FullEvaluation

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.metrics import from_ranks
-from pbgeval.metrics.macro import macro_over_keys
 from pbgeval.metrics.merged import all_rank_metrics
+from pbgeval.metrics.summary import macro_over_keys
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts
 
 LAYOUT = StatsLayout((1, 3, 10))
 queries = st.lists(

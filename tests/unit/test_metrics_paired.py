@@ -13,12 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.metrics.intervals import student_quantile
+from pbgeval.metrics.intervals import student_quantile, two_sided_probability
 from pbgeval.metrics.paired import Difference, PairedMetric, differences, holm
-from pbgeval.metrics.student import two_sided_probability
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats import paired
 from pbgeval.stats.paired import KeyTable, PairedEdges, PairedSide, PairedStats, runs_of
+from pbgeval.stats.ranks import RankCounts, RankType
 from tests import paired_reference
 from tests.examples import examples
 from tests.paired_reference import Query, value_of

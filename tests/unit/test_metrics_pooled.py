@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbgeval.metrics.auc import PoolSample, pooled_classification, pooled_hits
 from pbgeval.metrics.classification import ROC_AUC, classification_metrics
 from pbgeval.metrics.ogb import hits_against_pool
-from pbgeval.metrics.pooled import PoolSample, pooled_classification, pooled_hits
-from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, order_image
 
 SCORES = st.lists(st.sampled_from([-np.inf, -2.5, -0.0, 0.0, 1.0, 1.5, np.inf]), max_size=30)
 

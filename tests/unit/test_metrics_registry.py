@@ -18,7 +18,7 @@ from pbgeval.metrics.registry import (
     metric_key,
     rank_metrics,
 )
-from pbgeval.stats.sparse import SparseCounts
+from pbgeval.stats.histograms import SparseCounts
 from tests import rank_metrics_reference as reference
 from tests.rank_metrics_reference import Queries
 

@@ -17,7 +17,7 @@ from pbgeval.metrics.sampled_corrections import (
     sampled_rank_probabilities,
 )
 from pbgeval.metrics.sampled_estimates import UniformSample
-from pbgeval.ranking import RankType
+from pbgeval.stats.ranks import RankType
 
 
 def listed_probabilities(rank, num_drawn, num_candidates, with_replacement) -> list[Fraction]:

@@ -17,7 +17,7 @@ from pbgeval.metrics.sampled_estimates import (
     estimate_query_auc,
     estimated_ranks,
 )
-from pbgeval.ranking import RankType, from_scores
+from pbgeval.stats.ranks import RankType, from_scores
 from tests import reference
 
 COMPETITORS = {  # scores of the competitors of a true score of 2

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.metrics.names import UnknownMetricError
-from pbgeval.metrics.selection import ALL_BY_DEFAULT, PRESETS, Selection, check_name
+from pbgeval.metrics.names import ALL_BY_DEFAULT, PRESETS, Selection, UnknownMetricError, check_name
 
 KEYS = [
     "head.realistic.mean_reciprocal_rank",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.adapters.type_lists import read_type_lists
-from pbgeval.metrics.type_ndcg import TypeProtocol, evaluate_types
-from pbgeval.taxonomy import Taxonomy
+from pbgeval.metrics.ndcg import TypeProtocol, evaluate_types
+from pbgeval.metrics.taxonomy import Taxonomy
+from pbgeval.models.type_lists import read_type_lists
 from tests.unit.test_taxonomy import DATA, slow_distance
 
 TAXONOMY = Taxonomy.read(DATA / "taxonomy.tsv")

@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, files
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
-from pbgeval.monitor.clusters import METRICS, ClusterSums, QueryValues
+from pbgeval.monitor.persistence import METRICS, ClusterSums, QueryValues
+from pbgeval.monitor.records import PassKey, read_history
 from pbgeval.monitor.sums import PassSums
 from pbgeval.notation import Bucket, Side
-from pbgeval.training_stats.reading import read_history
-from pbgeval.training_stats.records import PassKey
+from pbgeval.storage import writing as files
 from tests.monitored_training import train
 
 SCHEMA = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "dot")
@@ -200,7 +200,7 @@ class Untouchable:
 def test_a_fraction_of_0_writes_nothing_and_looks_at_nothing(tmp_path: Path) -> None:
     monitor = make_monitor(tmp_path / "output", eval_fraction=0.0)
     edges = edges_of(BUCKETS[0])
-    with mock.patch("pbgeval.monitor.splitting.hash_edges", side_effect=AssertionError):
+    with mock.patch("pbgeval.monitor.monitor.hash_edges", side_effect=AssertionError):
         assert edges is monitor.split(edges, BUCKETS[0]).training
     with monitor.watch(0, BUCKETS[0], Untouchable()):
         pass

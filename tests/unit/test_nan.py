@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbgeval.passes.nan import first_nan
+from pbgeval.ranking.groups import first_nan
 from pbgeval.scoring.comparators import Comparator
 
 DOT = Comparator("dot")

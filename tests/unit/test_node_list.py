@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.distributed.node_list import expand_node_list
+from pbgeval.cluster.node_list import expand_node_list
 
 
 @pytest.mark.parametrize(

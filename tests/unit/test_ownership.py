@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pbgeval.distributed import ownership
-from pbgeval.distributed.ownership import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
+from pbgeval.cluster import ownership
+from pbgeval.cluster.ownership import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
 from pbgeval.errors import OutputError
 
 

@@ -12,13 +12,11 @@ from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.simulator import Machines, simulate
 from pbgeval.config import load_config
 from pbgeval.errors import DataError
+from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
+from pbgeval.inputs.queue import Holding, LocalCounter, StripeUses, UnitQueue
 from pbgeval.notation import Bucket, Side, WorkUnit
-from pbgeval.plan.counters import LocalCounter
-from pbgeval.plan.dispatch import make_dispatch_plan
-from pbgeval.plan.read_ahead import Holding, StripeUses
-from pbgeval.plan.unit_queue import UnitQueue
 from tests.tiny_checkpoint import TinyCase
 
 NUM_PARTITIONS = 5

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.passes.cells import CellSample, ScoreCollector
-from pbgeval.stats.pool import order_image
+from pbgeval.ranking.cells import CellSample, ScoreCollector
+from pbgeval.stats.groups import order_image
 from tests.strategies import score_values
 
 cells = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=15)

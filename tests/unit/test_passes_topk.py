@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.passes.topk import TopCandidates
+from pbgeval.ranking.topk import TopCandidates
 from tests.strategies import score_values
 
 

@@ -10,12 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
+from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, make_dispatch_plan, make_room, num_loads_of
+from pbgeval.inputs.queue import LocalCounter, UnitQueue
 from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.counters import LocalCounter
-from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
-from pbgeval.plan.holding import Uses, make_room, num_loads_of
-from pbgeval.plan.order import best_walk
-from pbgeval.plan.unit_queue import UnitQueue
 
 
 def one_type(bucket: Bucket) -> frozenset:

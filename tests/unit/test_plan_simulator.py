@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import lower_bounds, min_loads
 from benchmarks.scaling.simulator import Machines, Simulation, simulate
+from pbgeval.inputs.dispatch import DispatchPlan, Stripe, make_dispatch_plan
 from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.dispatch import DispatchPlan, Stripe, make_dispatch_plan
 from tests.examples import crossed
 
 LOAD_SECONDS = 0.05  # of one partition, where a bucket takes about a second

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from pbgeval.notation import Bucket, WorkUnit
-from pbgeval.plan.assignment import share_of_worker
-from pbgeval.plan.order import best_order, num_loads
-from pbgeval.plan.units import slice_units, window_units
+from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
+from pbgeval.notation import Bucket, WorkUnit, slice_units, window_units
 
 BUCKET = Bucket(1, 2)
 

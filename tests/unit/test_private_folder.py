@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from pbgeval.errors import OutputError
-from pbgeval.files import private_folder
+from pbgeval.storage.writing import private_folder
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pbgeval.files import private_folder
+from pbgeval.storage.writing import private_folder
 with private_folder(Path(sys.argv[1]), "none"):
     Path(sys.argv[1], "copy").touch()
     os.kill(os.getpid(), signal.SIGKILL)

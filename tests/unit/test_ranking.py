@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking import RANK_TYPE_SYNONYMS, RankCounts, RankType
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankCounts, RankType
 from tests import reference
 from tests.strategies import score_grids
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking import Ranks, from_scores
+from pbgeval.stats.ranks import Ranks, from_scores
 from tests import reference
 from tests.strategies import score_values
 

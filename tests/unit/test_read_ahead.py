@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbgeval.inputs import read_ahead
-from pbgeval.inputs.read_ahead import rows_ahead
+from pbgeval.inputs import partitions as read_ahead
+from pbgeval.inputs.partitions import rows_ahead
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -13,28 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.adapters.labels import read_labels
-from pbgeval.adapters.pickles import read_saved, read_trusting
-from pbgeval.adapters.topk import read_topk
-from pbgeval.adapters.topk_lines import ranked_edges
-from pbgeval.adapters.triple_lines import triples_of
-from pbgeval.adapters.type_lists import read_type_lists
 from pbgeval.config import load_config
-from pbgeval.config.relation_groups import read_relation_groups
+from pbgeval.config.checks_of_output import read_relation_groups
 from pbgeval.errors import EvalError, StorageError
-from pbgeval.importing.edge_files import load_edges
-from pbgeval.importing.edge_form import ColumnForm
-from pbgeval.importing.edges import EdgeForm
+from pbgeval.importing.edge_files import ColumnForm, load_edges
+from pbgeval.importing.model import EdgeForm
 from pbgeval.importing.relation_types import RelationTypes
-from pbgeval.reading import check_compressed, read_small_text, text_lines
+from pbgeval.metrics.taxonomy import Taxonomy
+from pbgeval.models.labels import read_labels
+from pbgeval.models.pickles import read_saved, read_trusting
+from pbgeval.models.topk import read_topk
+from pbgeval.models.topk_lines import ranked_edges
+from pbgeval.models.triple_lines import triples_of
+from pbgeval.models.type_lists import read_type_lists
+from pbgeval.monitor.records import read_history
 from pbgeval.report.report import Report
-from pbgeval.storage.array_rows import open_npy
+from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.entities import read_entity_count, read_entity_names
-from pbgeval.storage.files_hdf5 import open_hdf5
 from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.taxonomy import Taxonomy
-from pbgeval.training_stats.reading import read_history
+from pbgeval.storage.hdf5 import open_hdf5
+from pbgeval.storage.text import check_compressed, read_small_text, text_lines
 
 RANDOM = random.Random(7)
 NAMES = [f"e{RANDOM.randrange(10**6)}" for _ in range(2000)]

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import RankCounts
-from pbgeval.report.histogram_rows import COLUMNS, HistogramRows
+from pbgeval.report.output import COLUMNS, HistogramRows
 from pbgeval.stats.groups import GroupKey, GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, RankHistograms
 from pbgeval.stats.rank_stats import StatsLayout
+from pbgeval.stats.ranks import RankCounts
 
 
 def rows_of(better: list[int], tied: list[int]) -> HistogramRows:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.metrics.names import WITHOUT_RANK_TYPE, UnknownMetricError
+from pbgeval.metrics.names import SCORE_METRICS, WITHOUT_RANK_TYPE, UnknownMetricError
 from pbgeval.metrics.registry import FAMILIES, METRICS, OPTIONAL_FAMILIES
-from pbgeval.metrics.score_definitions import SCORE_METRICS
 from pbgeval.report.metric_list import metric_list, metric_table
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"

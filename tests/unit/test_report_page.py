@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from pbgeval.errors import ConfigError
+from pbgeval.monitor.curves import Curves, PassRow
+from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import figures
 from pbgeval.report.page.page import PageOptions, render_page
-from pbgeval.report.page.source import Source, read_result
-from pbgeval.report.training_curves import Curves, PassRow
-from pbgeval.training_stats.records import PassKey
+from pbgeval.report.page.tables import Source, read_result
 from tests import pbg_files
 from tests.report_folders import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
 from tests.tiny_checkpoint import TinyCase, evaluated

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval.monitor.curves import Curves, PassRow
+from pbgeval.monitor.records import PassKey
 from pbgeval.report.page.paper import MOST_ROWS, latex, markdown
-from pbgeval.report.page.source import Source, read_result
+from pbgeval.report.page.tables import Source, read_result
 from pbgeval.report.paper_text import escape_latex, escape_markdown, row_of_latex
-from pbgeval.report.training_curves import Curves, PassRow
-from pbgeval.training_stats.records import PassKey
 from tests.report_folders import MARKUP, large_result, make_incomplete, marked_up_result
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 

@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pbgeval.report.page.chart import HEIGHT, Tick, decades, vertical
-from pbgeval.report.page.distribution import (
+from pbgeval.report.page.charts import (
+    HEIGHT,
+    MOST_CELLS,
+    NUM_LEVELS,
+    Tick,
     bin_edges,
+    bucket_table,
     cumulative_chart,
+    decades,
     distribution_table,
+    heat_map,
+    level_of,
     ranks_by_side,
     share_chart,
+    vertical,
 )
-from pbgeval.report.page.heat_map import MOST_CELLS, NUM_LEVELS, bucket_table, heat_map, level_of
 
 KEY = "both.realistic.mean_reciprocal_rank"
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval.report.page.origin import MOST_ENTRIES, flat, settings_of
-from pbgeval.report.page.soundness import diagnostics_of, edges_of, ties_of
+from pbgeval.report.page.figures import MOST_ENTRIES, diagnostics_of, edges_of, flat, settings_of, ties_of
 from pbgeval.report.page.tables import LONGEST_TEXT, clipped, fitting
 
 DIAGNOSIS = {

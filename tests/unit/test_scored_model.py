@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer, side_scorer
-from pbgeval.monitor.scored import ScoredModel
+from pbgeval.monitor.measure import ScoredModel
+from pbgeval.monitor.records import read_history
 from pbgeval.notation import Side
-from pbgeval.training_stats.reading import read_history
 
 NUM_ENTITIES, NUM_RELATIONS, BUCKET = 23, 3, (0, 0)
 

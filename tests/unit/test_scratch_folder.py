@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError
-from pbgeval.files import ScratchFolder, remove_files, remove_scratch
+from pbgeval.storage.writing import ScratchFolder, remove_files, remove_scratch
 from tests.examples import examples
 
 arrays = st.lists(st.integers(-(2**62), 2**62), max_size=5)
@@ -86,7 +86,7 @@ def test_scratch_folders_go_at_once(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         ScratchFolder(tmp_path / name, 0).append("keys", np.arange(3))
     seen = []
-    monkeypatch.setattr("pbgeval.files.shutil.rmtree", lambda folder: seen.append(folder.name))
+    monkeypatch.setattr("pbgeval.storage.writing.shutil.rmtree", lambda folder: seen.append(folder.name))
 
     remove_scratch(tmp_path)
 

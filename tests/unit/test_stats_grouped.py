@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts
 from pbgeval.stats import grouped as module
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.rank_stats import FRACTION_BITS, StatsLayout
+from pbgeval.stats.ranks import RankCounts
 from tests.examples import examples
 from tests.reference import Ranks, realistic
 

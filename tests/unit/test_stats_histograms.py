@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.histograms import EXACT_BINS, RankHistograms, bin_edges, rank_bins
+from pbgeval.stats.ranks import RankCounts, RankType
 
 LARGEST = 1 << 40
 around_powers = st.builds(lambda bits, by: max(1, (1 << bits) + by), st.integers(18, 39), st.integers(-2, 2))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.stats.pool import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, order_image
 
 LEAST = 2.0**-149  # the smallest float32 above zero
 ORDERED = [-math.inf, -3.4e38, -1.0, -LEAST, 0.0, LEAST, 1e-38, 1.0, 1.0 + 2.0**-23, 3.4e38, math.inf]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, mean_loss, query_auc, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.rank_stats import FRACTION_BITS, LARGEST_LOSS, RankStats, StatsLayout
+from pbgeval.stats.ranks import RankCounts, RankType
 from tests import reference
 from tests.reference import Ranks
 

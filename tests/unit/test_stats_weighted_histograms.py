@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.notation import Side
-from pbgeval.ranking import RankCounts, RankType
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
-from pbgeval.stats.histograms import EXACT_BINS, bin_edges
+from pbgeval.stats.histograms import EXACT_BINS, WeightedHistograms, bin_edges
 from pbgeval.stats.rank_stats import StatsLayout
-from pbgeval.stats.weighted_histograms import WeightedHistograms
+from pbgeval.stats.ranks import RankCounts, RankType
 
 sizes = st.one_of(st.integers(0, 5), st.integers(0, 1 << 33))
 queries = st.lists(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.files_hdf5 import open_hdf5
+from pbgeval.storage.hdf5 import open_hdf5
 
 HOLD_OPEN = """
 import sys, h5py

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.files import ScratchFolder
 from pbgeval.storage.rows import MemoryRows, ScratchRows
+from pbgeval.storage.writing import ScratchFolder
 from tests.examples import examples
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage import labels as labels_module
+from pbgeval.storage import entities as labels_module
 from pbgeval.storage import topk as topk_module
 from pbgeval.storage.edges import BucketFile, find_buckets
-from pbgeval.storage.labels import EntityLabels
+from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.topk import (
     TABLE_COLUMNS,
     TopK,

@@ -13,8 +13,8 @@ from unittest import mock
 
 import pytest
 
-from pbgeval.distributed import submit
-from pbgeval.distributed.submit import JobEnd, JobShape, SubmittedRun, _end_by, flags_of, minutes_of, submit_run
+from pbgeval.cluster import submit
+from pbgeval.cluster.submit import JobEnd, JobShape, SubmittedRun, _end_by, flags_of, minutes_of, submit_run
 from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from tests.tiny_checkpoint import TinyCase, run_main
 

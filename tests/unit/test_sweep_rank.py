@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.passes.cells import CellSample, ScoreCollector
-from pbgeval.passes.query_edges import QueryBlock
-from pbgeval.passes.sweep_cells import CellsByBlock, KnownAnswers
+from pbgeval.ranking.cells import CellSample, ScoreCollector
+from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.ranking.sweep_cells import CellsByBlock, KnownAnswers
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
-from pbgeval.stats.pool import order_image
+from pbgeval.stats.groups import order_image
 
 NUMBERS = 14  # of all entities
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.errors import StorageError
-from pbgeval.taxonomy import Taxonomy, TypeGain
+from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
 
 DATA = Path(__file__).resolve().parents[1] / "reference_data" / "types"
 

@@ -9,10 +9,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbgeval.errors import ConfigError, OutputError
+from pbgeval.monitor.records import Figures, PassKey, PassRecord, VisitRecord, read_history
+from pbgeval.monitor.scalars import TensorBoardSink
 from pbgeval.notation import Bucket
-from pbgeval.training_stats.reading import read_history
-from pbgeval.training_stats.records import Figures, PassKey, PassRecord, VisitRecord
-from pbgeval.training_stats.tensorboard import TensorBoardSink
 from tests.monitored_training import train
 
 SIZE = {"num_partitions": 2, "edges_per_bucket": 200, "steps_per_visit": 2}
@@ -89,7 +88,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning_and_training_goes_on(tmp_path
 
 def test_a_missing_package_is_named_before_training(tmp_path: Path) -> None:
     with (
-        mock.patch("pbgeval.sinks.opening.find_spec", return_value=None),
+        mock.patch("pbgeval.sinks.find_spec", return_value=None),
         pytest.raises(ConfigError, match=r"install 'pbgeval\[monitor\]'"),
     ):
         TensorBoardSink(tmp_path)

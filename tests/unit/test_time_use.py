@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.worker import time_use
-from pbgeval.worker.time_use import TimeUse
+from pbgeval.worker import context as time_use
+from pbgeval.worker.context import TimeUse
 
 
 def test_what_is_inside_something_else_counts_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:

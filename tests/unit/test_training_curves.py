@@ -6,18 +6,19 @@ from pathlib import Path
 import pytest
 
 from pbgeval.errors import DataError
-from pbgeval.notation import Bucket
-from pbgeval.report.training_curves import curves_of
-from pbgeval.training_stats.reading import History, read_history
-from pbgeval.training_stats.records import (
+from pbgeval.monitor.curves import curves_of
+from pbgeval.monitor.records import (
     Difference,
     Figures,
+    History,
     PassDetails,
     PassKey,
     PassRecord,
     VisitDetails,
     VisitRecord,
+    read_history,
 )
+from pbgeval.notation import Bucket
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 

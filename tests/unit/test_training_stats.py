@@ -9,20 +9,22 @@ from unittest import mock
 
 import pytest
 
-from pbgeval import files
 from pbgeval.errors import OutputError, StorageError
-from pbgeval.notation import Bucket
-from pbgeval.training_stats.reading import History, file_of_worker, read_history
-from pbgeval.training_stats.records import (
+from pbgeval.monitor.records import (
     Difference,
     Figures,
+    History,
     PassDetails,
     PassKey,
     PassRecord,
+    StatsFile,
     VisitDetails,
     VisitRecord,
+    file_of_worker,
+    read_history,
 )
-from pbgeval.training_stats.writing import StatsFile
+from pbgeval.notation import Bucket
+from pbgeval.storage import writing as files
 
 BUCKET = Bucket(0, 1)
 METRICS = {"pos_rank": 3.5, "mrr": 0.1 + 0.2, "r1": 0.25, "r10": None}

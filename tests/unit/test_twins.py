@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.duplicates import Twins, row_hashes
 from pbgeval.scoring.true_scores import TrueScores
-from pbgeval.scoring.twins import Twins, row_hashes
 
 values = st.sampled_from([-0.0, 0.0, 1.0, 1e-40, -2.5, 3e38])
 dtypes = st.sampled_from([torch.float32, torch.float64])

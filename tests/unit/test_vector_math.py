@@ -31,7 +31,7 @@ print(before, *before_products)
 """,
     "corrections": """
 from pbgeval.metrics.sampled_corrections import _log_falling
-import pbgeval.vector_math as vector_math
+import pbgeval.scoring.self_check as vector_math
 _log_falling(torch.tensor([[5.0]], dtype=torch.float64), 2)
 print(before, kind.value if vector_math.settle.cache_info().currsize else -1)
 """,

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from pbgeval.distributed import watch
-from pbgeval.distributed.watch import STALL_VARIABLE, StalledWorkerError, Watch
-from pbgeval.plan.counters import LocalCounter
+from pbgeval.cluster import watch
+from pbgeval.cluster.watch import STALL_VARIABLE, StalledWorkerError, Watch
+from pbgeval.inputs.queue import LocalCounter
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
-from pbgeval.report.page.source import Row
-from pbgeval.report.page.tables import Column, DataTable, fitting, left_out
+from pbgeval.report.page.tables import Column, DataTable, Row, fitting, left_out
 from pbgeval.report.report import Report
-from pbgeval.report.table import headline_rows, number, sides_of
+from pbgeval.report.table import SIDES, headline_rows, number, sides_of
+from pbgeval.stats.ranks import RankType
 
 MOST_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
 MOST_BYTES_OF_OTHERS = 250_000
@@ -208,3 +209,162 @@ def short_title(key: str) -> str:
 
 def _text(key: str, value: float | None) -> str:
     return UNDEFINED if value is None else number(key, value)
+
+
+# metrics.json -> what its reader should know before quoting a figure: ties, leakage, who competed.
+
+_NUM_COMPETITORS = (("min", "fewest candidates"), ("mean", "mean number of candidates"), ("max", "most candidates"))
+_DIAGNOSTICS = {
+    "num_queries": "ranked queries",
+    "num_queries_outside": "queries outside the restrictions, not ranked",
+    "num_queries_without_competitors": "queries without competitors",
+    "num_queries_topped_up": "queries whose list was topped up by draws",
+    "num_copies_excluded": "copies of the true entity excluded",
+    "num_known_excluded": "known answers excluded",
+    "num_tied_queries": "queries with ties",
+    "tied_share": "share of queries with ties",
+    "mean_num_ties": "mean number of ties",
+    "num_undefined_losses": "undefined losses",
+}
+_EDGES = {
+    "num_edges": "evaluated edges",
+    "num_repeated": "of them repeat another one",
+    "num_in_training": "of them are also in train_paths",
+    "num_entities": "entities of evaluated edges",
+    "num_entities_unseen": "of them are in no training edge",
+}
+
+
+def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
+    """Return a row per diagnostic, a column per side."""
+    by_side = document["diagnostics"]
+    sides = [side for side in SIDES if side in by_side]
+    rows = [
+        (name, *(_count(by_side[side]["num_candidates"].get(key)) for side in sides)) for key, name in _NUM_COMPETITORS
+    ]
+    known = {key for side in sides for key in by_side[side]}
+    rows += [
+        (name, *(_count(by_side[side].get(key)) for side in sides))
+        for key, name in _DIAGNOSTICS.items()
+        if key in known
+    ]
+    columns = (Column("queries", is_number=False), *map(Column, sides))
+    note = "The true entity is one of its candidates."
+    return DataTable("diagnostics", "Competition and ties", columns, tuple(rows), note)
+
+
+def ties_of(document: Mapping[str, Any]) -> DataTable | None:
+    """Return how far ties move the figures: each metric under each rank type; None where a report has one type."""
+    metrics = document["metrics"]
+    types = [of.value for of in RankType if any(key.split(".")[1] == of.value for key in metrics)]
+    headline = document["headline"]
+    names = [
+        key.rpartition(".")[2]
+        for key in metrics
+        if key.startswith(f"both.{headline}.") and key.rpartition(".")[2].startswith(("mean_", "hits_at_"))
+    ]
+    if len(types) < 2 or not names:
+        return None
+    names.sort(key=lambda name: (name.startswith("hits_at_"), len(name), name))
+    rows = []
+    for name in names:
+        values = [metrics.get(f"both.{of}.{name}") for of in types]
+        cells = (UNDEFINED if value is None else number(name, value) for value in values)
+        rows.append((short_title(f"both.{name}"), *cells))
+    columns = (Column("both sides", is_number=False), *map(Column, types))
+    note = (
+        "Optimistic: the true entity comes first among candidates of the same score; pessimistic: last; realistic: the "
+        "mean of the two ranks. Where the columns agree, ties do not matter."
+    )
+    return DataTable("ties", "What ties can change", columns, tuple(rows), note)
+
+
+def edges_of(document: Mapping[str, Any]) -> DataTable | None:
+    """Return what evaluated edges share with each other and with training edges; None where nobody looked."""
+    edges = document.get("edge_diagnostics")
+    if not edges:
+        return None
+    rows = tuple((name, _count(edges.get(key))) for key, name in _EDGES.items())
+    unknown = any(edges.get(key) is None for key in _EDGES)
+    note = f"{UNDEFINED}: no train_paths were given, so nobody can tell." if unknown else ""
+    return DataTable(
+        "edges", "Repeated and leaked edges", (Column("edges", is_number=False), Column("number")), rows, note
+    )
+
+
+def _count(value: float | None) -> str:
+    if value is None:
+        return UNDEFINED
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1000 else f"{value:,.1f}"
+
+
+# metrics.json -> where its figures come from: settings, data, and the run.
+
+MOST_ENTRIES = 64  # of a list or a mapping that are told one by one
+MOST_SETTING_BYTES = 150_000  # of each table
+
+
+def settings_of(document: Mapping[str, Any], meanings: Mapping[str, str]) -> DataTable | None:
+    """Return a row per setting that can change a number.
+
+    Args:
+        document: the content of metrics.json.
+        meanings: what each key of a config means.
+    """
+    settings = (document.get("provenance") or {}).get("settings")
+    if not settings:
+        return None
+    rows = [(name, text, meanings.get(name.partition(".")[0], "")) for name, text in flat(settings)]
+    columns = tuple(Column(title, is_number=False) for title in ("setting", "value", "meaning"))
+    return DataTable("settings", "Settings", columns, fitting(_without_repeats(rows), MOST_SETTING_BYTES), _NOTE)
+
+
+_NOTE = "All that can change a number; metrics.json has the lists that are too long for this table."
+
+
+def data_of(document: Mapping[str, Any]) -> DataTable | None:
+    """Return a row per file with its digest."""
+    data = (document.get("provenance") or {}).get("data")
+    if not data:
+        return None
+    columns = tuple(Column(title, is_number=False) for title in ("data", "digest"))
+    return DataTable("data", "Digests of the data", columns, fitting(flat(data), MOST_SETTING_BYTES))
+
+
+def run_of(document: Mapping[str, Any]) -> DataTable | None:
+    """Return a row per fact of the run, which may differ between equal runs."""
+    run = document.get("run")
+    if not run:
+        return None
+    columns = tuple(Column(title, is_number=False) for title in ("run", "value"))
+    return DataTable("run", "The run", columns, fitting(flat(run), MOST_SETTING_BYTES))
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 (any JSON)
+    """Yield (dotted name, text) of every leaf of JSON; of a long list or mapping how many entries it has."""
+    if isinstance(value, dict | list) and len(value) > MOST_ENTRIES:
+        yield name, f"{len(value):,} entries"
+    elif isinstance(value, dict) and value:
+        for key, of_key in value.items():
+            yield from flat(of_key, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
+        for at, entry in enumerate(value):
+            yield from flat(entry, f"{name}.{at}" if name else str(at))
+    elif isinstance(value, list):
+        yield name, ", ".join(map(_leaf, value)) or "none"
+    else:
+        yield name, _leaf(value)
+
+
+def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
+    if isinstance(value, str):
+        return value
+    return "none" if value is None or value == {} else json.dumps(value)
+
+
+def _without_repeats(rows: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Leave the meaning out where the row before has the same."""
+    before = ""
+    for name, text, meaning in rows:
+        yield name, text, "" if meaning == before else meaning
+        before = meaning

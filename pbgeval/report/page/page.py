@@ -16,22 +16,31 @@ from attrs import field, frozen
 
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.names import UnknownMetricError, resolve
-from pbgeval.report.page.chart import Chart
-from pbgeval.report.page.distribution import cumulative_chart, distribution_table, ranks_by_side, share_chart
+from pbgeval.report.page.charts import (
+    Chart,
+    bucket_table,
+    cumulative_chart,
+    distribution_table,
+    gap_of,
+    heat_map,
+    ranks_by_side,
+    share_chart,
+)
 from pbgeval.report.page.figures import (
     breakdowns_of,
+    data_of,
+    diagnostics_of,
     edge_paths_of,
+    edges_of,
     estimates_of,
     every_metric,
     headline_of,
+    run_of,
+    settings_of,
+    ties_of,
     types_of,
 )
-from pbgeval.report.page.gap import gap_of
-from pbgeval.report.page.heat_map import bucket_table, heat_map
-from pbgeval.report.page.origin import data_of, run_of, settings_of
-from pbgeval.report.page.soundness import diagnostics_of, edges_of, ties_of
-from pbgeval.report.page.source import Source
-from pbgeval.report.page.tables import DataTable, clipped
+from pbgeval.report.page.tables import DataTable, Source, clipped
 from pbgeval.report.report import Report
 from pbgeval.report.table import title_of
 from pbgeval.report.warnings import warnings_of

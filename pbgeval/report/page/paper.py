@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from pbgeval.report.page.charts import gap_of
 from pbgeval.report.page.figures import UNDEFINED, Cell, breakdowns_of, headline_of
-from pbgeval.report.page.gap import gap_of
 from pbgeval.report.page.page import progress_of
-from pbgeval.report.page.source import Source
-from pbgeval.report.page.tables import Column, DataTable, clipped
+from pbgeval.report.page.tables import Column, DataTable, Source, clipped
 from pbgeval.report.paper_text import escape_latex, escape_markdown, row_of_latex, row_of_markdown
 from pbgeval.report.report import Report
 from pbgeval.report.table import title_of

@@ -1,0 +1,241 @@
+"""Environment variables -> this process's place in a group that somebody else started, or none: it is alone.
+
+The innermost launcher decides: torchrun runs under srun, submitit's job in a shell of Slurm's, mpirun's daemons under
+srun. A launcher of a single task starts no group: such a process starts local workers itself.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from pbgeval.cluster.node_list import expand_node_list
+from pbgeval.errors import LaunchError
+
+Environment = Mapping[str, str]
+
+TORCHRUN = "torchrun"
+LOOPBACK = "127.0.0.1"
+
+_DEFAULT_PORT = 29500  # torch's own
+_FIRST_PORT, _NUM_PORTS = 20_000, 12_000  # below the ports that systems hand out to clients
+
+# Read when torch is imported: a worker whose store has gone with another worker would print a hundred lines; the
+# launcher says it in one.
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+# Read then, too: how often threads that wait for each other look before they sleep. By itself torch's OpenMP (libgomp)
+# looks 300,000 times, milliseconds, and meanwhile those they wait for find no core where other programs run.
+_SLEEP_SOON = {"GOMP_SPINCOUNT": "10000"}
+_SAY_HOW_TO_WAIT = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
+
+@frozen
+class GroupPlace:
+    """Which worker of which group a process is, and where the group meets."""
+
+    how: str  # the launcher, for messages
+    rank_in_team: int
+    size: int
+    local_rank: int  # among the workers of this host
+    address: str  # where worker 0 listens
+    port: int
+    has_store: bool = False  # the launcher listens there itself
+
+
+def variables_of_torch(environment: Environment, *, local_workers: bool) -> dict[str, str]:
+    """Return what to add to an environment before torch is imported: what the user has said stays. Changes no number.
+
+    Args:
+        environment: of this process.
+        local_workers: whether it is one, or starts some.
+    """
+    quiet = {name: value for name, value in _QUIET.items() if local_workers and name not in environment}
+    return quiet | ({} if any(name in environment for name in _SAY_HOW_TO_WAIT) else _SLEEP_SOON)
+
+
+def place_in_group(environment: Environment) -> GroupPlace | None:
+    """Return the place that a launcher gave to the process with this environment, or None.
+
+    Raises:
+        LaunchError: variables that belong together are not all there, or are no sensible numbers.
+    """
+    for find in (_of_torchrun, _of_submitit, _of_open_mpi, _of_pmi, _of_srun):
+        place = find(environment)
+        if place is not None:
+            return place
+    return None
+
+
+def advice_on_restarts(environment: Environment) -> list[str]:
+    """Return a line where torchrun would restart workers in a way that torch 2.13 cannot carry out."""
+    restarts = environment.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or restarts == "0":
+        return []
+    return [
+        f"torchrun may restart workers ({restarts} times), but its restarts fail while they share its store; "
+        "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before torchrun"
+    ]
+
+
+def _of_torchrun(environment: Environment) -> GroupPlace | None:
+    """Read what torchrun and torch elastic set, or a user's own script."""
+    if not _has_all(environment, "RANK", "WORLD_SIZE"):
+        return None
+    _has_all(environment, "RANK", "MASTER_ADDR", "MASTER_PORT")
+    rank_in_team = _number(environment, "RANK")
+    return _checked(
+        GroupPlace(
+            how=TORCHRUN,
+            rank_in_team=rank_in_team,
+            size=_number(environment, "WORLD_SIZE"),
+            local_rank=_number(environment, "LOCAL_RANK", default=rank_in_team),
+            address=environment["MASTER_ADDR"],
+            port=_number(environment, "MASTER_PORT"),
+            has_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        )
+    )
+
+
+def _of_submitit(environment: Environment) -> GroupPlace | None:
+    """Read what submitit's local executor sets; its other jobs run under srun."""
+    size = _number(environment, "SUBMITIT_LOCAL_NTASKS", default=1)
+    if environment.get("SUBMITIT_EXECUTOR") != "local" or size == 1:
+        return None
+    return _checked(
+        GroupPlace(
+            how="submitit",
+            rank_in_team=_number(environment, "SUBMITIT_LOCAL_GLOBALID"),
+            size=size,
+            local_rank=_number(environment, "SUBMITIT_LOCAL_LOCALID"),
+            address=LOOPBACK,
+            port=_port(environment, "submitit", environment.get("SUBMITIT_LOCAL_JOB_ID", "")),
+        )
+    )
+
+
+def _of_open_mpi(environment: Environment) -> GroupPlace | None:
+    if not _has_all(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
+        return None
+    size = _number(environment, "OMPI_COMM_WORLD_SIZE")
+    if size == 1:
+        return None
+    rank_in_team = _number(environment, "OMPI_COMM_WORLD_RANK")
+    job = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid", "")
+    return _checked(
+        GroupPlace(
+            how="mpirun",
+            rank_in_team=rank_in_team,
+            size=size,
+            local_rank=_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", default=rank_in_team),
+            address=_address_of_mpi(environment, size, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+            port=_port(environment, "mpirun", job),
+        )
+    )
+
+
+def _of_pmi(environment: Environment) -> GroupPlace | None:
+    """Read what Hydra sets: the mpiexec of MPICH and Intel MPI; PALS has other names for local ranks."""
+    if not _has_all(environment, "PMI_RANK", "PMI_SIZE"):
+        return None
+    size = _number(environment, "PMI_SIZE")
+    # srun --mpi=pmi2 sets both; under mpiexec the step counts its daemons, one per host.
+    if size == 1 or environment.get("SLURM_STEP_NUM_TASKS") == environment["PMI_SIZE"]:
+        return None
+    rank_in_team = _number(environment, "PMI_RANK")
+    hydra = "MPI_LOCALRANKID" in environment
+    local_rank, local_size = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
+    return _checked(
+        GroupPlace(
+            how="mpiexec",
+            rank_in_team=rank_in_team,
+            size=size,
+            local_rank=_number(environment, local_rank, default=rank_in_team),
+            address=_address_of_mpi(environment, size, local_size),
+            port=_port(environment, "mpiexec", environment.get("PMI_JOBID", "")),
+        )
+    )
+
+
+def _address_of_mpi(environment: Environment, size: int, local_size: str) -> str:
+    """Return where to meet: MPI tells its processes how many share a host, but not where the others are."""
+    if environment.get("MASTER_ADDR"):
+        return environment["MASTER_ADDR"]
+    if _number(environment, local_size, default=0) == size:
+        return LOOPBACK
+    raise LaunchError(
+        "MASTER_ADDR: expected the host of worker 0, for a group of MPI on several hosts, found nothing; "
+        "run mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT"
+    )
+
+
+def _of_srun(environment: Environment) -> GroupPlace | None:
+    """Read what srun sets for the tasks of a step; scripts of sbatch and shells of salloc are no step of several."""
+    size = _number(environment, "SLURM_STEP_NUM_TASKS", default=1)
+    if size == 1:
+        return None
+    _has_all(environment, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NODELIST")
+    rank_in_team = _number(environment, "SLURM_PROCID")
+    step = f"{environment.get('SLURM_JOB_ID', '')}.{environment.get('SLURM_STEP_ID', '')}"
+    return _checked(
+        GroupPlace(
+            how="srun",
+            rank_in_team=rank_in_team,
+            size=size,
+            local_rank=_number(environment, "SLURM_LOCALID", default=rank_in_team),
+            address=environment.get("MASTER_ADDR") or _first_host(environment["SLURM_STEP_NODELIST"]),
+            port=_port(environment, "srun", step),
+        )
+    )
+
+
+def _first_host(node_list: str) -> str:
+    try:
+        return expand_node_list(node_list)[0]
+    except ValueError:
+        raise LaunchError(
+            f"SLURM_STEP_NODELIST: expected a list of hosts such as n[1-3,7], found {node_list!r}; "
+            "set MASTER_ADDR to the host of worker 0"
+        ) from None
+
+
+def _port(environment: Environment, how: str, job: str) -> int:
+    """Return the port given, or one that all workers of a job derive and that other jobs hardly share."""
+    if environment.get("MASTER_PORT"):
+        return _number(environment, "MASTER_PORT")
+    if not job:
+        return _DEFAULT_PORT
+    return _FIRST_PORT + zlib.crc32(f"{how} {job}".encode()) % _NUM_PORTS
+
+
+def _has_all(environment: Environment, *names: str) -> bool:
+    """Tell whether all of these are set rather than none."""
+    there = [name for name in names if environment.get(name)]
+    if there and len(there) < len(names):
+        missing = ", ".join(name for name in names if name not in there)
+        raise LaunchError(
+            f"{missing}: expected in the environment, because {', '.join(there)} is set, found nothing; "
+            "set all of them, or none to run alone"
+        )
+    return bool(there)
+
+
+def _number(environment: Environment, name: str, default: int | None = None) -> int:
+    text = environment.get(name, "")
+    if not text and default is not None:
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise LaunchError(f"{name}: expected a whole number in the environment, found {text!r}; unset it to run alone")
+    return int(text)
+
+
+def _checked(place: GroupPlace) -> GroupPlace:
+    if place.rank_in_team >= place.size:
+        raise LaunchError(
+            f"{place.how}: expected a worker's number below the size of its group, "
+            f"found worker {place.rank_in_team} of {place.size}; look at the launcher's variables"
+        )
+    if not 0 < place.port < 1 << 16:
+        raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, found {place.port}")
+    return place

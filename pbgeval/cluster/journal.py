@@ -1,0 +1,169 @@
+"""Results of finished units on the disk: written once, checked when read, so that a run can go on where it stopped.
+
+An entry is the result of some units together: names of units and arrays of integers, stored blind, as this module knows
+neither what they count nor how units are cut. Each is a file of its own, so any number of writers on a shared file
+system need no lock:
+
+    line 1   "pbgeval journal 1 " and the SHA-256 of all bytes after the line
+    line 2   JSON: digest of what determines the result, names of the units, type and length of each array
+    rest     the arrays, little-endian, one after the other
+
+A file is there whole or not at all; what has been damaged since is seen by its checksum. Beside the entries each writer
+appends to `log-<writer>.jsonl` when it starts and finishes a unit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.errors import IncompleteError, OutputError
+from pbgeval.storage.writing import append_line, make_folder, remove_files, write_atomically
+
+MAGIC = b"pbgeval journal 1 "
+SUFFIX = ".unit"
+_INTEGERS = (np.int8, np.int16, np.int32, np.int64)
+
+
+class DamagedEntryError(Exception):
+    """A file of the journal is not what was written."""
+
+
+class ForeignEntryError(Exception):
+    """A file of the journal holds units of another run, or of another version of the program."""
+
+
+@frozen(eq=False)
+class Entry:
+    """The result of some units together."""
+
+    units: tuple[str, ...]
+    arrays: list[np.ndarray]  # int64 (n,)
+
+
+def writer_name(host: str) -> str:
+    """Return a name for this process that no other has, in file names."""
+    safe = "".join(letter if letter.isalnum() else "_" for letter in host)
+    return f"{safe}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+
+
+@define
+class Journal:
+    """The journal of one run, as one process sees it.
+
+    Its folder is made once, by `make`: with a finished run it goes, and no worker that comes late brings it back.
+    """
+
+    folder: Path
+    digest: str  # of everything that determines a unit's result
+    writer: str
+    lease: Path | None = None  # a file; when it has gone, so have arrays that units are computed from
+    _num_written: int = field(default=0, init=False)
+
+    def make(self) -> None:
+        """Make its folder.
+
+        Raises:
+            OutputError: it cannot be made.
+        """
+        make_folder(self.folder)
+
+    def check_lease(self) -> None:
+        """Make sure that what this group of workers shares is still there: else its results are not to be trusted.
+
+        Raises:
+            IncompleteError: worker 0 has ended meanwhile, or another run has taken over.
+        """
+        if self.lease is not None and not self.lease.exists():
+            raise IncompleteError(
+                f"{self.lease}: expected the files that these workers share, found them removed; "
+                "worker 0 has ended, or another run has taken over"
+            )
+
+    def entries(self) -> list[str]:
+        """Return the names of the files that hold units, in an order that all workers agree on."""
+        return sorted(path.name for path in self.folder.glob(f"*{SUFFIX}") if not path.name.startswith("."))
+
+    def write(self, units: Sequence[str], arrays: Sequence[np.ndarray]) -> str:
+        """Write the result of some units, durably and at once; return the name of the entry.
+
+        Args:
+            units: their names.
+            arrays: integers (n,).
+
+        Raises:
+            IncompleteError: the lease has gone.
+            OutputError: the file cannot be written (a full disk).
+        """
+        self.check_lease()
+        narrow = [_narrow(array) for array in arrays]
+        payload = [array.data.cast("B") for array in narrow if array.size]
+        described = [[array.dtype.str, len(array)] for array in narrow]
+        header = json.dumps({"digest": self.digest, "units": list(units), "arrays": described}).encode() + b"\n"
+        checksum = hashlib.sha256(header)
+        for part in payload:
+            checksum.update(part)
+        path = self.folder / f"{self.writer}-{self._num_written:06d}{SUFFIX}"
+        write_atomically(path, MAGIC, checksum.hexdigest(), "\n", header, *payload, check=self.check_lease)
+        self._num_written += 1
+        return path.name
+
+    def read(self, entry: str) -> Entry:
+        """Return an entry by the name of its file.
+
+        Raises:
+            DamagedEntryError: the file is truncated or changed.
+            ForeignEntryError: it is whole, and of other units.
+            OutputError: it cannot be read.
+        """
+        path = self.folder / entry
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise OutputError(f"{path}: expected to read this file, got: {error.strerror or error}") from error
+        first, _, rest = content.partition(b"\n")
+        if first != MAGIC + hashlib.sha256(rest).hexdigest().encode():
+            raise DamagedEntryError(f"{path}: its checksum is not that of its content")
+        line, _, payload = rest.partition(b"\n")
+        header = json.loads(line)
+        if header["digest"] != self.digest:
+            raise ForeignEntryError(f"{path}: of digest {header['digest'][:8]}")
+        arrays, at = [], 0
+        for dtype, length in header["arrays"]:
+            arrays.append(np.frombuffer(payload, np.dtype(dtype), length, at).astype(np.int64))
+            at += length * np.dtype(dtype).itemsize
+        return Entry(tuple(header["units"]), arrays)
+
+    def remove(self, entry: str) -> None:
+        """Remove an entry: its units will be computed again."""
+        remove_files(self.folder, [entry])
+
+    def log(self, event: str, **facts: object) -> None:
+        """Append to this writer's log what happens now: start or finish of a unit, say.
+
+        Raises:
+            IncompleteError: the lease has gone, and with it perhaps the journal: it must not come back.
+            OutputError: the log cannot be written.
+        """
+        self.check_lease()
+        line = {"time": round(time.time(), 3), "event": event, "writer": self.writer, **facts}
+        append_line(self.folder / f"log-{self.writer}.jsonl", json.dumps(line))
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    """Return integers in the smallest type that holds them all, little-endian."""
+    if array.dtype == np.bool_:
+        array = array.astype(np.int8)
+    for dtype in _INTEGERS:
+        limits = np.iinfo(dtype)
+        if not array.size or (array.min() >= limits.min and array.max() <= limits.max):
+            return array.astype(np.dtype(dtype).newbyteorder("<"))
+    raise ValueError(f"expected integers of at most 64 bits, got {array.dtype}")

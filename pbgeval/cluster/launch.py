@@ -1,0 +1,321 @@
+"""Start local workers and wait for them, or see that somebody else already started us.
+
+Importing torch takes seconds. So the command, once it has imported everything and done nothing else, forks a server
+(`worker_server`), which forks workers within milliseconds. Other programs are not ours to fork: they spawn workers.
+"""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from attrs import frozen
+
+from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
+from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
+from pbgeval.cluster.watch import StalledWorkerError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError
+
+MOST_LOCAL_WORKERS = 1024
+MOST_RESTARTS = 3
+_FILES = 48  # open at the same time in the launcher, or in a worker
+_FILES_OF_A_WORKER = 4  # in the launcher
+_SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
+_SECONDS_FOR_THE_CAUSE = 60.0  # from a worker that lost its peer to that peer's own end
+_SECONDS_TO_EXIT = 60.0  # for a worker that has returned
+
+Function = Callable[..., Any]
+
+
+def is_worker_of_a_group() -> bool:
+    """Whether a launcher (torchrun, srun, mpirun) has told this process its place in a group.
+
+    Raises:
+        LaunchError: what it has told makes no sense.
+    """
+    return place_in_group(os.environ) is not None
+
+
+def start_local_workers(
+    function: Function, arguments: tuple[Any, ...], num_workers: int, say: Callable[[str], None]
+) -> dict[int, Any]:
+    """Run `function(*arguments)` in `num_workers` new processes on this host that form a group.
+
+    Where one is killed, all start again, a few times: the function goes on from what the disk holds. `say` is told.
+
+    Returns:
+        What each worker returned, by its rank.
+
+    Raises:
+        IncompleteError: workers were ended by a signal, again and again (memory).
+        EvalError: a worker raised it.
+        LaunchError: there are too many workers, or they did not start.
+        KeyboardInterrupt: this process was interrupted; its workers have been ended.
+        RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
+    """
+    if num_workers > MOST_LOCAL_WORKERS:
+        raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
+    if multiprocessing.current_process().daemon:
+        raise LaunchError(
+            f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
+            "or call evaluate in a process with daemon=False"
+        )
+    needed, limit = _FILES + _FILES_OF_A_WORKER * num_workers, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= limit < needed:
+        raise LaunchError(
+            f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
+            f" (ulimit -n {needed}), or use --workers 1"
+        )
+    for restart in range(MOST_RESTARTS + 1):
+        try:
+            if _server is not None:
+                return _server.run(function, arguments, num_workers)
+            return _run_spawned(function, arguments, num_workers)
+        except _LostWorkerError as error:
+            if restart == MOST_RESTARTS:
+                raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
+            say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
+        except OSError as error:  # too many processes, for instance
+            raise LaunchError(
+                f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
+                " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
+            ) from error
+    raise AssertionError("the last attempt returns or raises")
+
+
+class _LostWorkerError(Exception):
+    """A worker has gone by no fault of the function's."""
+
+
+@frozen(eq=False)
+class _Server:
+    """A copy of this process that forks local workers."""
+
+    process: BaseProcess
+    requests: Connection
+
+    def run(self, function: Function, arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
+        """Let it run workers; however this ends, none of them is left."""
+        try:
+            self.requests.send_bytes(pickle.dumps((function, arguments, num_workers)))
+            results, error = pickle.loads(self.requests.recv_bytes())
+        except (EOFError, OSError):  # its workers have ended with it, and hold the connection until then
+            self.stop()
+            raise _LostWorkerError("the server of workers: expected to go on, but was ended") from None
+        except BaseException:
+            self.stop()
+            raise
+        if error is not None:
+            raise error
+        return results  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """End it, and its workers before it."""
+        global _server
+        _server = None
+        self.requests.close()
+        self.process.join()
+
+
+_server: _Server | None = None
+
+
+@contextmanager
+def worker_server() -> Iterator[None]:
+    """Let `start_local_workers` fork its workers from a copy of this process as it is now.
+
+    Only for a process that is ours from its first line and has done nothing but import.
+    """
+    global _server
+    if "fork" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
+        yield  # forked processes are not safe on macOS
+        return
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(ours, theirs), name="server of workers")
+    with ended_at_once():
+        process.start()
+    theirs.close()
+    server = _server = _Server(process, ours)
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def _serve(launcher_side: Connection, requests: Connection) -> None:
+    """Run workers as the launcher asks, until it has gone."""
+    launcher_side.close()
+    for number in _SIGNALS:
+        # Schedulers and terminals send them to every process of a job; it is the launcher that says who ends.
+        signal.signal(number, signal.SIG_IGN)
+    context = multiprocessing.get_context("fork")
+    while True:
+        results, error = None, None
+        try:
+            function, arguments, num_workers = pickle.loads(requests.recv_bytes())
+            results = _run(context, function, arguments, num_workers, requests)
+        except EOFError:  # while it waits for a request, or for its workers
+            return
+        except BaseException as raised:
+            error = raised
+        requests.send_bytes(pickle.dumps((results, error)))
+
+
+def _run_spawned(function: Function, arguments: tuple[Any, ...], num_workers: int) -> dict[int, Any]:
+    """Run workers that begin with nothing; leave this process, which may be somebody else's, as it was."""
+    had_tracker = resource_tracker._resource_tracker._fd is not None  # type: ignore[attr-defined]
+    start_method = multiprocessing.get_start_method(allow_none=True)
+    variables = variables_of_torch(os.environ, local_workers=True)
+    os.environ.update(variables)  # they inherit it
+    try:
+        return _run(multiprocessing.get_context("spawn"), function, arguments, num_workers, None)
+    finally:
+        for name in variables:
+            del os.environ[name]
+        multiprocessing.set_start_method(start_method, force=True)  # a spawned process decides what was open
+        if not had_tracker:
+            resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+
+
+def _run(
+    context: Any,  # noqa: ANN401 - of multiprocessing, whose classes of contexts share no type that has Process
+    function: Function,
+    arguments: tuple[Any, ...],
+    num_workers: int,
+    launcher: Connection | None,
+) -> dict[int, Any]:
+    """Start workers, wait for all, and leave none behind."""
+    port = _free_port()
+    started: list[tuple[BaseProcess, Connection]] = []
+    try:
+        for rank in range(num_workers):
+            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_workers)}
+            variables |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+            answers, theirs = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_work, args=(function, arguments, variables, theirs), name=f"worker {rank}"
+            )
+            process.start()
+            theirs.close()
+            started.append((process, answers))
+        results = _wait_for([answers for _, answers in started], [process for process, _ in started], launcher)
+        for process, _ in started:
+            process.join(_SECONDS_TO_EXIT)
+        return results
+    finally:
+        for process, answers in started:
+            process.kill()
+            process.join()
+            process.close()
+            answers.close()
+
+
+def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher: Connection | None) -> dict[int, Any]:
+    """Return what all workers answer, by rank.
+
+    Raises:
+        EOFError: the launcher has gone.
+        BaseException: that of the worker which was the cause: a worker that lost its peers is none.
+    """
+    results: dict[int, Any] = {}
+    waiting = dict(enumerate(answers))
+    lost: int | None = None
+    while waiting:
+        others = [] if launcher is None else [launcher]
+        ready = connection.wait([*waiting.values(), *others], None if lost is None else _SECONDS_FOR_THE_CAUSE)
+        if launcher in ready:
+            raise EOFError
+        if not ready:
+            break
+        for rank in [rank for rank, of_worker in waiting.items() if of_worker in ready]:
+            try:
+                kind, found = waiting.pop(rank).recv()
+            except EOFError:
+                raise _explained(rank, processes[rank]) from None
+            if kind == "raised":
+                raise found
+            if kind == "lost":
+                lost = rank
+            results[rank] = found
+    if lost is not None:
+        raise _LostWorkerError(f"worker {lost}: expected the others to go on, but lost the connection to one of them")
+    return results
+
+
+def _work(function: Function, arguments: tuple[Any, ...], variables: dict[str, str], answers: Connection) -> None:
+    """Be a worker: call the function, and answer once with how it ended."""
+    for number in _SIGNALS:
+        # At once and without a traceback: what Ctrl-C sends to all.
+        signal.signal(number, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    os.environ.update(variables)
+    answers.send(_answer(function, arguments, f"worker-{variables['RANK']}"))
+
+
+def _answer(function: Function, arguments: tuple[Any, ...], worker: str) -> tuple[str, Any]:
+    try:
+        return "returned", function(*arguments)
+    except EvalError as error:
+        return "raised", error
+    except StalledWorkerError as error:
+        return "raised", _LostWorkerError(str(error))
+    except Exception as error:
+        import traceback
+
+        if is_lost_connection(error):
+            return "lost", None
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return "raised", IncompleteError(
+                f"{worker}: {error.strerror}; raise the limit (ulimit -n), and run it again"
+            )
+        return "raised", RuntimeError(f"{worker} failed:\n{traceback.format_exc()}")
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether a peer has gone or stalled: a collective (gloo raises plain RuntimeErrors), the store, a watch say so."""
+    from torch.distributed import DistError
+
+    is_of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
+    return is_of_gloo or isinstance(error, DistError | StalledWorkerError)
+
+
+def _explained(rank: int, process: BaseProcess) -> BaseException:
+    """Return what it means that a worker ended without an answer."""
+    process.join()
+    status = process.exitcode or 0
+    if status == -signal.SIGINT:
+        return KeyboardInterrupt()
+    if status < 0:
+        name = signal.Signals(-status).name
+        memory = " (which usually means too little memory)" if name == "SIGKILL" else ""
+        return _LostWorkerError(f"worker {rank}: expected to finish, but was ended by {name}{memory}")
+    return LaunchError(
+        f"worker {rank}: expected to start, but ended with status {status} before its work began; a script "
+        'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind((LOOPBACK, 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,209 @@
+"""`EvalConfig` -> what relations are called, the ids that names stand for, and named groups of them.
+
+A relation is named as `relations` of the config names it or, where relations are dynamic, as dynamic_rel_names.json
+does. `rel:<index>` and the bare index stand for a relation too, unless some relation has that very name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import field, frozen
+
+from pbgeval.config import EvalConfig, read_relation_groups
+from pbgeval.errors import ConfigError, StorageError
+from pbgeval.metrics.taxonomy import Taxonomy
+from pbgeval.notation import EntityNumbering
+from pbgeval.ranking.type_gains import TypeEntities
+from pbgeval.storage.entities import read_entity_names, read_relation_names, wrong_number_of_names
+
+_MOST_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
+
+
+@frozen(eq=False)
+class RelationNames:
+    """The relations of a graph by name and by id."""
+
+    num_relations: int
+    names: Sequence[str] | None  # None: they have none
+    _ids: dict[str, list[int]] = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        ids: dict[str, list[int]] = defaultdict(list)
+        for index, name in enumerate(self.names or ()):
+            ids[name].append(index)
+        object.__setattr__(self, "_ids", dict(ids))
+
+    def find(self, names: Sequence[str], where: str) -> np.ndarray:
+        """Return the sorted ids of the relations named, each once.
+
+        Args:
+            names: at least one.
+            where: what a fault begins with: the place of the list.
+
+        Raises:
+            ConfigError: A name is unknown, several relations have it, or an index is out of range; a line for each.
+        """
+        ids: set[int] = set()
+        faults: list[str] = []
+        for name in names:
+            try:
+                ids.add(self._find(name, with_nearest=len(faults) < _MOST_NEAREST))
+            except ConfigError as error:
+                faults += [f"{where}: {fault}" for fault in error.faults]
+        if faults:
+            raise ConfigError(*faults)
+        if not ids:
+            raise ConfigError(f"{where}: empty restriction: expected at least one relation, got []")
+        return np.array(sorted(ids), np.int64)
+
+    def _find(self, name: str, *, with_nearest: bool) -> int:
+        found = self._ids.get(name, [])
+        if len(found) == 1:
+            return found[0]
+        if found:
+            indices = " or ".join(f"'rel:{index}'" for index in found[:5])
+            raise ConfigError(f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}")
+        digits = name.removeprefix("rel:")
+        if digits.isascii() and digits.isdigit():
+            if int(digits) < self.num_relations:
+                return int(digits)
+            raise ConfigError(f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}")
+        if self.names is None:
+            raise ConfigError(f"unknown relation {name!r}: entity_path has no dynamic_rel_names.json; write 'rel:0'")
+        nearest = difflib.get_close_matches(name, self._ids, n=1) if with_nearest else []
+        advice = f"did you mean {nearest[0]!r}?" if nearest else "expected a name of a relation, or its index"
+        raise ConfigError(f"unknown relation {name!r}; {advice}")
+
+
+def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> RelationNames:
+    """Find out what relations are called.
+
+    Args:
+        config: the config.
+        num_relations: as the ids in edge files have them.
+
+    Raises:
+        StorageError: dynamic_rel_names.json cannot be read, or has not one name per relation.
+    """
+    if not config.dynamic_relations:
+        return RelationNames(num_relations, [relation.name for relation in config.relations])
+    names = read_relation_names(Path(config.entity_path))
+    if names is not None and len(names) != num_relations:
+        raise StorageError(
+            f"{Path(config.entity_path) / 'dynamic_rel_names.json'}: expected {num_relations} names, one per relation"
+            f" (dynamic_rel_count.txt), found {len(names)}; are they the names of this graph?"
+        )
+    return RelationNames(num_relations, names)
+
+
+def relation_labels(config: EvalConfig, num_relations: int) -> list[str]:
+    """Return what tables call each relation: its name, or its index where it has none.
+
+    Raises:
+        StorageError: as `read_relation_vocabulary`.
+    """
+    names = read_relation_vocabulary(config, num_relations).names
+    return [str(index) for index in range(num_relations)] if names is None else list(names)
+
+
+def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndarray]:
+    """Return the sorted ids of the relations of each group of the config's `relation_groups`; none if it is unset.
+
+    Raises:
+        ConfigError: The file is not as it should be, or names relations that are not there; a line for each.
+        StorageError: as `read_relation_vocabulary`.
+    """
+    path = config.relation_groups
+    if path is None:
+        return {}
+    vocabulary = read_relation_vocabulary(config, num_relations)
+    groups: dict[str, np.ndarray] = {}
+    faults: list[str] = []
+    for group, names in read_relation_groups(path).items():
+        try:
+            groups[group] = vocabulary.find(names, f"{path}: group {group!r}")
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(*faults)
+    return groups
+
+
+# `taxonomy_path` and `type_relations` -> the relations that ask for types, and which entities are types.
+
+
+@frozen(eq=False)
+class TypeQueries:
+    """The queries for types: which relations ask, and who may be an answer that gains."""
+
+    relations: np.ndarray  # int64: sorted ids
+    entities: TypeEntities
+
+    @property
+    def digest(self) -> str:
+        """What the files and names stand for, for the provenance."""
+        taxonomy = self.entities.taxonomy
+        related = [taxonomy.related([type_]) for type_ in range(len(taxonomy.names))]
+        parts = [self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T]
+        parts += [array for of_type in related for array in (of_type.type_n, of_type.distance_n)]
+        digest = hashlib.sha256(json.dumps(taxonomy.names).encode())
+        for part in parts:
+            digest.update(b"%d:" % part.size + part.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relations: int) -> TypeQueries | None:
+    """Read the hierarchy and find its types among the entities; None if none is set.
+
+    Raises:
+        ConfigError: a relation is unknown, or no entity on its right-hand side is a type, or several have one's name.
+        StorageError: a file cannot be read, or does not hold what it should.
+    """
+    if config.taxonomy_path is None or config.type_relations is None:
+        return None
+    where = f"{config.source.name}: type_relations" if config.source else "type_relations"
+    relations = read_relation_vocabulary(config, num_relations).find(config.type_relations, where)
+    taxonomy = Taxonomy.read(config.taxonomy_path)
+    schemas = {0} if config.dynamic_relations else set(relations.tolist())
+    answers = sorted({config.relations[schema].rhs for schema in schemas})
+    found: dict[int, int] = {}  # number -> type
+    faults = []
+    for of_type in answers:
+        own: dict[int, int] = {}
+        for number, name in _names(Path(config.entity_path), numbering, of_type):
+            type_ = taxonomy.find(name)
+            if type_ is None:
+                continue
+            if type_ in own:
+                faults.append(f"{where}: expected one entity of type '{of_type}' called '{name}', found several")
+            own[type_] = number
+        if not own:
+            faults.append(
+                f"{where}: expected entities of type '{of_type}' that are called as types of {config.taxonomy_path},"
+                f" found none; names are in {config.entity_path}/entity_names_{of_type}_<partition>.json"
+            )
+        found |= {number: type_ for type_, number in own.items()}
+    if faults:
+        raise ConfigError(*faults)
+    number_T = np.array(sorted(found), np.int64)
+    type_T = np.array([found[number] for number in number_T.tolist()], np.int64)
+    return TypeQueries(relations, TypeEntities(taxonomy, number_T, type_T))
+
+
+def _names(entity_path: Path, numbering: EntityNumbering, entity_type: str) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and names of the entities of a type, a partition at a time."""
+    for slot, (of_slot, partition) in enumerate(numbering.slots):
+        names = read_entity_names(entity_path, of_slot, partition) if of_slot == entity_type else None
+        if names is None:
+            continue
+        first, stop = numbering.range_of_slot(slot)
+        if len(names) != stop - first:
+            raise wrong_number_of_names(entity_path, of_slot, partition, stop - first, len(names))
+        yield from enumerate(names, first)

@@ -1,0 +1,341 @@
+"""OpenBioLink's way to evaluate: a subclass with `score_batch`, a loader of its datasets -> its metrics, our ranks.
+
+    from pbgeval.integrations.openbiolink import DataLoader, Evaluator
+
+    class Mine(Evaluator):
+        def score_batch(self, batch): ...
+
+    Mine(DataLoader("HQ_DIR")).evaluate(batch_size=100)   # {"hits@1": ..., "hits@3": ..., "hits@10": ..., "mrr": ...}
+
+OpenBioLink is not imported. What its own evaluators get wrong (docs/interfaces.md) is right here.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import DataError, ScorerError, StorageError
+from pbgeval.metrics.given import RankMetrics, from_ranks
+from pbgeval.models.openbiolink import DATA, read_openbiolink
+from pbgeval.notation import Side, sort_distinct
+from pbgeval.ranking.keys import QueryKeys
+from pbgeval.ranking.known_answers import KEY_BITS, AnswersByKey
+from pbgeval.stats.ranks import RankCounts
+from pbgeval.storage.arrays import Edges
+
+# What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.
+
+_AGREES = 1e-5  # relative: two kernels' float32 scores of one edge
+
+
+@frozen(eq=False)
+class SideScores:
+    """The scores of a batch's queries on one side."""
+
+    scores_bN: Tensor  # of every entity
+    true_b: Tensor  # of the true one
+    has_true_b: Tensor  # bool: whether `scores_bN` hold it
+
+
+def batch_scores(
+    score_batch: Callable[[Tensor], Any], batch_b3: Tensor, num_entities: int, name: str
+) -> Mapping[Side, SideScores]:
+    """Ask for the scores of a batch.
+
+    Where a contract gives true scores apart, they come from another kernel than those of candidates, as a rule: then
+    identical candidates would not tie. So the true score is the one among the candidates' if the two agree but for
+    rounding; a ranking file has none there (0, say), and then the one given apart counts.
+
+    Raises:
+        ScorerError: it returns neither two arrays of scores nor four, or of other shapes.
+    """
+    found = score_batch(batch_b3.clone())
+    where = f"{name}.score_batch"
+    size = len(batch_b3)
+    wanted: dict[str, tuple[int, ...]] = {"head scores": (size, num_entities), "tail scores": (size, num_entities)}
+    if isinstance(found, tuple | list) and len(found) == 4:
+        wanted = {
+            "true scores of heads": (size,),
+            "head scores": (size, num_entities),
+            "true scores of tails": (size,),
+            "tail scores": (size, num_entities),
+        }
+    elif not isinstance(found, tuple | list) or len(found) != 2:
+        got = f"a tuple of {len(found)}" if isinstance(found, tuple | list) else type(found).__name__
+        raise ScorerError(f"{where}: expected (head scores, tail scores) or four of them, got {got}")
+    parts = [
+        _checked(part, shape, f"{where}: {what}") for part, (what, shape) in zip(found, wanted.items(), strict=True)
+    ]
+    given = [None, parts[0], None, parts[1]] if len(parts) == 2 else parts
+    return {
+        Side.LHS: _of_side(given[0], given[1], batch_b3[:, 0]),
+        Side.RHS: _of_side(given[2], given[3], batch_b3[:, 2]),
+    }
+
+
+def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: ANN401 - whatever a user returns
+    """Return numbers as a tensor that can be compared."""
+    if isinstance(part, np.ndarray):
+        part = torch.from_numpy(part)
+    if not isinstance(part, Tensor):
+        raise ScorerError(f"{where}: expected a tensor of shape {shape}, got {type(part).__name__}")
+    if tuple(part.shape) != shape:
+        raise ScorerError(f"{where}: expected shape {shape} for a batch of {shape[0]}, got {tuple(part.shape)}")
+    if part.dtype is torch.bool or part.is_complex():
+        raise ScorerError(f"{where}: expected real numbers, got {part.dtype}")
+    return part.detach().double()  # exact, so that true scores of another type compare as they are
+
+
+def _of_side(given_b: Tensor | None, scores_bN: Tensor | None, true_entity_b: Tensor) -> SideScores:
+    assert scores_bN is not None, "each contract has them"
+    own_b = scores_bN.gather(1, true_entity_b.to(scores_bN.device).unsqueeze(1)).squeeze(1)
+    if given_b is None:
+        return SideScores(scores_bN, own_b, torch.ones_like(own_b, dtype=torch.bool))
+    given_b = given_b.to(own_b.device)
+    finite_bN = torch.where(torch.isfinite(scores_bN), scores_bN, 0.0)
+    # Of a sum that cancels, rounding is relative to its terms, which a row's largest score stands for; a 0 may be the
+    # filling of a ranking file's row, and a small confidence must not be taken for it.
+    allowed_b = _AGREES * torch.where(own_b == 0, given_b.abs(), finite_bN.abs().amax(1))
+    agrees_b = (own_b == given_b) | ((own_b - given_b).abs() <= allowed_b)
+    return SideScores(scores_bN, torch.where(agrees_b, own_b, given_b), agrees_b)
+
+
+# Scores of a batch of edges and known answers -> ranks of both sides -> metrics. Exclusion is by identity.
+
+
+@frozen(eq=False)
+class KnownAnswers:
+    """The answers of evaluated queries that are known, by side."""
+
+    keys: Mapping[Side, QueryKeys]
+    answers: Mapping[Side, AnswersByKey]
+
+    @classmethod
+    def of_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
+        """Keep of known edges those that share their key with an evaluated one."""
+        (lhs_E, rel_E, rhs_E), known = (of.numpy().T for of in (evaluated_E3, known_K3))
+        keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
+        answers: dict[Side, AnswersByKey] = {}
+        for side, of_side in keys.items():
+            key_K = of_side.index_of(known[1], side.pick(known[2], known[0]))
+            matters_K = key_K >= 0
+            answer_K = side.pick(known[0], known[2])[matters_K]
+            answers[side] = AnswersByKey(sort_distinct(key_K[matters_K] << KEY_BITS | answer_K))
+        return cls(keys, answers)
+
+    def cells(self, side: Side, batch_b3: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the row in the batch and the entity of every known answer of its queries."""
+        batch = batch_b3.numpy().T
+        key_b = self.keys[side].index_of(batch[1], side.pick(batch[2], batch[0]))
+        offsets, answers = self.answers[side].of_keys(key_b)
+        rows = np.repeat(np.arange(len(key_b)), np.diff(offsets))
+        return torch.from_numpy(rows), torch.from_numpy(answers)
+
+
+@frozen(eq=False)
+class RankedBatch:
+    """What competitors say of a batch's queries on each side, and what their scores were like."""
+
+    counts: Mapping[Side, RankCounts]
+    num_without_true: int  # rows that do not hold the true entity's score
+
+
+def rank_batch(
+    batch_b3: Tensor, scores: Mapping[Side, SideScores], known: KnownAnswers | None, *, higher_is_better: bool
+) -> RankedBatch:
+    """Count competitors of a batch's true entities: neither known answers compete nor the true entity itself.
+
+    Args:
+        batch_b3: edges, int64.
+        scores: of each side.
+        known: known answers; None: everybody competes.
+        higher_is_better: False for distances and ranks.
+
+    Raises:
+        DataError: a score that is compared is not a number; names edge and entity.
+    """
+    counts: dict[Side, RankCounts] = {}
+    for side, of_side in scores.items():
+        competes_bN = torch.ones_like(of_side.scores_bN, dtype=torch.bool)
+        if known is not None:
+            rows, answers = (of.to(competes_bN.device) for of in known.cells(side, batch_b3))
+            competes_bN[rows, answers] = False
+        true_b1 = side.pick(batch_b3[:, :1], batch_b3[:, 2:]).to(competes_bN.device)
+        competes_bN.scatter_(1, true_b1, False)
+        _refuse_nan(side, batch_b3, of_side, competes_bN)
+        true_score_b1 = of_side.true_b.unsqueeze(1)
+        better_bN = of_side.scores_bN > true_score_b1 if higher_is_better else of_side.scores_bN < true_score_b1
+        tied_bN = of_side.scores_bN == true_score_b1
+        counts[side] = RankCounts(
+            (better_bN & competes_bN).sum(1), (tied_bN & competes_bN).sum(1), competes_bN.sum(1)
+        ).cpu()
+    return RankedBatch(counts, sum(int((~of_side.has_true_b).sum()) for of_side in scores.values()))
+
+
+def _refuse_nan(side: Side, batch_b3: Tensor, of_side: SideScores, competes_bN: Tensor) -> None:
+    undefined_b = torch.isnan(of_side.true_b)
+    undefined_bN = torch.isnan(of_side.scores_bN) & competes_bN
+    if bool(undefined_b.any()):
+        row = int(undefined_b.nonzero()[0])
+        who = "the true entity"
+    elif bool(undefined_bN.any()):
+        row, entity = undefined_bN.nonzero()[0].tolist()
+        who = f"entity {entity}"
+    else:
+        return
+    edge = tuple(batch_b3[row].tolist())
+    raise DataError(f"score_batch: expected a number for {who} as {side.label} of edge {edge}, got NaN")
+
+
+@frozen(eq=False)
+class RankedEdges:
+    """The ranks of all test edges, in their order."""
+
+    of_side: Mapping[Side, RankCounts]
+    num_dropped: int  # test edges that have labels without a number, and are not ranked
+    num_without_true: int  # queries whose candidates' scores do not hold the true entity's, as in a ranking file's rows
+    num_all_tied: int  # queries whose true entity ties with every competitor, as an edge does that a file lacks
+
+    @classmethod
+    def of_batches(cls, batches: Sequence[RankedBatch], num_dropped: int) -> RankedEdges:
+        """Join the batches of all edges."""
+        of_side = {side: RankCounts.concatenate([batch.counts[side] for batch in batches]) for side in Side}
+        all_tied = [(of.tied_Q == of.competing_Q) & (of.competing_Q > 0) for of in of_side.values()]
+        without_true = sum(batch.num_without_true for batch in batches)
+        return cls(of_side, num_dropped, without_true, sum(int(of.sum()) for of in all_tied))
+
+    def metrics(self, side: Side | None = None) -> RankMetrics:
+        """Return every metric of every rank type: of the queries that hide a side, or of both sides pooled."""
+        parts = [self.of_side[one] for one in ([side] if side else Side)]
+        counts = RankCounts.concatenate(parts)
+        optimistic_Q = 1 + counts.better_Q
+        return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.competing_Q)
+
+
+HITS_AT = (1, 3, 10)
+
+
+class DataLoader:
+    """A dataset of OpenBioLink on disk; nothing is downloaded."""
+
+    def __init__(
+        self,
+        name: str | Path = "HQ_DIR",
+        root: str | Path = "datasets",
+        entity_to_id_path: str | Path | None = None,
+        relation_to_id_path: str | Path | None = None,
+    ) -> None:
+        """Read a dataset, and warn of edges that were dropped because labels of theirs have no number.
+
+        Args:
+            name: its folder, or the name of one in `root`.
+            root: the folder of datasets; the two may change places, as they did in OpenBioLink 0.1.4.
+            entity_to_id_path: `id<TAB>label` a line; None: the sorted labels of the training edges.
+            relation_to_id_path: likewise.
+
+        Raises:
+            StorageError: a file is missing or not as it should be.
+        """
+        folders = [Path(name), Path(root) / name, Path(name) / root]
+        folder = next((one for one in folders if (one / DATA).is_dir()), folders[1])
+        if not (folder / DATA).is_dir():
+            raise StorageError(f"{folder}: expected a dataset of OpenBioLink, a folder with {DATA}, found none")
+        labels = [None if path is None else Path(path) for path in (entity_to_id_path, relation_to_id_path)]
+        data = read_openbiolink(folder, *labels)
+        self.entity_to_id, self.relation_to_id = dict(data.entity_to_id), dict(data.relation_to_id)
+        self.num_entities, self.num_relations = len(data.entity_to_id), len(data.relation_to_id)
+        # int64 (n, 3): head, relation, tail
+        self.training, self.validation, self.testing = (data.splits[of] for of in ("training", "validation", "testing"))
+        self.num_dropped = dict(data.num_dropped)  # by split: edges with a label that has no number
+        if any(self.num_dropped.values()):
+            counts = ", ".join(f"{number} of {split}" for split, number in self.num_dropped.items() if number)
+            warnings.warn(
+                f"{folder}: edges with labels that have no number were dropped: {counts}; they are neither ranked "
+                "nor known",
+                stacklevel=2,
+            )
+
+    @property
+    def all(self) -> Tensor:
+        """All edges, int64 (n, 3): training, testing, validation."""
+        return torch.cat([self.training, self.testing, self.validation])
+
+    @property
+    def edges(self) -> Edges:
+        """The edges for `pbgeval.evaluate(config, model=..., edges=loader.edges)`, with any model."""
+        return Edges(self.testing, filter=[self.validation], train=[self.training])
+
+    def get_test_batches(self, batch_size: int = 100) -> tuple[int, Iterator[Tensor]]:
+        """Return how many batches there are, and the batches; the last one may be short."""
+        return math.ceil(len(self.testing) / batch_size), iter(torch.split(self.testing, batch_size))
+
+
+class Evaluator(ABC):
+    """Ranks the test edges of a dataset by the scores that a subclass returns."""
+
+    def __init__(self, dl: DataLoader, higher_is_better: bool = True) -> None:
+        self.dl = dl
+        self.higher_is_better = higher_is_better
+        self.entities = torch.arange(dl.num_entities)
+        self.relations = torch.arange(dl.num_relations)
+        self.num_neg = dl.num_entities  # N below
+
+    @abstractmethod
+    def score_batch(self, batch: Tensor) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the scores of test edges, int64 (b, 3): head, relation, tail.
+
+        Returns:
+            Either (head scores, tail scores), each (b, N): of every entity in the place of the head, of the tail. Or
+            (true scores, head scores, true scores, tail scores), the true ones (b,): then the others may hold anything
+            at the true entity.
+        """
+
+    def evaluate(self, batch_size: int = 100, cpu: int = -1, filtering: bool = True) -> dict[str, float]:
+        """Return OpenBioLink's metrics: hits@1, hits@3, hits@10 and mrr of pessimistic ranks, both sides pooled.
+
+        Args:
+            batch_size: edges per call of `score_batch`; changes no number.
+            cpu: accepted and not used: `score_batch` is called in this process, whatever torch does with its threads.
+            filtering: whether known answers (training, validation, testing) do not compete. False for scores of a
+                ranking file that is filtered already.
+
+        Raises:
+            ScorerError: `score_batch` returns what are no scores of the batch.
+            DataError: a score that is compared is not a number; there is nothing to rank.
+        """
+        metrics = self.rank(batch_size, filtering).metrics()
+        names = [*(f"hits@{cutoff}" for cutoff in HITS_AT), "mrr"]
+        found = {name: metrics[f"pessimistic.{name}"] for name in names}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    def rank(self, batch_size: int = 100, filtering: bool = True) -> RankedEdges:
+        """Rank the test edges: every rank type, every metric, each side, and what a reader must know of the scores.
+
+        Args:
+            batch_size: as `evaluate`.
+            filtering: likewise.
+
+        Raises:
+            EvalError: likewise.
+        """
+        if not len(self.dl.testing):
+            raise DataError("testing: expected edges to rank, got none")
+        if batch_size < 1:
+            raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
+        known = KnownAnswers.of_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
+        ranked = []
+        for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
+            with torch.no_grad():
+                scores = batch_scores(self.score_batch, batch_b3, self.num_neg, type(self).__name__)
+            ranked.append(rank_batch(batch_b3, scores, known, higher_is_better=self.higher_is_better))
+        return RankedEdges.of_batches(ranked, self.dl.num_dropped["testing"])

@@ -1,0 +1,210 @@
+"""PyKEEN's way to call an evaluation: a model object and triples factories -> its shape of results, our figures.
+
+    from pbgeval.integrations.pykeen import RankBasedEvaluator
+    results = RankBasedEvaluator().evaluate(
+        model, dataset.testing, additional_filter_triples=[dataset.training, dataset.validation]
+    )
+    results.get_metric("mrr"), results.to_df(), results.report
+
+PyKEEN is not imported. What its evaluators get wrong (docs/metrics.md) is right here. Models whose formula we know hand
+over their vectors (`adapters/pykeen.py`); any other model is asked for the scores of each query once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from pbgeval.config import EvalConfig
+from pbgeval.errors import ConfigError, DataError
+from pbgeval.evaluation import RunOptions, evaluate
+from pbgeval.metrics.names import resolve
+from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
+from pbgeval.notation import Side
+from pbgeval.progress import Observer
+from pbgeval.report.report import OF_LAST_CUTOFF, Item, Report, Value, frame_of, items_of
+from pbgeval.stats.ranks import RankType
+from pbgeval.storage.arrays import Array, Edges
+
+if TYPE_CHECKING:
+    import pandas
+
+
+# A report -> the keys, shapes and names of PyKEEN's `RankBasedMetricResults`.
+
+
+@frozen(eq=False)
+class RankBasedMetricResults:
+    """The figures of an evaluation by PyKEEN's keys; all of them, also by ours, are in `report`."""
+
+    report: Report
+    hits_at: tuple[int, ...]
+    macro: bool = False  # every query key weighs alike
+
+    @property
+    def figures(self) -> Mapping[str, Value]:
+        """What the keys are taken from, by the report's own keys."""
+        figures: Mapping[str, Value] = self.report.document["macro_metrics" if self.macro else "metrics"]
+        return figures
+
+    @property
+    def data(self) -> dict[tuple[str, str, str], float]:
+        """Figures by (side, rank type, metric), of the sides that were evaluated; NaN where one is undefined."""
+        return dict(self._items())
+
+    def _items(self) -> Iterator[Item]:
+        return items_of(self.figures, self.hits_at)
+
+    def get_metric(self, name: str) -> Value:
+        """Return a figure by any of its names, PyKEEN's or ours; without side and rank type, both and realistic.
+
+        Raises:
+            KeyError: no such metric; the message names the nearest.
+        """
+        figures = self.figures
+        if name.rpartition(".")[2] in (f"{prefix}k" for prefix in OF_LAST_CUTOFF) and self.hits_at:
+            name = f"{name[:-1]}{self.hits_at[-1]}"
+        return figures[resolve(name, RankType.REALISTIC.value, figures.keys())]
+
+    def to_flat_dict(self) -> dict[str, float]:
+        """Return `side.rank_type.metric` -> value."""
+        return {".".join(key): value for key, value in self._items()}
+
+    def to_dict(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Return side -> rank type -> metric -> value."""
+        nested: dict[str, dict[str, dict[str, float]]] = {}
+        for (side, rank_type, metric), value in self._items():
+            nested.setdefault(side, {}).setdefault(rank_type, {})[metric] = value
+        return nested
+
+    def to_df(self) -> pandas.DataFrame:
+        """Return a row per figure: Side, Rank_type, Metric, Value.
+
+        Raises:
+            OutputError: pandas, which PyKEEN brings along, is not installed.
+        """
+        return frame_of(self._items())
+
+
+Triples: TypeAlias = Any  # a triples factory, or an `Array` of ids: head, relation, tail
+_ID_MAPS = ("entity_to_id", "relation_to_id")
+
+
+@frozen
+class RankBasedEvaluator:
+    """In place of PyKEEN's `RankBasedEvaluator`, and with `macro` of its `MacroRankBasedEvaluator`."""
+
+    filtered: bool = True
+    macro: bool = field(default=False, kw_only=True)  # every query key weighs alike
+    hits_at: Sequence[int] = field(default=(1, 3, 5, 10), kw_only=True, converter=tuple)
+    # Further keys of `EvalConfig`: {"save_ranks": True, "sample_edges": 20000, "type_constraint": "observed"}.
+    settings: Mapping[str, Any] = field(factory=dict, kw_only=True)
+    options: RunOptions | None = field(default=None, kw_only=True)  # where the report is written, and the device
+    observer: Observer | None = field(default=None, kw_only=True)
+
+    def evaluate(
+        self,
+        model: Any,  # noqa: ANN401 - a class of a library that is not imported
+        mapped_triples: Triples,
+        *,
+        additional_filter_triples: Triples | Sequence[Triples] | None = None,
+        restrict_entities_to: Collection[int | str] | None = None,
+        restrict_relations_to: Collection[int | str] | None = None,
+        targets: Collection[str] = ("head", "tail"),
+        batch_size: int | None = None,
+        slice_size: int | None = None,
+        mode: str | None = None,
+        training: Triples | None = None,
+    ) -> RankBasedMetricResults:
+        """Rank the triples against all entities.
+
+        Args:
+            model: a trained model, not a pipeline's result.
+            mapped_triples: what is evaluated: a triples factory or ids (n, 3). Evaluated triples are always known.
+            additional_filter_triples: known too, if this evaluator filters; one or several.
+            restrict_entities_to: triples that touch others are dropped, and nobody else competes: ids, or labels where
+                `mapped_triples` is a factory that has them.
+            restrict_relations_to: likewise, triples of other relations are dropped.
+            targets: the hidden sides: head, tail or both.
+            batch_size: queries that a model without a formula of ours scores at once.
+            slice_size: as in PyKEEN, for the same models.
+            mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
+            training: known too, and what frequencies, leakage and unseen entities are told from.
+
+        Raises:
+            EvalError: faults of the user's, a line each: no such model, ids out of range, factories that number
+                entities or relations in other ways, a score that is NaN.
+        """
+        filters = _as_list(additional_filter_triples)
+        _check_id_maps([mapped_triples, *filters, *_as_list(training)])
+        num_entities = None
+        if mode is not None:
+            num_entities = getattr(mapped_triples, "num_entities", None)
+            if num_entities is None:
+                raise DataError("mapped_triples: expected a triples factory of an inductive model's mode, got none")
+        scorer = pykeen_scorer(
+            model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
+        )
+        evaluated = _array(mapped_triples)
+        edges = Edges(evaluated)
+        if self.filtered:
+            train = [_array(triples) for triples in _as_list(training)]
+            edges = evolve(edges, filter=[_array(triples) for triples in filters] or [evaluated], train=train)
+        restrictions = {
+            "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
+            "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
+        }
+        own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
+        config = EvalConfig(**{**own, **self.settings})
+        vectors = pykeen_vectors(model, scorer) if mode is None else None
+        report = evaluate(config, self.options, self.observer, model=vectors or scorer, edges=edges)
+        return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
+
+
+def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:
+    """Return one or several as several; a list of lists of three ids is one."""
+    if triples is None:
+        return []
+    if not isinstance(triples, list | tuple):
+        return [triples]
+    is_one = bool(triples) and isinstance(triples[0], list | tuple) and not hasattr(triples[0][0], "__len__")
+    return [triples] if is_one else list(triples)
+
+
+def _array(triples: Triples) -> Array:
+    array: Array = triples.mapped_triples if hasattr(triples, "mapped_triples") else triples
+    return array
+
+
+def _check_id_maps(factories: Sequence[Triples]) -> None:
+    """Factories made one by one may number the same labels in other ways: PyKEEN's figures are then of noise."""
+    for name in _ID_MAPS:
+        maps = [found for found in (getattr(of, name, None) for of in factories) if found is not None]
+        for other in maps[1:]:
+            differing = next((label for label, number in maps[0].items() if other.get(label, number) != number), None)
+            if differing is not None:
+                raise DataError(
+                    f"triples factories: expected one {name} in all of them, got {differing!r} as {maps[0][differing]} "
+                    f"and as {other[differing]}; make them with {name}=training.{name}"
+                )
+
+
+def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, prefix: str) -> list[str] | None:
+    """Return what a config calls entities or relations that are given by id or label."""
+    if chosen is None:
+        return None
+    ids: Mapping[str, int] = getattr(triples, id_map, None) or {}
+    unknown = [label for label in chosen if isinstance(label, str) and label not in ids]
+    if unknown:
+        where = "restrict_entities_to" if id_map == "entity_to_id" else "restrict_relations_to"
+        raise ConfigError(f"{where}: expected ids, or labels of the evaluated factory, got {unknown[0]!r}")
+    return [f"{prefix}{ids[one] if isinstance(one, str) else int(one)}" for one in chosen]
+
+
+def _hidden(targets: Collection[str]) -> dict[str, bool]:
+    known = {side.label for side in Side}
+    if not targets or not set(targets) <= known:
+        raise ConfigError(f"targets: expected some of head and tail, got {sorted(map(str, targets))}")
+    return {"disable_lhs_negs": "head" not in targets, "disable_rhs_negs": "tail" not in targets}

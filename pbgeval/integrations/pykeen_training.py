@@ -1,0 +1,231 @@
+"""A PyKEEN training loop -> held-out triples, ranked before and after each epoch; a callback, and a stopper.
+
+    training, callback = hold_out(dataset.training, "run/monitor")
+    pipeline(training=training, testing=dataset.testing, model="TransE",
+             training_kwargs={"callbacks": callback}, stopper=callback.stopper("mrr", patience=3))
+
+PyKEEN does not partition: all triples are one bucket, an epoch is a visit to it. So there is no gap between buckets to
+judge; held-out against training triples (`generalisation`) tells what is learned by heart. Any model can be watched: it
+is asked for its own predictions. Importing this module imports PyKEEN 1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+import torch
+from pykeen.models import Model
+from pykeen.stoppers import Stopper
+from pykeen.training import TrainingCallback
+from pykeen.triples import CoreTriplesFactory
+from torch import Tensor
+
+from pbgeval.errors import ConfigError
+from pbgeval.models.functions import BatchScorer, side_scorer
+from pbgeval.models.pykeen import ROWS_PER_BATCH, PyKEENScores
+from pbgeval.monitor.measure import ScoredModel
+from pbgeval.monitor.monitor import Monitor
+from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
+from pbgeval.monitor.visit import Visit
+from pbgeval.notation import Bucket, Side
+
+BUCKET = Bucket(0, 0)
+CELLS_PER_CALL = 1 << 17  # scores asked for at a time: interactions may make as many times D numbers
+
+
+class PykeenScorer:
+    """A PyKEEN model's own predictions, whatever mode it is in; that mode comes back."""
+
+    def __init__(self, model: Model, num_relations: int) -> None:
+        self.model = model
+        self.num_entities: int = model.num_entities
+        self.num_relations = num_relations  # without the inverse ones, which its predictions take care of
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.device
+        return device
+
+    def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        """Return the score (Q, C) of each query with each candidate."""
+        rows = max(1, CELLS_PER_CALL // candidate_C.numel())
+        parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
+        with self._mode_kept():
+            return torch.cat([self._part(hidden, known, relation, candidate_C) for known, relation in parts])
+
+    def by_rows(self) -> BatchScorer:
+        """Return the scorer that asks once for each query, for scores of all entities."""
+        theirs = PyKEENScores(self.model, {})
+
+        def score_side(hidden: Side, batch_b3: Tensor) -> Tensor:
+            with self._mode_kept():
+                return theirs(hidden, batch_b3)
+
+        sizes = {"num_entities": self.num_entities, "num_relations": self.num_relations}
+        return side_scorer(score_side, **sizes, batch_size=ROWS_PER_BATCH, device=self.device)
+
+    @contextmanager
+    def _mode_kept(self) -> Iterator[None]:
+        was_training = {module: module.training for module in self.model.modules()}
+        try:
+            yield
+        finally:
+            for module, mode in was_training.items():
+                module.training = mode
+
+    def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
+        if hidden is Side.RHS:
+            found: Tensor = self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C)
+        else:
+            found = self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C)
+        return found
+
+
+def hold_out(
+    factory: CoreTriplesFactory,
+    output: str | PathLike[str] | None = None,
+    *,
+    all_entities: bool = False,
+    **settings: Any,  # noqa: ANN401 - those of `Monitor`
+) -> tuple[CoreTriplesFactory, MonitorCallback]:
+    """Split training triples in those to train on and those that are watched.
+
+    Args:
+        factory: of all training triples.
+        output: folder of `training_stats.json`, as `Monitor` has it.
+        all_entities: held-out triples are ranked among all entities, not among sampled ones.
+        settings: of `Monitor`: eval_fraction, eval_num_batch_negs, eval_num_uniform_negs, seed, ...
+
+    Returns:
+        A factory without the held-out triples, and the callback to train with.
+    """
+    relation = MonitoredRelation("all", "all", "all", all_negs=all_entities)
+    schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations)
+    monitor = Monitor(schema, output, **settings)
+    training, _ = monitor.split(factory.mapped_triples, BUCKET)
+    callback = MonitorCallback(monitor, factory.real_num_relations, len(training))
+    return factory.clone_and_exchange_triples(training), callback
+
+
+class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not installed where types are checked
+    """Watches each epoch; the triples must be those of `hold_out`."""
+
+    def __init__(self, monitor: Monitor, num_relations: int, num_triples: int) -> None:
+        super().__init__()
+        self.monitor = monitor
+        self._num_relations, self._num_triples = num_relations, num_triples
+        self._stopper: MonitorStopper | None = None
+        self._scored: tuple[Model, ScoredModel] | None = None
+        self._visit: Visit | None = None
+        self._next_epoch = 1
+
+    def stopper(
+        self, metric: str = "mrr", patience: int = 3, relative_delta: float = 0.002, frequency: int = 1
+    ) -> MonitorStopper:
+        """Return what ends the training when `Monitor.should_stop` says so, and brings the best epoch's model back.
+
+        Args:
+            metric: of the held-out triples after an epoch, by any of its names.
+            patience: epochs without an improvement.
+            relative_delta: share of the best value so far that counts as one.
+            frequency: epochs between two decisions.
+
+        Raises:
+            ConfigError: no such metric, arguments out of range, or nothing is held out.
+        """
+        self._stopper = MonitorStopper(self, metric, patience, relative_delta, frequency)
+        return self._stopper
+
+    def register_training_loop(self, training_loop: Any) -> None:  # noqa: ANN401 - PyKEEN's
+        super().register_training_loop(training_loop)
+        self._next_epoch = training_loop._epoch + 1  # of a run that goes on from a checkpoint
+
+    def pre_batch(self, **kwargs: Any) -> None:  # noqa: ANN401 - PyKEEN's
+        """Begin a visit with the first batch of an epoch."""
+        if self._visit is None and self.monitor.is_on:
+            self._visit = self.monitor.watch(self._next_epoch, BUCKET, self._model())
+            self._visit.__enter__()
+            self.model._free_graph_and_cache()  # what was computed without gradients must not be trained on
+
+    def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:  # noqa: ANN401 - PyKEEN's
+        """End it, and the pass; the result tracker is told the means of its held-out triples."""
+        visit, self._visit, self._next_epoch = self._visit, None, epoch + 1
+        if visit is None:
+            return
+        visit.report_training(self._num_triples, loss=epoch_loss)
+        visit.__exit__(None, None, None)
+        self.model._free_graph_and_cache()
+        summary = self.monitor.end_pass(epoch)
+        if summary is not None and summary.average is not None:
+            found = {name: value for name, value in summary.average.metrics.items() if value is not None}
+            self.result_tracker.log_metrics(found, step=epoch, prefix="held_out")
+        if self._stopper is not None:
+            self._stopper.keep_if_best(epoch)
+
+    def post_train(self, losses: list[float], **kwargs: Any) -> None:  # noqa: ANN401 - PyKEEN's
+        """Bring the best model back where nothing ended the training early."""
+        if self._stopper is not None:
+            self._stopper.restore()
+
+    def _model(self) -> ScoredModel:
+        if self._scored is None or self._scored[0] is not self.model:
+            scorer = PykeenScorer(self.model, self._num_relations)
+            all_entities = self.monitor.schema.relations[0].all_negs
+            self._scored = (self.model, ScoredModel(scorer.by_rows() if all_entities else scorer))
+        return self._scored[1]
+
+
+class MonitorStopper(Stopper):  # type: ignore[misc] # likewise
+    """Ends the training when the held-out triples have not improved for some epochs; see `MonitorCallback.stopper`.
+
+    PyKEEN 1.11.1 saves a state at each best epoch and never reads it again, so this keeps the best parameters.
+    """
+
+    def __init__(
+        self, callback: MonitorCallback, metric: str, patience: int, relative_delta: float, frequency: int
+    ) -> None:
+        super().__init__()
+        if not callback.monitor.is_on:
+            raise ConfigError("MonitorStopper: expected held-out triples to judge by, got eval_fraction = 0")
+        if frequency < 1:
+            raise ConfigError(f"MonitorStopper: expected frequency >= 1, got {frequency}")
+        callback.monitor.should_stop(metric, patience, relative_delta)  # refuses what it cannot judge by
+        self.callback = callback
+        self.metric, self.patience, self.relative_delta, self.frequency = metric, patience, relative_delta, frequency
+        self.stopped = False
+        self.best_epoch: int | None = None
+        self._best: dict[str, Tensor] | None = None
+
+    def keep_if_best(self, epoch: int) -> None:
+        """Keep a copy of the parameters, if this epoch is the best so far."""
+        if self.callback.monitor.best_epoch(self.metric, self.relative_delta) == epoch:
+            self.best_epoch = epoch
+            self._best = {name: of.detach().clone() for name, of in self.callback.model.state_dict().items()}
+
+    def restore(self) -> None:
+        """Give the model the parameters of the best epoch."""
+        if self._best is not None:
+            self.callback.model.load_state_dict(self._best)
+
+    def should_evaluate(self, epoch: int) -> bool:
+        """Tell whether this epoch may be the last; its figures are the callback's in any case."""
+        return epoch % self.frequency == 0
+
+    def should_stop(self, epoch: int) -> bool:
+        """Tell whether this epoch is the last; then the model is the best epoch's."""
+        self.stopped = self.callback.monitor.should_stop(self.metric, self.patience, self.relative_delta)
+        if self.stopped:
+            self.restore()
+        return self.stopped
+
+    def get_summary_dict(self) -> Mapping[str, Any]:
+        """Return what PyKEEN's checkpoint keeps; the figures are in the monitor's own records."""
+        return {"stopped": self.stopped, "best_epoch": self.best_epoch, "best": self._best}
+
+    def _write_from_summary_dict(
+        self, *, stopped: bool, best_epoch: int | None, best: dict[str, Tensor] | None
+    ) -> None:
+        self.stopped, self.best_epoch, self._best = stopped, best_epoch, best

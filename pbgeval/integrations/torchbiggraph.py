@@ -1,0 +1,283 @@
+"""A training run of PyTorch-BigGraph 1.0.0 -> held-out edges of each bucket, ranked before and after its training.
+
+    from torchbiggraph.config import parse_config
+    from pbgeval.integrations.torchbiggraph import train
+    train(config, "run/monitor")               # in the place of torchbiggraph.train.train
+
+By its own extension points alone: edges come through an edge storage of ours (`EDGE_STORAGES`), which wraps the one of
+the config's edge paths, holds edges out and measures them when a bucket has been loaded; the generator
+`train_and_report_stats` yields when its training has ended. All of it happens in the trainer's own process, between
+two of its steps, on the embeddings in its memory: no file of its checkpoint is opened. Importing this module imports
+torchbiggraph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from os import PathLike
+from typing import Any
+
+import torch
+from attrs import asdict, define, field
+from torch import Tensor
+from torchbiggraph.checkpoint_manager import CheckpointManager
+from torchbiggraph.config import ConfigSchema
+from torchbiggraph.edgelist import EdgeList
+from torchbiggraph.graph_storages import EDGE_STORAGES, AbstractEdgeStorage
+from torchbiggraph.model import MultiRelationEmbedder, make_model
+from torchbiggraph.train import train_and_report_stats
+from torchbiggraph.types import Side as TheirSide
+
+from pbgeval.cluster.resources import num_cores, threads_put_back
+from pbgeval.errors import ConfigError
+from pbgeval.monitor.monitor import Monitor
+from pbgeval.monitor.records import PassKey
+from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
+from pbgeval.monitor.visit import Visit
+from pbgeval.notation import Bucket, Side
+
+SCHEME = "pbgeval"  # of the edge paths that PyTorch-BigGraph sees
+_SIDES = {Side.LHS: TheirSide.LHS, Side.RHS: TheirSide.RHS}
+
+
+def train(
+    config: ConfigSchema,
+    output: str | PathLike[str] | None,
+    *,
+    keep_own_evaluation: bool = False,
+    model: MultiRelationEmbedder | None = None,
+    trainer: Any = None,  # noqa: ANN401 - an AbstractBatchProcessor of torchbiggraph's
+    evaluator: Any = None,  # noqa: ANN401 - likewise
+    subprocess_init: Callable[[], None] | None = None,
+    **settings: Any,  # noqa: ANN401 - those of `Monitor`
+) -> Monitor:
+    """Train as `torchbiggraph.train.train` does, and watch every visit to a bucket.
+
+    `eval_fraction`, `eval_num_batch_negs` and `eval_num_uniform_negs` of the config are the monitor's; the checkpoint
+    gets the config as it is given. A run that goes on from a checkpoint goes on in `output` too.
+
+    Args:
+        config: of one machine, without featurized entities.
+        output: folder of `training_stats.json`, as `Monitor` has it; not the checkpoint, where PyTorch-BigGraph's is.
+        keep_own_evaluation: PyTorch-BigGraph holds that fraction of the remaining edges out as well, and evaluates it.
+        model: as in `torchbiggraph.train.train`, as the next three are.
+        trainer: what processes batches.
+        evaluator: what evaluates batches, if `keep_own_evaluation`.
+        subprocess_init: is called in each of its processes.
+        settings: of `Monitor`, over those of the config.
+
+    Returns:
+        The monitor, which knows the figures of all passes.
+
+    Raises:
+        ConfigError: several machines, featurized entities, or `output` is the checkpoint.
+    """
+    _refuse(config, output)
+    model = model or make_model(config)
+    monitor = Monitor(schema_of(config, model), output, **{**_settings(config), **settings})
+    hook = _Hook(config, model, monitor, _iterations_done(config))
+    seen = _SeenByTrainer.of(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)
+    with _registered(hook):
+        for _, _, stats, _ in train_and_report_stats(seen, model, trainer, evaluator, subprocess_init=subprocess_init):
+            hook.bucket_is_trained(stats)
+    hook.end_last_pass()
+    return monitor
+
+
+def schema_of(config: ConfigSchema, model: MultiRelationEmbedder) -> ModelSchema:
+    """Return what the monitor knows of a config's model."""
+    return ModelSchema(
+        [MonitoredRelation(of.name, of.lhs, of.rhs, of.operator, of.all_negs) for of in config.relations],
+        {name: of.num_partitions for name, of in config.entities.items()},
+        config.comparator,
+        num_dynamic_relations=model.num_dynamic_rels or None,
+        bias=config.bias,
+        max_norm=config.max_norm,
+    )
+
+
+@define(eq=False)
+class TrainerModel:
+    """The tensors in a trainer's memory, as a monitor reads them."""
+
+    model: MultiRelationEmbedder
+    num_partitions: Mapping[str, int]
+    bucket: Bucket  # whose partitions are there
+
+    def embeddings(self, entity_type: str, partition: int) -> Tensor:
+        for side in Side:
+            found: Tensor | None = self.model.get_embeddings(entity_type, _SIDES[side])
+            there = self.bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
+            if found is not None and there == partition:
+                return found
+        raise AssertionError(f"partition {partition} of '{entity_type}' is not of bucket {tuple(self.bucket)}")
+
+    def operator_parameters(self, relation: int, side: Side) -> Mapping[str, Tensor]:
+        operator = side.pick(self.model.lhs_operators, self.model.rhs_operators)[relation]
+        # Those of dynamic relations have plural names, but for real and imag.
+        return {name.removesuffix("s"): parameter for name, parameter in operator.named_parameters()}
+
+    def global_embedding(self, entity_type: str) -> Tensor | None:
+        if self.model.global_embs is None:
+            return None
+        vector: Tensor = self.model.global_embs[self.model.EMB_PREFIX + entity_type]
+        return vector
+
+
+@define(eq=False)
+class _Hook:
+    """Is told of what the trainer does, and tells the monitor."""
+
+    config: ConfigSchema
+    model: MultiRelationEmbedder
+    monitor: Monitor
+    iteration: int  # passes of all runs of this checkpoint before the one in hand, of all paths and chunks
+    _visit: Visit | None = field(default=None, init=False)
+    _last: PassKey | None = field(default=None, init=False)
+    _num_passes: int = field(default=0, init=False)
+
+    def pass_begins(self) -> None:
+        self.iteration += self._num_passes > 0
+        self._num_passes += 1
+
+    def bucket_is_loaded(self, edges: EdgeList, place: Bucket, path: int, chunk: int, num_chunks: int) -> EdgeList:
+        """Hold edges out and measure them; return the others."""
+        columns = (edges.lhs.to_tensor(), edges.rel, edges.rhs.to_tensor())
+        split = self.monitor.split(columns, place, edge_path=path, edge_chunk=chunk)
+        epoch = self.iteration // num_chunks // len(self.config.edge_paths)
+        model = TrainerModel(self.model, self.monitor.schema.num_partitions, place)
+        visit = self.monitor.watch(epoch, place, model, edge_path=path, edge_chunk=chunk)
+        with _all_threads(self.config):
+            self._visit, self._last = visit.__enter__(), visit.key
+        return edges if split.training_rows is None else edges[torch.from_numpy(split.training_rows)]
+
+    def bucket_is_trained(self, stats: Any) -> None:  # noqa: ANN401 - torchbiggraph.stats.Stats
+        """Measure again; what the trainer first reports of an earlier run is no visit."""
+        visit, self._visit = self._visit, None
+        if visit is not None:
+            visit.report_training(stats.count, **stats.metrics)
+            with _all_threads(self.config):
+                visit.__exit__(None, None, None)
+
+    def end_last_pass(self) -> None:
+        """End what has been going on; passes before have ended as the next one began."""
+        if self._last is not None:
+            self.monitor.end_pass(self._last.epoch, edge_path=self._last.edge_path, edge_chunk=self._last.edge_chunk)
+
+
+class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not installed where types are checked
+    """A config with our edge paths; what it writes is the user's."""
+
+    @classmethod
+    def of(cls, config: ConfigSchema, *, own_fraction: float) -> _SeenByTrainer:
+        values = {of.name: getattr(config, of.name) for of in ConfigSchema.__attrs_attrs__}
+        values["edge_paths"] = [f"{SCHEME}:{index}:{path}" for index, path in enumerate(config.edge_paths)]
+        seen = cls(**{**values, "eval_fraction": own_fraction})
+        object.__setattr__(seen, "as_given", config)  # the class is frozen
+        return seen
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the user's config as its own `to_dict` does.
+
+        That one fails once enough types were made since torchbiggraph was imported: it compares an Optional by
+        identity, and Python forgets those that it has made.
+        """
+        return asdict(self.as_given, value_serializer=_plain)
+
+
+def _plain(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - of any field
+    return value.name.lower() if isinstance(value, Enum) else value
+
+
+@contextmanager
+def _registered(hook: _Hook) -> Iterator[None]:
+    """Register the edge storage of this run."""
+
+    class MonitoredStorage(AbstractEdgeStorage):  # type: ignore[misc] # likewise
+        """The edges to train on, of another storage."""
+
+        def __init__(self, url: str) -> None:
+            _, index, path = url.split(":", 2)
+            self.path_index, self.storage = int(index), EDGE_STORAGES.make_instance(path)
+            self.is_new = True
+
+        def prepare(self) -> None:
+            self.storage.prepare()
+
+        def has_edges(self, lhs_p: int, rhs_p: int) -> bool:
+            has: bool = self.storage.has_edges(lhs_p, rhs_p)
+            return has
+
+        def get_number_of_edges(self, lhs_p: int, rhs_p: int) -> int:
+            number: int = self.storage.get_number_of_edges(lhs_p, rhs_p)
+            return number
+
+        def load_chunk_of_edges(self, lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
+            edges = self.storage.load_chunk_of_edges(lhs_p, rhs_p, chunk_idx, num_chunks)
+            if self.is_new:  # the trainer makes a storage for each pass, one more to count edges
+                hook.pass_begins()
+                self.is_new = False
+            return hook.bucket_is_loaded(edges, Bucket(lhs_p, rhs_p), self.path_index, chunk_idx, num_chunks)
+
+        def save_edges_by_appending(self, lhs_p: int, rhs_p: int) -> Any:  # noqa: ANN401 - a context of its own
+            return self.storage.save_edges_by_appending(lhs_p, rhs_p)
+
+    EDGE_STORAGES.register(SCHEME, MonitoredStorage)
+    try:
+        yield
+    finally:
+        del EDGE_STORAGES.registry[SCHEME]
+
+
+@contextmanager
+def _all_threads(config: ConfigSchema) -> Iterator[None]:
+    """Let a measurement use what the trainer's workers, which wait for it, would use."""
+    with threads_put_back():
+        torch.set_num_threads(min(config.workers or num_cores(), num_cores()))
+        yield
+
+
+def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
+    faults = []
+    if config.num_machines > 1:
+        faults.append(
+            f"num_machines: expected 1, got {config.num_machines}: the trainers of several machines have no group "
+            "that a monitor could join; train without it"
+        )
+    featurized = [name for name, of in config.entities.items() if of.featurized]
+    if featurized:
+        faults.append(
+            f"entities: expected none that is featurized, got {', '.join(featurized)}: the monitor ranks single "
+            "entities; train without it"
+        )
+    if output is not None and os.path.realpath(output) == os.path.realpath(config.checkpoint_path):
+        faults.append(
+            f"{os.fspath(output)}: expected a folder of the monitor's own, got the checkpoint, where PyTorch-BigGraph "
+            "writes a training_stats.json itself"
+        )
+    if faults:
+        raise ConfigError(*faults)
+
+
+def _settings(config: ConfigSchema) -> dict[str, Any]:
+    disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
+    return {
+        "eval_fraction": config.eval_fraction,
+        "eval_num_batch_negs": config.eval_num_batch_negs,
+        "eval_num_uniform_negs": config.eval_num_uniform_negs,
+        "sides": [side for side, is_disabled in disabled.items() if not is_disabled],
+        "margin": config.margin,
+        "batch_size": config.batch_size,
+    }
+
+
+def _iterations_done(config: ConfigSchema) -> int:
+    manager = CheckpointManager(config.checkpoint_path)
+    try:
+        version: int = manager.checkpoint_version
+        return version
+    finally:
+        manager.close()

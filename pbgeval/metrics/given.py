@@ -1,0 +1,322 @@
+"""Ranks that somebody has -> every rank metric, of every rank type, by any of its names.
+
+Nothing is rounded to bins or to fixed point: ranks are float64 (exact to 2^52 with halves), sums are rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+import torch
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, TieMeans, comparable_weights
+from pbgeval.metrics.names import MetricName, UnknownMetricError, nearest_names, parse
+from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
+from pbgeval.stats.ranks import RankType
+
+ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LARGEST_NUMBER = 1 << 52  # of candidates: half ranks up to it are exact as float64
+
+
+@frozen(eq=False)
+class RankMetrics:
+    """The metrics of some queries: `metrics["mrr"]`, `metrics["pessimistic.hits@5"]`, `metrics["expected.hits@1"]`."""
+
+    distributions: dict[str, RankDistribution]  # by rank type, `expected` among them
+
+    def __getitem__(self, name: str) -> Value:
+        """Return a metric; without a rank type in front, that of realistic ranks.
+
+        Rank type `expected` has the metrics that are linear in the queries: mean rank, mean reciprocal rank, hits at
+        any k, and what is adjusted from them.
+
+        Raises:
+            UnknownMetricError: no such metric (a KeyError); the message names the nearest.
+        """
+        metric, distribution = self._find(name)
+        return metric.value(distribution)
+
+    def expectation(self, name: str) -> Value:
+        """Return a metric's expectation by chance; None where there is no closed form.
+
+        Raises:
+            UnknownMetricError: no such metric (a KeyError); the message names the nearest.
+        """
+        metric, distribution = self._find(name)
+        return metric.expectation(distribution)
+
+    def variance(self, name: str) -> Value:
+        """Return a metric's variance by chance; None where there is no closed form.
+
+        Raises:
+            UnknownMetricError: no such metric (a KeyError); the message names the nearest.
+        """
+        metric, distribution = self._find(name)
+        return metric.variance(distribution)
+
+    def to_dict(self, cutoffs: Sequence[int] = (1, 3, 5, 10)) -> dict[str, Value]:
+        """Return all metrics, `<rank type>.<metric>` -> value; None where it is undefined.
+
+        Args:
+            cutoffs: K of hits at K, adjusted hits and z scores of hits; positive.
+        """
+        for index, cutoff in enumerate(cutoffs):
+            if cutoff < 1:
+                raise ValueError(f"cutoffs[{index}]: expected a positive number, got {cutoff}")
+        return {
+            f"{rank_type}.{metric.name}": metric.value(distribution)
+            for rank_type, distribution in self.distributions.items()
+            for metric in rank_metrics(cutoffs)
+            if metric.has_rank_type(rank_type)
+        }
+
+    def _find(self, name: str) -> tuple[Metric, RankDistribution]:
+        parsed = parse(name, RankType.REALISTIC.value)
+        metric = find_metric(parsed.metric) if parsed.side == "both" else None
+        if metric is None or not metric.has_rank_type(parsed.rank_type):
+            raise UnknownMetricError(self._unknown(name, parsed))
+        return metric, self.distributions[parsed.rank_type]
+
+    def _unknown(self, name: str, parsed: MetricName) -> str:
+        if parsed.side != "both":
+            return f"no metric '{name}': these ranks are not told apart by side"
+        names = [metric.name for metric in rank_metrics((1, 10)) if metric.has_rank_type(parsed.rank_type)]
+        return f"no metric '{name}' of {parsed.rank_type} ranks{nearest_names(parsed.metric, parsed, names)}"
+
+
+def from_ranks(
+    optimistic: ArrayLike, pessimistic: ArrayLike, num_candidates: ArrayLike, weights: ArrayLike | None = None
+) -> RankMetrics:
+    """Compute rank metrics from ranks of any origin.
+
+    Args:
+        optimistic: rank of each query if the true entity comes first among its ties; whole numbers from 1, (Q,).
+        pessimistic: its rank if it comes last; at least the optimistic one, (Q,).
+        num_candidates: of each query, the true entity included; at least the pessimistic rank, (Q,).
+        weights: of each query, (Q,): finite, not negative, not all 0; only their ratios matter. Default: all alike.
+
+    Returns:
+        Metrics by name. Without queries all are None but `count`, which is 0.
+
+    Raises:
+        ValueError: not such numbers, or not equally many; the message says where.
+    """
+    num_candidates_Q = _whole_numbers("num_candidates", num_candidates)
+    pessimistic_Q = _whole_numbers("pessimistic", pessimistic, len(num_candidates_Q))
+    optimistic_Q = _whole_numbers("optimistic", optimistic, len(num_candidates_Q))
+    _check_order("num_candidates", num_candidates_Q, "at least the pessimistic rank", pessimistic_Q)
+    _check_order("pessimistic", pessimistic_Q, "at least the optimistic rank", optimistic_Q)
+    weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
+    ranks = {
+        RankType.OPTIMISTIC: optimistic_Q,
+        RankType.REALISTIC: (optimistic_Q + pessimistic_Q) / 2.0,
+        RankType.PESSIMISTIC: pessimistic_Q,
+    }
+    groups: CandidateGroups | None = None  # the same for all rank types
+    distributions: dict[str, RankDistribution] = {}
+    for rank_type, rank_Q in ranks.items():
+        distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
+        distributions[rank_type.value], groups = distribution, distribution.groups
+    shares_Q = np.ones(len(optimistic_Q)) if weight_Q is None else weight_Q
+    means = TieMeans(optimistic_Q.astype(np.float64), pessimistic_Q.astype(np.float64), shares_Q)
+    distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=means)
+    return RankMetrics(distributions)
+
+
+def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[np.generic]:
+    """Return numbers as a numpy array (Q,)."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values
+        array: NDArray[np.generic] = values.numpy()
+    else:
+        array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected one number for each query, got an array of shape {array.shape}")
+    if length is not None and len(array) != length:
+        raise ValueError(f"{name}: expected {length} numbers, as many as num_candidates, got {len(array)}")
+    if len(array) and array.dtype.kind not in "iuf":
+        raise ValueError(f"{name}: expected numbers of at most 64 bits, got {array.dtype}")
+    return array
+
+
+def _whole_numbers(name: str, values: ArrayLike, length: int | None = None) -> Integers:
+    """Return whole numbers from 1 as int64 (Q,)."""
+    array = _array(name, values, length)
+    in_range_Q = np.greater_equal(array, 1) & np.less_equal(array, LARGEST_NUMBER)  # false for NaN
+    is_whole_Q = in_range_Q & (np.where(in_range_Q, array, 1) % 1 == 0)
+    if not is_whole_Q.all():
+        query = int(np.argmin(is_whole_Q))
+        raise ValueError(f"{name}[{query}]: expected a whole number from 1 to 2^52, got {array[query]}")
+    return array.astype(np.int64)
+
+
+def _check_order(name: str, value_Q: Integers, expected: str, least_Q: Integers) -> None:
+    if (value_Q < least_Q).any():
+        query = int(np.argmax(value_Q < least_Q))
+        raise ValueError(f"{name}[{query}]: expected {expected} ({least_Q[query]}), got {value_Q[query]}")
+
+
+def _weights(weights: ArrayLike, length: int) -> Floats:
+    """Return weights as float64 (Q,), on a scale where their sums stay in range."""
+    weight_Q = np.asarray(_array("weights", weights, length), np.float64)
+    is_valid_Q = np.isfinite(weight_Q) & (weight_Q >= 0.0)
+    if not is_valid_Q.all():
+        query = int(np.argmin(is_valid_Q))
+        raise ValueError(f"weights[{query}]: expected a finite number, at least 0, got {weight_Q[query]}")
+    if length and not weight_Q.any():
+        raise ValueError(f"weights: expected some above 0, got {length} zeros")
+    return comparable_weights(weight_Q)
+
+
+# Ranks in truncated lists, bounds where the true entity is not listed -> metrics, or the interval that they lie in.
+#
+# Where the true entity is not listed, its rank lies between the list's length + 1 and the number of candidates. A
+# metric
+# that grows or falls with every rank lies between its values at both ends; others cannot be known, and are refused.
+
+Bounds = tuple[float | int, float | int]  # low and high, both possible
+
+_HITS, _RECIPROCAL = "hits_at_", "mean_reciprocal_rank"
+
+
+class Absent(Enum):
+    """What a true entity that its list does not hold counts as."""
+
+    BOUNDS = "bounds"  # what is known: between the list's length + 1 and the number of candidates
+    LAST = "last"  # the last of all candidates
+    ZERO = "zero"  # reciprocal rank 0 and no hit, as in OGB-LSC and OpenBioLink's OBL2021; other metrics have no value
+
+
+class UnknowableMetricError(UnknownMetricError):
+    """The lists are too short to tell; says why."""
+
+
+@frozen(eq=False)
+class ListedRanks:
+    """What truncated lists say of queries, int64 (Q,)."""
+
+    is_listed_Q: NDArray[np.bool_]
+    optimistic_Q: Integers  # the rank in the list, ties won; the least possible where the true entity is not listed
+    pessimistic_Q: Integers  # the rank in the list, ties lost; the greatest possible
+    num_candidates_Q: Integers  # the true entity included
+
+    @property
+    def num_queries(self) -> int:
+        return len(self.is_listed_Q)
+
+    def of(self, chosen_Q: NDArray[np.bool_]) -> ListedRanks:
+        """Return some of the queries."""
+        return ListedRanks(
+            self.is_listed_Q[chosen_Q],
+            self.optimistic_Q[chosen_Q],
+            self.pessimistic_Q[chosen_Q],
+            self.num_candidates_Q[chosen_Q],
+        )
+
+    def metrics(self, absent: Absent | str = Absent.BOUNDS) -> ListedMetrics:
+        """Return the metrics under a convention for what is not listed."""
+        convention, listed_Q = Absent(absent), self.is_listed_Q
+        if convention is Absent.ZERO:
+            listed = self.of(listed_Q)
+            found = from_ranks(listed.optimistic_Q, listed.pessimistic_Q, listed.num_candidates_Q)
+            return ListedMetrics(convention, found, found, listed.num_queries, self.num_queries)
+        last = from_ranks(
+            np.where(listed_Q, self.optimistic_Q, self.pessimistic_Q), self.pessimistic_Q, self.num_candidates_Q
+        )
+        first = last
+        if convention is Absent.BOUNDS:
+            worst_Q = np.where(listed_Q, self.pessimistic_Q, self.optimistic_Q)
+            first = from_ranks(self.optimistic_Q, worst_Q, self.num_candidates_Q)
+        return ListedMetrics(convention, first, last, int(listed_Q.sum()), self.num_queries)
+
+
+@frozen(eq=False)
+class ListedMetrics:
+    """Metrics by the names of `RankMetrics`: `metrics["hits@3"]`, `metrics.bounds("pessimistic.mrr")`."""
+
+    absent: Absent
+    _first: RankMetrics  # absent true entities stand as far in front as they can
+    _last: RankMetrics  # as far behind
+    _num_listed: int
+    _num_queries: int
+
+    def __getitem__(self, name: str) -> float | int | None:
+        """Return a metric that is known; None without queries.
+
+        Raises:
+            UnknowableMetricError: it is not known; the message says why, and between what it lies.
+            UnknownMetricError: no such metric.
+        """
+        bounds = self.bounds(name)
+        if bounds is None:
+            return None
+        low, high = bounds
+        if low != high:
+            absent = self._num_queries - self._num_listed
+            raise UnknowableMetricError(
+                f"'{name}' lies between {low:.6g} and {high:.6g}: {absent} of {self._num_queries} lists do not hold "
+                "the true entity; choose absent = 'last' or 'zero' for a convention"
+            )
+        return low
+
+    def bounds(self, name: str) -> Bounds | None:
+        """Return the least and the greatest value that a metric can have, equal where it is known; None if undefined.
+
+        Raises:
+            UnknowableMetricError: nothing is known of it; the message says why.
+            UnknownMetricError: no such metric.
+        """
+        first, last = self._first[name], self._last[name]
+        if self.absent is Absent.ZERO:
+            return self._with_zeros(name, first)
+        if first is None or last is None:
+            return None
+        reason = self.refusal(name)
+        if reason is not None:
+            raise UnknowableMetricError(f"'{name}' {reason}")
+        return min(first, last), max(first, last)
+
+    def refusal(self, name: str) -> str | None:
+        """Return why nothing can be said of a metric; None if something can."""
+        key = parse(name, RankType.REALISTIC.value).metric
+        if self._num_listed == self._num_queries:
+            return None
+        if self.absent is Absent.ZERO:
+            if key == "count" or key.startswith((_HITS, _RECIPROCAL)):
+                return None
+            return "has no value where a true entity that is not listed has no rank; choose absent = 'last' or 'bounds'"
+        metric = find_metric(key)
+        if self.absent is Absent.LAST or key == "count" or (metric is not None and metric.direction is not None):
+            return None
+        return "neither grows nor falls with every rank, so the lists tell nothing of it; choose absent = 'last'"
+
+    def _with_zeros(self, name: str, of_listed: float | int | None) -> Bounds | None:
+        reason = self.refusal(name)
+        if reason is not None:
+            raise UnknowableMetricError(f"'{name}' {reason}")
+        if not self._num_queries:
+            return None if of_listed is None else (of_listed, of_listed)
+        if parse(name, RankType.REALISTIC.value).metric == "count":
+            return self._num_queries, self._num_queries
+        value = of_listed or 0.0
+        if self._num_listed < self._num_queries:
+            value = value * self._num_listed / self._num_queries
+        return value, value
+
+    def to_dict(self, cutoffs: tuple[int, ...] = (1, 3, 5, 10)) -> dict[str, Bounds | str | None]:
+        """Return `<rank type>.<metric>` -> its bounds, why it is refused, or None where it is undefined."""
+        found: dict[str, Bounds | str | None] = {}
+        for rank_type in (*(of.value for of in RankType), EXPECTED):
+            for metric in rank_metrics(cutoffs):
+                if metric.has_rank_type(rank_type):
+                    name = f"{rank_type}.{metric.name}"
+                    found[name] = self.refusal(name) or self.bounds(name)
+        return found

@@ -1,0 +1,255 @@
+"""A hierarchy of entity types -> how far types are from the true ones, and what they gain.
+
+Distance of two types: the difference of their depths if one is an ancestor of the other, else infinite. A type may have
+several parents; its ancestors are then those of all of them. Balog and Neumayer, "Hierarchical target type
+identification for entity-oriented queries" (CIKM, 2012).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.text import text_lines
+
+Integers = NDArray[np.int64]
+
+_COLUMNS = "type, depth and parent, with tabs between"
+
+
+class TypeGain(Enum):
+    """What a type at distance d of the nearest true one is worth; 0 where no true one is an ancestor or descendant."""
+
+    LINEAR = "linear"  # 1 - d / h, where h is the depth of the hierarchy
+    EXPONENTIAL = "exponential"  # b^-d
+
+
+@frozen(eq=False)
+class RelatedTypes:
+    """The types that have a gain where some types are true; the root is none of them."""
+
+    type_n: Integers  # ascending: index in `Taxonomy.names`
+    distance_n: Integers  # of the nearest true type
+
+
+@frozen(eq=False)
+class TypePairs:
+    """The types related to each of some true types."""
+
+    num_types: int  # of the hierarchy
+    code_n: Integers  # ascending: true type * num_types + related type
+    distance_n: Integers
+
+    def distances(self, true_P: Integers, type_P: Integers) -> Integers:
+        """Return the distance of each type of a true one, int64 (P,); -1: infinite, or one is negative, no type."""
+        distance_P = np.full(len(true_P), -1, np.int64)
+        if self.code_n.size:
+            code_P = true_P * self.num_types + type_P
+            at_P = np.minimum(np.searchsorted(self.code_n, code_P), self.code_n.size - 1)
+            is_related_P = (self.code_n[at_P] == code_P) & (true_P >= 0) & (type_P >= 0)
+            distance_P[is_related_P] = self.distance_n[at_P[is_related_P]]
+        return distance_P
+
+
+@frozen(eq=False)
+class Taxonomy:
+    """The types below the root; a type is addressed by its index in `names`."""
+
+    root: str
+    names: tuple[str, ...]
+    depth_T: Integers  # from 1
+    _parents: tuple[tuple[int, ...], ...] = field(repr=False)  # of each type, without the root
+    _index: Mapping[str, int] = field(init=False, repr=False)
+    _children: tuple[list[int], ...] = field(init=False, repr=False)
+    _related: dict[int, tuple[Integers, Integers]] = field(factory=dict, init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        children: tuple[list[int], ...] = tuple([] for _ in self.names)
+        for type_, parents in enumerate(self._parents):
+            for parent in parents:
+                children[parent].append(type_)
+        object.__setattr__(self, "_children", children)
+        object.__setattr__(self, "_index", {name: type_ for type_, name in enumerate(self.names)})
+
+    @classmethod
+    def read(cls, path: Path | str) -> Taxonomy:
+        """Read a file of tab-separated lines: type, depth, parent; `docs/formats.md` says what they must satisfy.
+
+        Raises:
+            StorageError: the file cannot be read, or is no such hierarchy; a line for each fault.
+        """
+        table = _Table(str(path))
+        for number, line in text_lines(Path(path)):
+            table.add(number, line)
+        return table.taxonomy()
+
+    @property
+    def max_depth(self) -> int:
+        """The depth h of the deepest type; the root's is 0."""
+        return int(self.depth_T.max())
+
+    def find(self, name: str) -> int | None:
+        """Return the index of a type; None for the root and for what is not in the hierarchy."""
+        return self._index.get(name)
+
+    def related(self, true: Iterable[int]) -> RelatedTypes:
+        """Return true types, their ancestors below the root and all their descendants: what an ideal ranking holds."""
+        parts = [self._related_to(type_) for type_ in sorted(set(true))]
+        empty = np.empty(0, np.int64)
+        type_n = np.concatenate([empty, *(types for types, _ in parts)])
+        distance_n = np.concatenate([empty, *(distances for _, distances in parts)])
+        order = np.lexsort((distance_n, type_n))
+        type_n, distance_n = type_n[order], distance_n[order]
+        is_nearest_n = np.diff(type_n, prepend=-1) != 0
+        return RelatedTypes(type_n[is_nearest_n], distance_n[is_nearest_n])
+
+    def pairs(self, true: Iterable[int]) -> TypePairs:
+        """Return the types related to each of some true types, to be looked up by the million."""
+        num_types = len(self.names)
+        codes, distances = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for type_ in sorted(set(true)):
+            of_type = self.related([type_])
+            codes.append(type_ * num_types + of_type.type_n)
+            distances.append(of_type.distance_n)
+        return TypePairs(num_types, np.concatenate(codes), np.concatenate(distances))
+
+    def share_a_branch(self, types: Iterable[int]) -> bool:
+        """Whether one of some types is an ancestor of another."""
+        distinct_types = set(types)
+        return any(
+            len(distinct_types.intersection(self._related_to(type_)[0].tolist())) > 1 for type_ in distinct_types
+        )
+
+    def gains(self, distance_n: Integers, gain: TypeGain | str, base: float = 2.0) -> NDArray[np.float64]:
+        """Return what types at some distances are worth, float64 in [0, 1].
+
+        Args:
+            distance_n: of the nearest true type, at most `max_depth`.
+            gain: see `TypeGain`.
+            base: b of the exponential gain, above 1.
+        """
+        if TypeGain(gain) is TypeGain.LINEAR:
+            return 1.0 - distance_n / self.max_depth
+        if not base > 1.0:
+            raise ValueError(f"base: expected a number above 1, got {base}")
+        return np.power(float(base), -distance_n.astype(np.float64))
+
+    def _related_to(self, type_: int) -> tuple[Integers, Integers]:
+        if type_ not in self._related:
+            above, below = _reached(type_, self._parents), _reached(type_, self._children)
+            types = np.array([*sorted(above | below), type_], np.int64)
+            self._related[type_] = types, np.abs(self.depth_T[types] - self.depth_T[type_])
+        return self._related[type_]
+
+
+def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
+    """Return all that is reached along edges without a cycle, the start left out."""
+    found: set[int] = set()
+    ahead = list(edges[start])
+    while ahead:
+        one = ahead.pop()
+        if one not in found:
+            found.add(one)
+            ahead += edges[one]
+    return found
+
+
+@define
+class _Table:
+    """The lines of a file, and what is wrong with them."""
+
+    path: str
+    faults: list[str] = field(factory=list)
+    root: str | None = None
+    depths: dict[str, int] = field(factory=dict)
+    parents: dict[str, dict[str, int]] = field(factory=dict)  # of each type, with the line that says so
+
+    def add(self, number: int, line: str) -> None:
+        """Take a line; the first may be a header, which has no depth."""
+        columns = [column.strip() for column in line.split("\t")]
+        if not any(columns):
+            return
+        if len(columns) == 2:  # an editor has taken the empty parent of the root
+            columns.append("")
+        if len(columns) != 3 or not columns[0]:
+            self._fault(number, f"expected {_COLUMNS}, found {line[:100]!r}")
+            return
+        name, depth, parent = columns
+        if not (depth.isascii() and depth.isdigit() and len(depth) <= 9):
+            if number > 1:
+                self._fault(number, f"expected a depth, a whole number from 0, found {depth[:100]!r}")
+            return
+        if self.depths.setdefault(name, int(depth)) != int(depth):
+            self._fault(number, f"expected depth {self.depths[name]} of '{name}' as in an earlier line, found {depth}")
+        elif int(depth) == 0:
+            self._add_root(number, name, parent)
+        elif not parent:
+            self._fault(number, f"expected a parent of '{name}', as only the root (depth 0) has none, found nothing")
+        else:
+            self.parents.setdefault(name, {}).setdefault(parent, number)
+
+    def _add_root(self, number: int, name: str, parent: str) -> None:
+        if parent:
+            self._fault(number, f"expected no parent of the root '{name}' (depth 0), found '{parent}'")
+        elif self.root not in (None, name):
+            self._fault(number, f"expected one root (depth 0), '{self.root}', found another, '{name}'")
+        else:
+            self.root = name
+
+    def taxonomy(self) -> Taxonomy:
+        """Return the hierarchy, if nothing is wrong."""
+        if not self.parents and not self.faults:
+            self.faults.append(f"{self.path}: expected a line for each type below the root ({_COLUMNS}), found none")
+        self._find_root()
+        self._refuse_cycles()
+        self._check_depths()
+        if self.faults:
+            raise StorageError(*self.faults)
+        root = self.root or ""
+        names = tuple(self.parents)
+        index = {name: type_ for type_, name in enumerate(names)}
+        parents = tuple(tuple(index[up] for up in self.parents[name] if up != root) for name in names)
+        return Taxonomy(root, names, np.array([self.depths[name] for name in names], np.int64), parents)
+
+    def _find_root(self) -> None:
+        """The root has a line of its own, or is the only parent that has none."""
+        for name, parent, number in self._links():
+            if parent in self.depths:
+                continue
+            self.root = self.root or parent
+            if parent != self.root:
+                self._fault(number, f"expected a parent with a line of its own, or the root '{self.root}', of '{name}',"
+                            f" found '{parent}'")  # fmt: skip
+
+    def _refuse_cycles(self) -> None:
+        try:
+            tuple(TopologicalSorter({name: [*parents] for name, parents in self.parents.items()}).static_order())
+        except CycleError as error:
+            cycle = " > ".join(error.args[1][:7])
+            number = min(self.parents[error.args[1][0]].values())
+            self._fault(number, f"expected a hierarchy, found a type that is its own ancestor: {cycle}")
+
+    def _check_depths(self) -> None:
+        if self.faults:
+            return
+        for name, parent, number in self._links():
+            if self.depths[name] <= self.depths.get(parent, 0):
+                above = (
+                    f"expected a depth of '{name}' above that of its parent '{parent}', {self.depths.get(parent, 0)}"
+                )
+                self._fault(number, f"{above}, found {self.depths[name]}")
+
+    def _links(self) -> Iterator[tuple[str, str, int]]:
+        for name, parents in self.parents.items():
+            for parent, number in parents.items():
+                yield name, parent, number
+
+    def _fault(self, number: int, message: str) -> None:
+        self.faults.append(f"{self.path}:{number}: {message}")

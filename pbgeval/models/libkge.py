@@ -1,0 +1,141 @@
+"""A checkpoint of LibKGE -> its tables, mapped from the file.
+
+The file is a pickle of the training's state: options under `config`, (parameters, metadata) under `model`. It is read
+by `pickles`, which runs nothing of it. Entities' and relations' vectors are plain tables (lookup embedders).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from pbgeval.errors import StorageError
+from pbgeval.models.formulas import Formula
+from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
+from pbgeval.storage.arrays import Table, TensorRows
+from pbgeval.storage.text import listed, one_line
+
+KINDS = {
+    "complex": "complex",
+    "distmult": "distmult",
+    "transe": "transe",
+    "rotate": "rotate",
+    "rescal": "rescal",
+    "simple": "simple",
+    "cp": "cp",
+}
+RECIPROCAL = ("reciprocal_relations_model", "inverse_relations_model")
+ADVICE = (
+    "in LibKGE's own environment `python scripts/export_libkge.py CHECKPOINT FOLDER` writes plain arrays, or set "
+    "trust_pickle = True to run whatever the file says"
+)
+_PREFIXES = ("", "_base_model.")
+_WEIGHTS = ("_embeddings.weight", "embeddings.weight")  # today's name, and that of old checkpoints
+
+
+def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
+    """Open a checkpoint.
+
+    Args:
+        path: the file.
+        trust_pickle: unpickle it as Python does, which runs what the file says.
+
+    Raises:
+        StorageError: it is no such file, wants to run something, or holds a model that is not known.
+    """
+    checkpoint = read_trusting(path) if trust_pickle else read_saved(path, ADVICE)
+    if not isinstance(checkpoint, Mapping) or "model" not in checkpoint or "config" not in checkpoint:
+        found = listed(sorted(map(str, checkpoint))) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
+        raise StorageError(f"{path}: expected a checkpoint of LibKGE with 'model' and 'config', found {found}")
+    options = _options(path, checkpoint["config"])
+    name, formula = _formula(path, options)
+    saved = checkpoint["model"]
+    parameters = saved[0] if isinstance(saved, tuple) and saved else saved
+    if not isinstance(parameters, Mapping):
+        raise StorageError(f"{path}: model: expected parameters by name, found {type(parameters).__name__}")
+    entities = _table(path, parameters, "_entity_embedder")
+    relations = _table(path, parameters, "_relation_embedder")
+    _refuse_others(path, name, parameters)
+    formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
+    folder = path.parent
+    labels = [folder / name if (folder / name).is_file() else None for name in ("entity_ids.del", "relation_ids.del")]
+    return EmbeddingModel(str(path), "libkge", formula, entities, relations, None, *labels)
+
+
+def _options(path: Path, config: object) -> Mapping[str, Any]:
+    """Return the options of a config, which is an object of LibKGE's (its stand-in) or plain."""
+    if isinstance(config, StandIn):
+        config = config.state
+    elif not isinstance(config, Mapping):
+        config = getattr(config, "__dict__", None)
+    options = config.get("options", config) if isinstance(config, Mapping) else None
+    if not isinstance(options, Mapping) or not isinstance(options.get("model"), str):
+        raise StorageError(f"{path}: config: expected LibKGE's options with a model, found {one_line(type(config))}")
+    return options
+
+
+def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
+    """Return the model's name and how it scores."""
+    name: str = options["model"]
+    own = _section(options, name)
+    reciprocal = name in RECIPROCAL
+    if reciprocal:
+        own = _section(own, "base_model")
+        name = _word(own.get("type"))
+    if name not in KINDS:
+        known = ", ".join([*KINDS, RECIPROCAL[0]])
+        raise StorageError(f"{path}: config: model: expected one of {known}, found {name!r}")
+    norm = 1
+    if name in ("transe", "rotate"):
+        found = own.get("l_norm", _section(options, name).get("l_norm"))
+        if found not in (1, 2):
+            raise StorageError(f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(found)}")
+        norm = int(found)
+    return name, Formula(KINDS[name], norm=norm, reciprocal=reciprocal)
+
+
+def _word(value: object) -> str:
+    """Return the words for a value of a file; of a container's it may have no end."""
+    return one_line(value) if isinstance(value, str | int | float | None) else type(value).__name__
+
+
+def _section(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = options.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table:
+    names = [f"{prefix}{embedder}.{weight}" for prefix in _PREFIXES for weight in _WEIGHTS]
+    found = next((parameters[name] for name in names if name in parameters), None)
+    if found is None:
+        held = listed(sorted(map(str, parameters)))
+        raise StorageError(
+            f"{path}: model: expected {names[0]}, found {held}; only lookup embedders have vectors that can be read"
+        )
+    if not isinstance(found, Tensor):
+        raise StorageError(f"{path}: model: {names[0]}: expected a tensor, found {type(found).__name__}")
+    if found.is_meta:
+        return stored_rows(path, found)
+    if found.dim() != 2:
+        raise StorageError(f"{path}: model: {names[0]}: expected a tensor of vectors, found shape {tuple(found.shape)}")
+    return TensorRows(found.detach().float())
+
+
+def _refuse_others(path: Path, name: str, parameters: Mapping[str, object]) -> None:
+    """Refuse parameters that the formula does not know: the model would score otherwise."""
+    known = {
+        f"{prefix}{embedder}.{weight}"
+        for prefix in _PREFIXES
+        for embedder in ("_entity_embedder", "_relation_embedder")
+        for weight in _WEIGHTS
+    }
+    others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
+    if others:
+        raise StorageError(
+            f"{path}: model: expected the two tables of {name}, found {listed(sorted(others))} as well; this is "
+            "another kind of model or embedder"
+        )

@@ -1,0 +1,179 @@
+"""A model object of PyKEEN -> its vectors, where we know its formula, or a scorer that calls the model.
+
+PyKEEN is not imported. `pykeen_vectors` returns a model only if its scores agree with those of PyKEEN's own methods on
+a sample of queries. Whatever else changes a score (a sigmoid, a clamp, a representation of another kind) shows there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import ScorerError
+from pbgeval.models.formulas import Formula
+from pbgeval.models.functions import BatchScorer, side_scorer
+from pbgeval.models.model import EmbeddingModel
+from pbgeval.notation import Side
+from pbgeval.scoring.comparators import Comparator
+from pbgeval.scoring.operators import OPERATORS
+from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.storage.arrays import TensorRows
+
+ROWS_PER_BATCH = 32  # models that broadcast make an array of so many times N times D numbers
+ROWS_COMPARED = 8  # queries of each side that both ways score against all entities before vectors are used
+AGREEMENT = 1e-5  # of the largest score: two orders of float32 sums
+_NEEDED = ("predict_h", "predict_t", "num_entities", "num_relations")
+# By the name of the interaction: our formula, and the number of vectors per entity and per relation.
+KINDS = {
+    "DistMult": ("distmult", 1, 1),
+    "ComplEx": ("complex", 1, 1),
+    "TransE": ("transe", 1, 1),
+    "RotatE": ("rotate", 1, 1),
+    "RESCAL": ("rescal", 1, 1),
+    "CP": ("cp", 2, 1),
+    "SimplE": ("distmult", 2, 2),  # as PyKEEN 1.11 computes it, the mean of two DistMults that share nothing
+}
+
+
+@frozen(eq=False)
+class PyKEENScores:
+    """`predict_h` and `predict_t`, which know of inverse relations and of sigmoids."""
+
+    model: Any
+    options: dict[str, Any]
+
+    def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
+        """Return the scores (b, N) of all entities on the hidden side."""
+        if hidden is Side.LHS:
+            scores_bN: Tensor = self.model.predict_h(batch_b3[:, 1:], **self.options)
+        else:
+            scores_bN = self.model.predict_t(batch_b3[:, :2], **self.options)
+        return scores_bN
+
+
+def pykeen_scorer(
+    model: Any,  # noqa: ANN401 - a class of a library that is not imported
+    *,
+    num_entities: int | None = None,
+    batch_size: int | None = None,
+    slice_size: int | None = None,
+    mode: str | None = None,
+) -> BatchScorer:
+    """Let a trained PyKEEN model score.
+
+    Its relations are those of the data: a model with inverse triples has twice as many, of which it chooses itself.
+    PyKEEN's methods put the model into evaluation mode, and it stays there.
+
+    Args:
+        model: a `pykeen.models.Model`.
+        num_entities: of the graph that is evaluated; None: the model's own.
+        batch_size: queries that are scored at once, against all entities; None: 32.
+        slice_size: as in PyKEEN: scores of so many entities at a time, for less memory.
+        mode: as in PyKEEN, of inductive models: training, validation or testing.
+
+    Raises:
+        ScorerError: it is none of PyKEEN's models; says what it lacks. No batch size.
+    """
+    lacking = next((name for name in _NEEDED if not hasattr(model, name)), None)
+    if lacking is not None:
+        advice = "; pass its .model" if hasattr(model, "model") else ""
+        expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
+        raise ScorerError(f"model: expected {expected}, got {type(model).__name__} without {lacking}{advice}")
+    given = {"slice_size": slice_size, "mode": mode}
+    scores = PyKEENScores(model, {name: value for name, value in given.items() if value is not None})
+    return side_scorer(
+        scores,
+        num_entities=int(model.num_entities) if num_entities is None else num_entities,
+        num_relations=_num_relations(model),
+        batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,
+        device=torch.device(getattr(model, "device", "cpu")),
+    )
+
+
+def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingModel | None:  # noqa: ANN401 - likewise
+    """Return the vectors of a trained PyKEEN model with our formula for it, which ranks much faster than the model.
+
+    The model is put into evaluation mode. The result is None for a model whose interaction is not among `KINDS`, that
+    does not compute in float32, or whose own scores of a few queries differ from those of the formula.
+
+    Args:
+        model: a `pykeen.models.Model`.
+        scorer: what asks the model for its own scores; None: as `pykeen_scorer` makes it.
+    """
+    interaction = getattr(model, "interaction", None)
+    if type(interaction).__name__ == "ClampedInteraction" and getattr(interaction, "clamp_score", 0) is None:
+        interaction = getattr(interaction, "base", None)
+    name = type(interaction).__name__.removesuffix("Interaction")
+    norm = 2 if name == "RotatE" else getattr(interaction, "p", 1)  # RotatE has a p, which PyKEEN 1.11 does not use
+    tables = _tables(model, *KINDS[name][1:]) if name in KINDS and norm in (1, 2) else None
+    if tables is None:
+        return None
+    if name == "RotatE":
+        tables[1] = [torch.angle(table) for table in tables[1]]
+    entity_ND, relation_RD = (torch.cat([_real_rows(table) for table in of], dim=1) for of in tables)
+    if name == "SimplE":
+        relation_RD = relation_RD / 2
+    formula = Formula(KINDS[name][0], norm=int(norm), reciprocal=bool(getattr(model, "use_inverse_triples", False)))
+    if formula.reciprocal:  # 2 r is the relation, 2 r + 1 its inverse
+        relation_RD = torch.cat([relation_RD[0::2], relation_RD[1::2]])
+    if formula.relation_columns(entity_ND.shape[1]) != relation_RD.shape[1]:
+        return None
+    label = f"<in memory>/{type(model).__name__}"  # like a file: names of entities would lie in its folder
+    found = EmbeddingModel(label, "pykeen", formula, TensorRows(entity_ND), TensorRows(relation_RD))
+    return found if _agrees(found, scorer or pykeen_scorer(model)) else None
+
+
+def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[Tensor]] | None:  # noqa: ANN401
+    """Return the tables of entities and those of relations; None if there are others, or not in float32."""
+    representations = (model.entity_representations, model.relation_representations)
+    if [len(of) for of in representations] != [num_of_entity, num_of_relation]:
+        return None
+    model.eval()
+    with torch.no_grad():
+        tables: list[list[Tensor]] = [[one(indices=None) for one in of] for of in representations]
+    num_rows = (model.num_entities, model.num_relations)
+    is_float32 = all(table.dtype in (torch.float32, torch.complex64) for of in tables for table in of)
+    has_rows = all(len(table) == num for num, of in zip(num_rows, tables, strict=True) for table in of)
+    return tables if is_float32 and has_rows else None
+
+
+def _num_relations(model: Any) -> int:  # noqa: ANN401 - likewise
+    """Return the number of relations of the data: a model with inverse triples has twice as many."""
+    num_relations = int(model.num_relations)
+    return num_relations // 2 if getattr(model, "use_inverse_triples", False) else num_relations
+
+
+def _real_rows(table: Tensor) -> Tensor:
+    """Return a row of float32 each, on the CPU; of complex numbers the real parts, then the imaginary ones."""
+    rows = table.detach().flatten(1).cpu()
+    return torch.cat([rows.real, rows.imag], dim=1) if rows.is_complex() else rows
+
+
+def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
+    """Score some queries of each side against all entities by the formula and by the model, and compare."""
+    formula, entity_ND = found.formula, found.entities.load()
+    parameters = {side: OPERATORS[formula.operator].prepared(of) for side, of in found.parameters().items()}
+    comparator = Comparator(formula.comparator)
+    scorer = RelationScorer(
+        "all", formula.operator, parameters, comparator, dynamic=True, lhs_type="all", rhs_type="all"
+    )
+    source = torch.Generator().manual_seed(0)
+    every_N = torch.arange(found.num_entities, device=theirs.device)
+    for hidden in Side:
+        known_Q, rel_Q = (
+            torch.randint(size, (ROWS_COMPARED,), generator=source)
+            for size in (found.num_entities, found.num_relations)
+        )
+        queries_QD = scorer.queries(hidden, entity_ND[known_Q], rel_Q)
+        candidates_ND = scorer.candidates(hidden, entity_ND)
+        ours_QN = comparator.real_scores(comparator.scores(queries_QD.unsqueeze(0), candidates_ND.unsqueeze(0)))[0]
+        with torch.no_grad():
+            theirs_QN = theirs.scores(hidden, known_Q.to(theirs.device), rel_Q.to(theirs.device), every_N).cpu()
+        if theirs_QN.dtype is not torch.float32:
+            return False
+        if not bool(((ours_QN - theirs_QN).abs() <= AGREEMENT * theirs_QN.abs().max()).all()):  # nor where one is NaN
+            return False
+    return True

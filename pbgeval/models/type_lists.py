@@ -1,0 +1,72 @@
+"""A file of entity types per query -> lists by query: the true ones, or a system's, best first.
+
+Tab-separated lines, `query, type, type, ...` (a query alone has an empty list); or JSON (a name that ends in .json):
+an object of lists by query, or a list of objects with `id` and `type`, as the SMART answer-type challenges have it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.text import text_lines
+
+_FORMS = 'an object {"QUERY": ["TYPE", ...]} or a list [{"id": "QUERY", "type": ["TYPE", ...]}, ...]'
+
+
+def read_type_lists(path: Path) -> dict[str, list[str]]:
+    """Return the types of each query, in the order of the file.
+
+    Raises:
+        StorageError: the file cannot be read, or is in neither form, or has a query twice; says where.
+    """
+    lists: dict[str, list[str]] = {}
+    entries = _of_json(path) if path.suffixes[-1:] == [".json"] else _of_lines(path)
+    for where, query, types in entries:
+        if query in lists:
+            raise StorageError(f"{where}: expected each query once, found '{query}' again; put its types in one list")
+        lists[query] = types
+    return lists
+
+
+def _of_lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    for number, line in text_lines(path):
+        if not line.strip():
+            continue
+        query, *types = (column.strip() for column in line.split("\t"))
+        if not query:
+            raise StorageError(f"{path}:{number}: expected a query and its types, with tabs between, found {line!r}")
+        yield f"{path}:{number}", query, [name for name in types if name]
+
+
+def _of_json(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    text = "\n".join(line for _, line in text_lines(path))
+    try:
+        document = json.loads(text, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{path}: expected JSON, found: {' '.join(str(error).split())}") from error
+    if isinstance(document, _Pairs):
+        for name, types in document:
+            yield f"{path}: '{name}'", name, _names(f"{path}: '{name}'", types)
+        return
+    if not isinstance(document, list):
+        raise StorageError(f"{path}: expected {_FORMS}")
+    for index, entry in enumerate(document):
+        where = f"{path}: element {index}"
+        fields = dict(entry) if isinstance(entry, _Pairs) else {}
+        query = fields.get("id")
+        if not isinstance(query, str | int) or isinstance(query, bool) or "type" not in fields:
+            raise StorageError(f'{where}: expected {{"id": "QUERY", "type": ["TYPE", ...]}}')
+        yield where, str(query), _names(where, fields["type"])
+
+
+class _Pairs(list[tuple[str, object]]):
+    """A JSON object whose repeated names are not lost."""
+
+
+def _names(where: str, types: object) -> list[str]:
+    if not isinstance(types, list) or isinstance(types, _Pairs) or not all(isinstance(name, str) for name in types):
+        raise StorageError(f"{where}: expected a list of names of types, found {json.dumps(types)[:100]}")
+    return [str(name) for name in types]

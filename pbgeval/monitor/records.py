@@ -1,0 +1,344 @@
+"""What is measured while a model trains, as lines of JSON: PyTorch-BigGraph's `training_stats.json`, and ours in it.
+
+A line is a visit to a bucket, or the summary of a pass over all buckets. PBG's keys mean what they mean there
+(PBG.md section 3); what we add stands under the one key `pbgeval`, so a reader of PBG's files reads ours too, and
+`reading.py` reads both. docs/formats.md describes every key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import AttrsInstance, asdict, define, field, fields, frozen
+
+from pbgeval.errors import OutputError, StorageError
+from pbgeval.notation import Bucket
+from pbgeval.storage.text import read_bytes
+from pbgeval.storage.writing import append_line, make_folder
+
+FILE_NAME = "training_stats.json"
+VERSION = 1  # of what stands under `pbgeval`
+OURS = "pbgeval"
+AVERAGE = "eval_stats_chunk_avg"  # the key that tells the summary of a pass from a visit
+
+Values = Mapping[str, float | int | None]
+
+
+class MalformedError(ValueError):
+    """A line that is JSON, but no record; says what is wrong with it."""
+
+
+@frozen
+class PassKey:
+    """A pass over all buckets: PBG trains on each chunk of each edge path in turn."""
+
+    epoch: int
+    edge_path: int = 0
+    edge_chunk: int = 0
+
+
+@frozen
+class Figures:
+    """Metrics of some edges, under PBG's names: loss, pos_rank, mrr, r1, r10, r50, auc, whichever there are."""
+
+    count: int  # edges
+    metrics: Values = field(factory=dict)
+
+
+@frozen
+class Difference:
+    """A difference of two metrics and its standard error; None where it is undefined."""
+
+    value: float | None
+    standard_error: float | None
+
+
+@frozen
+class VisitDetails:
+    """What we add to a visit. Keys of metrics are those of metrics.json, `<side>.<rank type>.<metric>`."""
+
+    diverged: bool = False  # the model could not be ranked, before or after
+    reason: str | None = None  # why not
+    worker: int = 0
+    before: Values = field(factory=dict)  # of the held-out edges
+    after: Values = field(factory=dict)
+    training: Values | None = None  # of as many training edges, after; None: not measured
+    gap: Mapping[str, Difference] = field(factory=dict)  # after - before on the same edges and negatives
+    generalisation: Mapping[str, Difference] = field(factory=dict)  # training - held-out edges, both after
+    cluster: str = "edge"  # what the standard errors take for independent: edge or chunk
+    num_clusters: int = 0
+    seconds: float = 0.0  # that measuring took
+
+
+@frozen
+class PassDetails:
+    """What we add to the summary of a pass; `verdict` is decision 0017's."""
+
+    num_buckets: int = 0  # with held-out edges
+    num_diverged: int = 0  # visits
+    before: Values = field(factory=dict)
+    after: Values = field(factory=dict)
+    training: Values | None = None
+    gap: Mapping[str, Difference] = field(factory=dict)
+    generalisation: Mapping[str, Difference] = field(factory=dict)
+    verdict: str = "too_early"  # too_early, vanished, shrinking, persists, undecided
+    lost: float | None = None  # of what the last pass gained in a bucket, until its visit in this one
+    level: float | None = None  # at which this verdict was tested
+
+
+@frozen
+class VisitRecord:
+    """One visit to one bucket."""
+
+    key: PassKey
+    bucket: Bucket
+    index: int  # running number of the visit
+    stats: Figures | None  # of the training itself, as the trainer reports it
+    before: Figures | None  # None: nothing is held out
+    after: Figures | None
+    details: VisitDetails | None = None  # None: written by PBG
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line as a dictionary, in PBG's order."""
+        return {
+            "lhs_partition": self.bucket.lhs,
+            "rhs_partition": self.bucket.rhs,
+            "index": self.index,
+            "stats": _figures_to_json(self.stats),
+            "eval_stats_before": _figures_to_json(self.before),
+            "eval_stats_after": _figures_to_json(self.after),
+            **_key_to_json(self.key),
+            **_details_to_json(self.details),
+        }
+
+
+@frozen
+class PassRecord:
+    """The summary of a pass."""
+
+    key: PassKey
+    index: int  # of its last visit
+    average: Figures | None  # ours: after; PBG's: before
+    details: PassDetails | None = None  # None: written by PBG
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line as a dictionary, in PBG's order."""
+        return {
+            **_key_to_json(self.key),
+            "index": self.index,
+            AVERAGE: _figures_to_json(self.average),
+            **_details_to_json(self.details),
+        }
+
+
+def record_of(line: Mapping[str, Any]) -> VisitRecord | PassRecord:
+    """Return the record of a parsed line, PBG's or ours; keys that are not known are passed over.
+
+    Raises:
+        MalformedError: it has not the keys of a record.
+    """
+    try:
+        return _pass_of(line) if AVERAGE in line else _visit_of(line)
+    except KeyError as error:
+        raise MalformedError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise MalformedError(f"expected the values of a record, got: {error}") from error
+
+
+def _visit_of(line: Mapping[str, Any]) -> VisitRecord:
+    ours = line.get(OURS)
+    details = None
+    if ours is not None:
+        details = VisitDetails(**{**_known(VisitDetails, ours), **_differences(ours)})
+    return VisitRecord(
+        key=_key_of(line),
+        bucket=Bucket(int(line["lhs_partition"]), int(line["rhs_partition"])),
+        index=int(line["index"]),
+        stats=_figures_of(line.get("stats")),
+        before=_figures_of(line.get("eval_stats_before")),
+        after=_figures_of(line.get("eval_stats_after")),
+        details=details,
+    )
+
+
+def _pass_of(line: Mapping[str, Any]) -> PassRecord:
+    ours = line.get(OURS)
+    details = None
+    if ours is not None:
+        details = PassDetails(**{**_known(PassDetails, ours), **_differences(ours)})
+    return PassRecord(_key_of(line), int(line["index"]), _figures_of(line[AVERAGE]), details)
+
+
+def _known(kind: type[AttrsInstance], ours: Mapping[str, Any]) -> dict[str, Any]:
+    return {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
+
+
+def _differences(ours: Mapping[str, Any]) -> dict[str, dict[str, Difference]]:
+    return {
+        name: {key: Difference(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
+        for name in ("gap", "generalisation")
+    }
+
+
+def _key_of(line: Mapping[str, Any]) -> PassKey:
+    return PassKey(int(line["epoch_idx"]), int(line["edge_path_idx"]), int(line["edge_chunk_idx"]))
+
+
+def _key_to_json(key: PassKey) -> dict[str, int]:
+    return {"epoch_idx": key.epoch, "edge_path_idx": key.edge_path, "edge_chunk_idx": key.edge_chunk}
+
+
+def _figures_of(value: Mapping[str, Any] | None) -> Figures | None:
+    return None if value is None else Figures(int(value["count"]), dict(value.get("metrics") or {}))
+
+
+def _figures_to_json(figures: Figures | None) -> dict[str, Any] | None:
+    return None if figures is None else {"count": figures.count, "metrics": dict(figures.metrics)}
+
+
+def _details_to_json(details: VisitDetails | PassDetails | None) -> dict[str, Any]:
+    return {} if details is None else {OURS: {"version": VERSION, **asdict(details)}}
+
+
+# Records -> lines at the end of a file, one write each; a crash leaves at most a cut last line.
+
+
+class Sink(Protocol):
+    """What is handed each record of a training run as it is made."""
+
+    def append(self, record: VisitRecord | PassRecord) -> None:
+        """Take a record.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        ...
+
+
+@define
+class StatsFile:
+    """A file that one process appends to; it is made with the first record."""
+
+    path: Path
+    _begun: bool = field(default=False, init=False)  # the last line is whole
+
+    def append(self, record: VisitRecord | PassRecord) -> None:
+        """Add a line.
+
+        Raises:
+            OutputError: it cannot be written (permissions, a full disk).
+        """
+        line = json.dumps(record.to_json(), allow_nan=False)
+        # What a crash or a full disk has cut off must not swallow this line too.
+        begun, self._begun = self._begun, False
+        if not begun:
+            make_folder(self.path.parent)
+        append_line(self.path, line if begun or _ends_a_line(self.path) else f"\n{line}")
+        self._begun = True
+
+
+def _ends_a_line(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return True
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise OutputError(f"{path}: expected to add to this file, got: {error.strerror or error}") from error
+
+
+# A `training_stats.json`, PyTorch-BigGraph's own or ours, or a folder with those of several workers -> records.
+#
+# A trainer that is killed leaves at most a cut line: it is passed over with a warning, wherever it stands, since the
+# trainer that goes on writes below it.
+
+
+@frozen
+class History:
+    """What a training run has recorded so far."""
+
+    visits: tuple[VisitRecord, ...]  # in order of pass and index
+    passes: tuple[PassRecord, ...]  # in order
+
+    @property
+    def passes_of_visits(self) -> dict[PassKey, tuple[VisitRecord, ...]]:
+        """The visits of each pass, the last of each bucket: a run that went on after a crash repeats some."""
+        found: dict[PassKey, dict[tuple[int, int], VisitRecord]] = {}
+        for visit in self.visits:
+            found.setdefault(visit.key, {})[visit.bucket] = visit
+        return {key: tuple(visits.values()) for key, visits in found.items()}
+
+
+def read_history(path: Path, warn: Callable[[str], None]) -> History:
+    """Read a file, or all files of a folder: that of worker 0, and those of others beside it.
+
+    Args:
+        path: a file of records, or the folder where it is (a checkpoint of PBG's, the `output` of a monitor).
+        warn: is told of lines that are no records, a line each.
+
+    Raises:
+        StorageError: there is no such file, it cannot be read, or not one line of it is a record.
+    """
+    visits: list[VisitRecord] = []
+    passes: list[PassRecord] = []
+    for file in _files(path):
+        for record in _records(file, warn):
+            if isinstance(record, VisitRecord):
+                visits.append(record)
+            else:
+                passes.append(record)
+    visits.sort(key=lambda visit: (_order(visit.key), visit.index))
+    passes.sort(key=lambda of_pass: _order(of_pass.key))
+    return History(tuple(visits), tuple(passes))
+
+
+def file_of_worker(folder: Path, worker: int) -> Path:
+    """Return the file that a worker writes: no two append to one."""
+    return folder / (FILE_NAME if worker == 0 else f"training_stats.worker_{worker}.json")
+
+
+def _order(key: PassKey) -> tuple[int, int, int]:
+    return key.epoch, key.edge_path, key.edge_chunk
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    of_workers = sorted(path.glob("training_stats.worker_*.json"))
+    return [path / FILE_NAME, *of_workers] if (path / FILE_NAME).exists() or not of_workers else of_workers
+
+
+def _records(file: Path, warn: Callable[[str], None]) -> list[VisitRecord | PassRecord]:
+    try:
+        text = read_bytes(file).decode(errors="replace")
+    except OSError as error:
+        raise StorageError(f"{file}: expected the statistics of a training run, got: {error.strerror}") from error
+    records = []
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for number, line in lines:
+        try:
+            records.append(record_of(_parsed(line)))
+        except MalformedError as error:
+            warn(f"{file}: line {number} is passed over: {error}")
+    if lines and not records:
+        raise StorageError(f"{file}: expected a record of training per line, as PyTorch-BigGraph writes them, got none")
+    return records
+
+
+def _parsed(line: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise MalformedError(f"it is cut off or no JSON ({error.msg} at character {error.pos + 1})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists without end
+        raise MalformedError(f"it is no JSON that can be read ({error})") from error
+    if not isinstance(parsed, dict):
+        raise MalformedError(f"expected a JSON object, got {type(parsed).__name__}")
+    return parsed

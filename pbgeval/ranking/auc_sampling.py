@@ -1,0 +1,72 @@
+"""Queries and lists -> the cells whose scores enter the pooled AUC.
+
+All of them when the whole evaluation has at most EXACT_CELLS; else a sample drawn by (seed, row of the edge,
+candidate), never by block, so it is the same for any number of workers: each row owns `words_per_row` words.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.ranking.draws import DrawStream, fractions, scaled
+
+EXACT_CELLS = 1 << 24
+# Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
+SAMPLED_CELLS = 1 << 18
+SAMPLED_TRUE = 1 << 20
+TRUE_WORD, COUNT_WORD, FIRST_POSITION_WORD = 0, 1, 2  # what a row's words decide
+
+
+@frozen
+class AucSampling:
+    """How many of the scores are kept."""
+
+    competing_rate: float  # expected number of draws per cell; 1 or more: every cell, no draw
+    true_rate: float  # probability that a true score is kept
+    words_per_row: int
+
+    @classmethod
+    def of_size(cls, num_cells: int, num_queries: int, longest_list: int) -> AucSampling:
+        """Decide from upper bounds of the evaluation's cells and queries and of the length of a list."""
+        if num_cells + num_queries <= EXACT_CELLS:
+            return cls(1.0, 1.0, 0)
+        competing_rate = min(SAMPLED_CELLS / num_cells, 0.5)
+        most_draws = math.floor(competing_rate * longest_list) + 1
+        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws)
+
+    @classmethod
+    def of_nothing(cls) -> AucSampling:
+        """Keep no score: nobody asks for what is computed from them."""
+        return cls(0.0, 0.0, FIRST_POSITION_WORD)
+
+    @property
+    def exact(self) -> bool:
+        return self.competing_rate >= 1.0
+
+    def words(self, stream: DrawStream, first_row: int, num_rows: int) -> np.ndarray | None:
+        """Return the words (E, words_per_row) of consecutive rows, None when every cell is kept."""
+        if self.exact:
+            return None
+        words = stream.words(first_row * self.words_per_row, num_rows * self.words_per_row)
+        return words.reshape(num_rows, self.words_per_row)
+
+    def true_is_kept(self, words_QW: np.ndarray) -> Tensor:
+        """Return which queries' true scores enter the sample, bool (Q,)."""
+        return torch.from_numpy(fractions(words_QW[:, TRUE_WORD]) < self.true_rate)
+
+    def cells(self, words_QW: np.ndarray, list_length: int) -> tuple[Tensor, Tensor]:
+        """Return (query, candidate) of the cells drawn, with replacement within a query.
+
+        Every cell of every list is drawn equally often in expectation, whatever the lengths of the lists.
+        """
+        expected = self.competing_rate * list_length
+        num_draws_Q = np.floor(expected + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
+        drawn_QJ = np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None]
+        query, draw = np.nonzero(drawn_QJ)
+        candidate = scaled(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
+        return torch.from_numpy(query), torch.from_numpy(candidate)

@@ -1,0 +1,364 @@
+"""Fast scores with bounds -> the counts of exact arithmetic: what the bounds leave open is decided pair by pair.
+
+A score above the true score by more than both can be off is better, one as far below is worse, whatever rounds how.
+Scores in between are counted apart by the same loops (as if they tied), found, and decided: in float64 where its own
+bound allows, else exactly. So the integers do not depend on the product, its block or the hardware.
+"""
+
+from __future__ import annotations
+
+import torch
+from attrs import define, frozen
+from torch import Tensor
+
+from pbgeval.ranking import blocks
+from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking.known_counts import are_among, count_cells, count_known
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.fast_products import FastScores, Operands, PreparedRows, fast_scores, operands_of, values_of_pairs
+from pbgeval.scoring.true_scores import CertifiedTrue
+from pbgeval.stats.ranks import QueryCounts, RankCounts
+
+PAIRS_AT_A_TIME = 1 << 12  # decided together; changes no number
+
+
+@frozen(eq=False)
+class Thresholds:
+    """What the scores of a block are compared with, in their own type."""
+
+    high_Q: Tensor  # a higher score is better
+    low_Q: Tensor  # a lower score is worse
+
+    @classmethod
+    def of_block(cls, fast: FastScores, true: CertifiedTrue, row_Q: Tensor) -> Thresholds:
+        """Allow for the errors of a block and of the true scores; `row_Q` is the row of each query."""
+        return cls.of_bounds((fast.offset_K, fast.error_K), true, row_Q, fast.scores_KC.dtype)
+
+    @classmethod
+    def of_bounds(
+        cls, offset_and_error_K: tuple[Tensor, Tensor], true: CertifiedTrue, row_Q: Tensor, dtype: torch.dtype
+    ) -> Thresholds:
+        """Do the same for scores of a type whose offsets and errors are given."""
+        offset_K, error_K = offset_and_error_K
+        middle_Q = true.score_Q + offset_K[row_Q]
+        # The last term allows for the roundings of these lines.
+        width_Q = (true.error_Q + error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
+        return cls(_rounded(middle_Q + width_Q, dtype, torch.inf), _rounded(middle_Q - width_Q, dtype, -torch.inf))
+
+
+def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
+    """Round numbers in one direction."""
+    rounded_Q = x_Q.to(dtype)
+    short_Q = rounded_Q.double() < x_Q if towards > 0 else rounded_Q.double() > x_Q
+    next_Q = torch.nextafter(rounded_Q, torch.full_like(rounded_Q, towards))
+    return torch.where(short_Q, next_Q, rounded_Q)
+
+
+def undecided(scores_KC: Tensor, thresholds: Thresholds, row_Q: Tensor, num_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the scores that no bound decides.
+
+    Args:
+        scores_KC: fast scores.
+        thresholds: what they are compared with.
+        row_Q: row of each query.
+        num_Q: zero where a query has none.
+    """
+    open_Q = num_Q.nonzero().squeeze(1)
+    scores_OC = scores_KC[row_Q[open_Q]]
+    inside_OC = (scores_OC <= thresholds.high_Q[open_Q].unsqueeze(1)) & (
+        scores_OC >= thresholds.low_Q[open_Q].unsqueeze(1)
+    )
+    at, column = inside_OC.nonzero(as_tuple=True)
+    return open_Q[at], column
+
+
+def decide(
+    comparator: CertifiedComparator,
+    queries: tuple[Tensor, Tensor],
+    candidates: tuple[Tensor, Tensor],
+    true: CertifiedTrue,
+    query_P: Tensor,
+) -> Tensor:
+    """Return whether candidates score higher (1), the same (0) or lower (-1) than true entities, int8 (P,).
+
+    Args:
+        comparator: what scores are.
+        queries: prepared rows, and the one of each pair.
+        candidates: likewise.
+        true: of all queries.
+        query_P: the query of each pair, whose true entity is meant.
+    """
+    parts = [torch.empty(0, dtype=torch.int8, device=query_P.device)]
+    for start in range(0, query_P.numel(), PAIRS_AT_A_TIME):
+        pairs = slice(start, start + PAIRS_AT_A_TIME)
+        query = query_P[pairs]
+        of_queries, of_candidates = (queries[0], queries[1][pairs]), (candidates[0], candidates[1][pairs])
+        score_P, error_P = comparator.pair_scores_in_float64(of_queries, of_candidates)
+        gap_P = score_P - true.score_Q[query]
+        signs_P = gap_P.sign().to(torch.int8)
+        bound_P = (error_P + true.error_Q[query]) * (1 + 2.0**-40)
+        # Where neither can be off, equal numbers are equal scores.
+        open_P = ((gap_P.abs() <= bound_P) & (bound_P > 0)).nonzero().squeeze(1)
+        if open_P.numel():
+            query_PL, candidate_PL = (rows[index[open_P]] for rows, index in (of_queries, of_candidates))
+            exact_P = comparator.signs(query_PL, candidate_PL, true.rows_QL[query[open_P]])
+            signs_P[open_P] = torch.from_numpy(exact_P).to(signs_P.device)
+        comparator.tally.add(query.numel() - open_P.numel(), open_P.numel())
+        parts.append(signs_P)
+    return torch.cat(parts)
+
+
+def with_decisions(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: Tensor) -> QueryCounts:
+    """Return counts in which the undecided candidates, counted as tied, are what they were found to be.
+
+    Args:
+        counts: of a block, by its thresholds.
+        query_P: query of each undecided candidate that competes.
+        signs_P: what was decided.
+        known_P: whether it is a known answer, bool.
+    """
+    return QueryCounts(
+        _with_decisions(counts.raw, query_P, signs_P),
+        _with_decisions(counts.known, query_P[known_P], signs_P[known_P]),
+    )
+
+
+def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
+    num_queries = counts.better_Q.numel()
+    better_Q = torch.bincount(query_P[signs_P > 0], minlength=num_queries)
+    tied_Q = torch.bincount(query_P[signs_P == 0], minlength=num_queries)
+    return RankCounts(counts.better_Q + better_Q, tied_Q, counts.competing_Q)
+
+
+# Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`).
+
+MOST_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
+# Of cells, by a product in bfloat16: deciding one takes as long as hundreds of products.
+MOST_OPEN_SHARE = 2.0**-9
+
+
+@frozen(eq=False)
+class CertifiedQueries:
+    """Some queries, and the rows that they share or that each has."""
+
+    comparator: CertifiedComparator
+    prepared: PreparedRows  # (K, L + 1)
+    row_Q: Tensor | None  # row of each; None: each has its own, in order
+    true: CertifiedTrue
+
+    @property
+    def rows(self) -> Tensor:
+        if self.row_Q is not None:
+            return self.row_Q
+        return torch.arange(self.true.score_Q.numel(), device=self.true.score_Q.device)
+
+
+def count_certified(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    first_Q: Tensor | int,
+    fast: FastScores,
+    counter: BlockCounter,
+    excluded: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+    own_Q: Tensor | None = None,
+) -> QueryCounts:
+    """Count a block as exact arithmetic does.
+
+    Args:
+        queries: of the block.
+        candidates_CL: prepared rows.
+        first_Q: the row of the block's first column; for each query, where they meet different candidates.
+        fast: the block's scores, (K, C).
+        counter: keeps the comparison buffers.
+        excluded: (query, column) of the cells that do not compete, each once.
+        known: (row, column) of the known answers, rows ascending; of queries if each has its own row. None: no filter.
+        own_Q: column of each true entity, negative where it is not in the block; needed if rows are shared.
+    """
+    row_Q, true = queries.rows, queries.true
+    thresholds = Thresholds.of_block(fast, true, row_Q)
+    high_Q, low_Q = thresholds.high_Q, thresholds.low_Q
+    scores_KC = fast.scores_KC
+    raw = counter.count(scores_KC, high_Q, excluded, row_Q=queries.row_Q, low_Q=low_Q)
+    of_known = RankCounts.zero(row_Q.numel(), scores_KC.device)
+    if known is not None and own_Q is not None:
+        of_known = count_known(scores_KC, high_Q, row_Q, own_Q, known, low_Q)
+    elif known is not None:
+        of_known = count_cells(scores_KC, high_Q, known, low_Q)
+    counts = QueryCounts(raw, of_known)
+    query_P, column_P = undecided(scores_KC, thresholds, row_Q, raw.tied_Q)
+    competes_P = ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
+    return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
+
+
+@define
+class Bfloat16Use:
+    """Whether blocks of one kind are multiplied in bfloat16: where true scores are few enough among the others.
+
+    What it leaves open is decided pair by pair, which takes longer than it saves where many are. Changes no number.
+    """
+
+    num_blocks: int = 0
+    num_given_up: int = 0
+
+    @property
+    def is_worth_a_try(self) -> bool:
+        return self.num_given_up <= 2 + self.num_blocks // 2
+
+    def add(self, *, given_up: bool) -> None:
+        self.num_blocks += 1
+        self.num_given_up += given_up
+
+
+def count_certified_compiled(
+    queries: CertifiedQueries,
+    candidates: PreparedRows,
+    own_Q: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+    bfloat16: Bfloat16Use,
+) -> QueryCounts | None:
+    """Do what `count_certified` does by a compiled loop, without a block of scores in memory.
+
+    Args:
+        queries: of the block.
+        candidates: prepared rows.
+        own_Q: column of each true entity, out of range where it is not in the block.
+        known: (row, column) of the known answers, each once; None: no filter.
+        bfloat16: what is known of blocks like this one.
+
+    Returns:
+        None where the loop does not count such a block.
+    """
+    num_cells = own_Q.numel() * candidates.rows_NL.shape[0]
+    if not blocks.is_worth_it(candidates.rows_NL.device, num_cells):
+        return None
+    rows_CL = candidates.rows_NL
+    if bfloat16.is_worth_a_try and blocks.multiplies_bfloat16():
+        operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
+        if operands is not None:
+            counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MOST_OPEN_SHARE) + 1)
+            bfloat16.add(given_up=counts is None)
+            if counts is not None:
+                return counts
+    operands = operands_of(queries.prepared, candidates)
+    return None if operands is None else _counted_in_parts(queries, rows_CL, operands, own_Q, known)
+
+
+def _counted(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    operands: Operands,
+    own_Q: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+    most_open: int,
+) -> QueryCounts | None:
+    """Count a block; None if its product leaves more than so many cells open."""
+    row_Q, none = queries.rows, (own_Q[:0], own_Q[:0])
+    limits = Thresholds.of_bounds(operands.bounds(), queries.true, row_Q, torch.float32)
+    found = blocks.count(
+        operands.queries.rows_NW,
+        operands.candidates.rows_NW,
+        (limits.high_Q, limits.low_Q),
+        (row_Q, own_Q),
+        known or none,
+        none,
+        room_for_open=most_open,
+    )
+    return None if found.open is None else _decided(queries, candidates_CL, 0, found.counts, found.open, known)
+
+
+def _counted_in_parts(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    operands: Operands,
+    own_Q: Tensor,
+    known: tuple[Tensor, Tensor] | None,
+) -> QueryCounts:
+    """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
+    room = max(MOST_OPEN, own_Q.numel())  # at least for a column
+    counts = _counted(queries, candidates_CL, operands, own_Q, known, room)
+    if counts is not None:
+        return counts
+    middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))
+    for start, stop in ((0, middle), (middle, candidates_CL.shape[0])):
+        half, of_half = operands.of_candidates(start, stop), None if known is None else _between(known, start, stop)
+        total = total + _counted_in_parts(queries, candidates_CL[start:stop], half, own_Q - start, of_half)
+    return total
+
+
+def _between(cells: tuple[Tensor, Tensor], start: int, stop: int) -> tuple[Tensor, Tensor]:
+    """Return the cells of a range of columns."""
+    here = (cells[1] >= start) & (cells[1] < stop)
+    return cells[0][here], cells[1][here] - start
+
+
+def _decided(
+    queries: CertifiedQueries,
+    candidates_CL: Tensor,
+    first_Q: Tensor | int,
+    counts: QueryCounts,
+    cells: tuple[Tensor, Tensor],
+    known: tuple[Tensor, Tensor] | None,
+) -> QueryCounts:
+    """Return counts in which the cells (query, column) that no bound decides are what exact arithmetic says."""
+    query_P, column_P = cells
+    if not query_P.numel():
+        return counts
+    row_P = queries.rows[query_P]
+    known_P = are_among(row_P, column_P, known, candidates_CL.shape[0])
+    first_P = first_Q[query_P] if isinstance(first_Q, Tensor) else first_Q
+    signs_P = decide(
+        queries.comparator,
+        (queries.prepared.rows_NL, row_P),
+        (candidates_CL, column_P + first_P),
+        queries.true,
+        query_P,
+    )
+    return with_decisions(counts, query_P, signs_P, known_P)
+
+
+@frozen(eq=False)
+class CertifiedChunks:
+    """Chunks of queries, each with candidates of its own, and their scores: fast ones, or values if asked for."""
+
+    fast: FastScores  # of all queries (Q, C)
+    queries: CertifiedQueries
+    candidates_CL: Tensor  # of all chunks, one after the other
+    first_Q: Tensor  # row of the first candidate of each query's chunk
+
+    @classmethod
+    def score(
+        cls,
+        comparator: CertifiedComparator,
+        query_BQL: Tensor,
+        candidate_BCL: Tensor,
+        true_QL: Tensor,
+        *,
+        values: bool,
+    ) -> CertifiedChunks:
+        """Multiply prepared rows of some chunks, whose true entities' rows are given for all queries in order."""
+        prepared = PreparedRows(comparator, query_BQL, of_queries=True)
+        fast = fast_scores(prepared, PreparedRows(comparator, candidate_BCL, of_queries=False), values=values)
+        query_QL = query_BQL.flatten(0, 1)
+        true = CertifiedTrue.of_pairs(comparator, query_QL, true_QL)
+        num_chunks, num_candidates = candidate_BCL.shape[:2]
+        first_B1 = torch.arange(num_chunks, device=query_QL.device).unsqueeze(1) * num_candidates
+        return cls(
+            FastScores(fast.scores_KC.flatten(0, 1), fast.offset_K.flatten(), fast.error_K.flatten()),
+            CertifiedQueries(comparator, PreparedRows(comparator, query_QL, of_queries=True), None, true),
+            candidate_BCL.flatten(0, 1),
+            first_B1.expand(query_BQL.shape[:2]).flatten(),
+        )
+
+    def count(
+        self, counter: BlockCounter, excluded: tuple[Tensor, Tensor], known: tuple[Tensor, Tensor]
+    ) -> QueryCounts:
+        """Count the candidates of each query but for those excluded; cells are (query, candidate)."""
+        device = self.first_Q.device
+        excluded, known = ((query.to(device), column.to(device)) for query, column in (excluded, known))
+        return count_certified(self.queries, self.candidates_CL, self.first_Q, self.fast, counter, excluded, known)
+
+    def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Return the values of cells."""
+        candidate_PL = self.candidates_CL[self.first_Q[query] + candidate]
+        return values_of_pairs(self.queries.comparator, self.queries.prepared.rows_NL[query], candidate_PL)

@@ -1,0 +1,204 @@
+"""Rows of a work unit -> relation groups -> blocks of chunks: who shares a list of sampled candidates.
+
+A chunk holds consecutive edges of a group; its candidates are the chunk's own entities of the hidden side (batch
+negatives), then uniform draws. Two layouts:
+
+    ours            a group is a relation within a window of WINDOW_ROWS rows (the whole window when relations are
+                    dynamic); a short chunk is topped up with draws, so every list has the same length
+    pbg_semantics   a group is a relation within one of the protocol's slices of a bucket; batches of `batch_size`,
+                    chunks within a batch, short chunks stay short
+
+Draws are addressed (see `draws`): the words of a window begin at first row x (chunk size + uniform negatives), so
+windows never overlap,
+and within a window the chunks' words follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+
+import numpy as np
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+
+WINDOW_ROWS = 1 << 17  # part of the protocol: changing it changes the chunks of relations that are not dynamic
+ENTRIES_PER_BLOCK = 1 << 20  # candidates of a block of chunks, all lists together; changes no number
+
+
+@frozen
+class SampledLists:
+    """How lists of sampled candidates are made."""
+
+    num_batch_negs: int
+    num_uniform_negs: int
+    pbg_semantics: bool = False
+    batch_size: int = 0  # under pbg_semantics only
+
+    @property
+    def chunk_size(self) -> int:
+        """Edges that share a list. Without batch negatives PBG takes the number of uniform ones."""
+        return self.num_batch_negs or self.num_uniform_negs or 1  # 1 where nothing is sampled
+
+    @property
+    def longest_list(self) -> int:
+        return self.num_batch_negs + self.num_uniform_negs
+
+    @property
+    def words_per_row(self) -> int:
+        """Upper bound of the draws that the chunks of a row range need, per row."""
+        return self.chunk_size + self.num_uniform_negs
+
+    def window_rows(self) -> int:
+        """Rows of a window: a multiple of the chunk, so only the last chunk of a dynamic bucket is short."""
+        return -(-WINDOW_ROWS // self.chunk_size) * self.chunk_size
+
+
+@frozen(eq=False)
+class RelationGroup:
+    """Rows of a window that are scored by one relation schema, in the order in which chunks are cut."""
+
+    relation: int  # index in the config's relations; 0 when they are dynamic
+    rows_E: Tensor  # positions in the unit's edges
+
+
+@frozen(eq=False)
+class ChunkBlock:
+    """Chunks of one shape whose lists are made together."""
+
+    rows_BQ: Tensor  # position of each edge in the unit's edges
+    num_batch: int  # candidates that are the chunk's own entities: Q of them or none
+    num_draws: int  # candidates that are uniform draws, where entities can be drawn
+    num_topped_up: int  # how many of the draws stand in for missing edges of a short chunk
+    num_masked: int  # cells that PBG masks but counts in a list's length, as a short chunk's padding
+    runs: tuple[tuple[int, int], ...]  # (address of draws, chunks that they are of), in the order of the chunks
+
+
+def group_by_relation(rel_E: Tensor, rows_E: Tensor) -> list[RelationGroup]:
+    """Return a group per relation of the rows named, in file order within each."""
+    of_rows_E = rel_E[rows_E]
+    if of_rows_E.numel() and bool((of_rows_E == of_rows_E[0]).all()):
+        return [RelationGroup(int(of_rows_E[0]), rows_E)]
+    order_E = rows_E[torch.argsort(of_rows_E, stable=True)]
+    relations, counts = torch.unique_consecutive(rel_E[order_E], return_counts=True)
+    parts = torch.split(order_E, counts.tolist())
+    return [RelationGroup(relation, rows_E) for relation, rows_E in zip(relations.tolist(), parts, strict=True)]
+
+
+def chunk_blocks(
+    groups: list[RelationGroup],
+    lists: SampledLists,
+    first_row: int,
+    chosen: Mapping[int, np.ndarray] | None = None,
+) -> Iterator[tuple[RelationGroup, ChunkBlock]]:
+    """Cut the groups of one window (or slice) into blocks of chunks.
+
+    Args:
+        groups: all groups of the window whose candidates are sampled, in their order.
+        lists: how lists are made.
+        first_row: the window's first row in its file; it addresses the draws.
+        chosen: the only chunks that are wanted, by relation, numbered within it, int64 ascending; None: all. They
+            have the draws that they have among all.
+    """
+    word = first_row * lists.words_per_row
+    for group in groups:
+        for start, stop, longest_chunk in _chunk_runs(group.rows_E.shape[0], lists):
+            block = _block(group.rows_E[start:stop], lists, word, longest_chunk)
+            if chosen is None:
+                yield group, block
+            else:
+                first = start // lists.chunk_size
+                part = _chosen_part(block, word, chosen[group.relation] - first)
+                if part is not None:
+                    yield group, part
+            word += block.rows_BQ.shape[0] * block.num_draws
+
+
+def _chosen_part(block: ChunkBlock, first_word: int, chunks: np.ndarray) -> ChunkBlock | None:
+    """Return those of a block's chunks that are among `chunks`, which are numbered from its first; None: no one is."""
+    here = chunks[slice(*np.searchsorted(chunks, [0, block.rows_BQ.shape[0]]))]
+    if not here.size:
+        return None
+    runs = np.split(here, np.flatnonzero(np.diff(here) > 1) + 1)
+    words = tuple((first_word + int(run[0]) * block.num_draws, len(run)) for run in runs)
+    return evolve(block, rows_BQ=block.rows_BQ[torch.from_numpy(here)], runs=words)
+
+
+def number_chunks(rel_E: np.ndarray, lists: SampledLists) -> np.ndarray:
+    """Return which chunk each edge of a window (or slice) is in, int64 (E,), chunks of all groups numbered through.
+
+    Args:
+        rel_E: group of each evaluated edge, int64; zeros where relations are dynamic. Where only some chunks were
+            evaluated, edges of those alone.
+        lists: how lists are made.
+    """
+    order = np.argsort(rel_E, kind="stable")
+    is_first = np.diff(rel_E[order], prepend=-1) != 0
+    position = np.arange(len(order))
+    position -= np.maximum.accumulate(np.where(is_first, position, 0))  # within its group
+    if lists.pbg_semantics:
+        is_first |= position % lists.batch_size % lists.chunk_size == 0
+    else:
+        is_first |= position % lists.chunk_size == 0
+    numbers_E = np.empty(len(order), np.int64)
+    numbers_E[order] = np.cumsum(is_first) - 1
+    return numbers_E
+
+
+def rows_of_chunks(rows_E: Tensor, chunks: np.ndarray, chunk_size: int) -> Tensor:
+    """Return the rows of some of a group's chunks, in the group's order."""
+    parts = torch.split(rows_E, chunk_size)
+    return torch.cat([torch.empty(0, dtype=torch.int64), *(parts[chunk] for chunk in chunks.tolist())])
+
+
+def _chunk_runs(num_rows: int, lists: SampledLists) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, stop, longest chunk of the batch) of runs of rows: several whole chunks, or one short chunk."""
+    chunk_size = lists.chunk_size
+    batch_rows = lists.batch_size if lists.pbg_semantics else max(num_rows, 1)
+    whole_chunks = max(1, ENTRIES_PER_BLOCK // lists.longest_list)
+    for batch_start in range(0, num_rows, batch_rows):
+        batch_stop = min(batch_start + batch_rows, num_rows)
+        # PBG masks the padding of a last partial chunk but counts it among the N of the logistic loss.
+        longest_chunk = min(chunk_size, batch_stop - batch_start)
+        whole_stop = batch_start + (batch_stop - batch_start) // chunk_size * chunk_size
+        for start in range(batch_start, whole_stop, whole_chunks * chunk_size):
+            yield start, min(start + whole_chunks * chunk_size, whole_stop), longest_chunk
+        if whole_stop < batch_stop:
+            yield whole_stop, batch_stop, longest_chunk
+
+
+def _block(rows_E: Tensor, lists: SampledLists, word: int, longest_chunk: int) -> ChunkBlock:
+    rows_BQ = rows_E.view(-1, min(lists.chunk_size, rows_E.shape[0]))
+    chunk_size = rows_BQ.shape[1]
+    num_batch = chunk_size if lists.num_batch_negs else 0
+    num_topped_up = lists.chunk_size - chunk_size if num_batch and not lists.pbg_semantics else 0
+    return ChunkBlock(
+        rows_BQ=rows_BQ,
+        num_batch=num_batch,
+        num_draws=lists.num_uniform_negs + num_topped_up,
+        num_topped_up=num_topped_up,
+        num_masked=longest_chunk - chunk_size if num_batch and lists.pbg_semantics else 0,
+        runs=((word, rows_BQ.shape[0]),),
+    )
+
+
+# Pairs of first and length -> the numbers of all those ranges, one after the other.
+
+
+def concatenated_ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Concatenate range(begin, begin + length) of each pair, int64."""
+    before = np.cumsum(lengths) - lengths
+    shifts: np.ndarray = np.repeat(begins - before, lengths)
+    return shifts + np.arange(int(lengths.sum()), dtype=np.int64)
+
+
+# The names of who competes with the true entity (DESIGN: `candidates`).
+
+
+class CandidatePolicy(Enum):
+    """Who competes with the true entity of a query."""
+
+    SAMPLED = "sampled"  # the entities of the query's chunk and uniform draws from the bucket's partition
+    PARTITION = "partition"  # every entity of the type in the bucket's partition (PBG's all_negs)
+    ALL = "all"  # every entity of the type in every partition

@@ -1,0 +1,292 @@
+"""Sizes of buckets, a seed and a number of draws -> which units of each bucket are evaluated.
+
+A unit is what is drawn whole: an edge, or a chunk of edges where candidates are sampled; its caller numbers the units
+of a bucket from 0. Everything follows from (seed, sizes, draws), so each worker computes the same for the buckets
+that it is handed. Every unit is drawn with the same probability, so the plain mean over the units drawn is unbiased:
+
+    strata       neighbouring buckets, joined until each expects at least LEAST_DRAWS draws
+    allocation   proportional, rounded at random by one offset for all strata (systematic rounding)
+    selection    the first units of a fixed random order of the stratum: without replacement, and later rounds only add
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.metrics.intervals import SampleDesign
+from pbgeval.notation import Bucket
+from pbgeval.ranking.draws import DrawStream, scaled
+
+LEAST_DRAWS = 2  # expected in a stratum: with fewer its variance cannot be estimated
+FIRST_ROUND_EDGES = 2_000  # each later round of the plan doubles what was drawn before
+SHUFFLE_ROUNDS = 12  # of the Feistel network: even on ten units all subsets are equally likely (tested)
+_POSITIONS_PER_BLOCK = 1 << 16  # keeps the temporaries in cache; changes no number
+
+
+class BucketUnits(NamedTuple):
+    """How many units a bucket holds."""
+
+    path_index: int  # index in `edge_paths`
+    bucket: Bucket
+    num_units: int
+
+
+def make_strata(sizes: Sequence[int], num_draws: int) -> tuple[range, ...]:
+    """Join neighbouring buckets until the proportional share of each stratum is at least LEAST_DRAWS.
+
+    Args:
+        sizes: units of each bucket, in the fixed order of the buckets.
+        num_draws: units to draw from all of them.
+
+    Returns:
+        The buckets of each stratum; together all of them, in order. One stratum if there are too few draws for more.
+    """
+    total = sum(sizes)
+    needed = LEAST_DRAWS * total  # of size * num_draws
+    strata: list[range] = []
+    first, size = 0, 0
+    for index, bucket_size in enumerate(sizes):
+        size += bucket_size
+        if total and size * num_draws >= needed:
+            strata.append(range(first, index + 1))
+            first, size = index + 1, 0
+    if first < len(sizes) or not strata:
+        rest_first = strata.pop().start if strata else 0  # what is left joins the stratum before it
+        strata.append(range(rest_first, len(sizes)))
+    return tuple(strata)
+
+
+def allocate(sizes: Sequence[int], num_draws: int, offset_word: int) -> tuple[int, ...]:
+    """Share out draws proportionally: floor(C_h n/N + u) - floor(C_(h-1) n/N + u), with C the cumulative sizes.
+
+    The total is exact, each share is off by less than 1, and its mean over the offset is the proportional one; so each
+    unit is drawn with probability exactly n/N.
+
+    Args:
+        sizes: units of each stratum.
+        num_draws: n; as many as there are units or more: all.
+        offset_word: u as a 64-bit fraction.
+    """
+    total = sum(sizes)
+    if num_draws >= total:
+        return tuple(sizes)
+    allocated, cumulative, before = [], 0, 0
+    for size in sizes:
+        cumulative += size
+        drawn = (cumulative * num_draws * (1 << 64) + offset_word * total) // (total << 64)
+        allocated.append(drawn - before)
+        before = drawn
+    return tuple(allocated)
+
+
+def doubling_rounds(num_units: int, first_units: int) -> tuple[int, ...]:
+    """Return how many units have been drawn after each round: first_units, then twice as many, at last all.
+
+    Raises:
+        ValueError: a first round of no units.
+    """
+    if first_units < 1:
+        raise ValueError(f"the first round draws at least 1 unit, got {first_units}")
+    rounds = []
+    drawn = first_units
+    while drawn < num_units:
+        rounds.append(drawn)
+        drawn *= 2
+    return (*rounds, num_units)
+
+
+@frozen
+class RandomOrder:
+    """A keyed permutation of range(size), computed where it is asked for: nothing of that size is ever kept.
+
+    A Feistel network on the pairs (x // columns, x % columns), whose round functions are tables of Philox draws as
+    long as the square root of the size; numbers beyond the size walk on along their cycle.
+    """
+
+    stream: DrawStream
+    size: int
+
+    @cached_property
+    def _tables(self) -> tuple[np.ndarray, ...]:
+        rows, columns = self._shape
+        shapes = [(columns, rows), (rows, columns)] * (SHUFFLE_ROUNDS // 2)  # length of the table, range of its entries
+        stops = np.cumsum([length for length, _ in shapes]).tolist()
+        words = np.split(self.stream.words(0, stops[-1]), stops[:-1])
+        return tuple(scaled(of_table, modulus) for of_table, (_, modulus) in zip(words, shapes, strict=True))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        rows = max(1, math.isqrt(max(self.size, 1) - 1) + 1)  # the square root, rounded up
+        return rows, max(1, -(-self.size // rows))
+
+    def positions(self, first: int, stop: int) -> np.ndarray:
+        """Return the numbers at places first to stop of the order, int64 (stop - first,), all different."""
+        found = np.arange(first, stop, dtype=np.int64)
+        for start in range(0, len(found), _POSITIONS_PER_BLOCK):
+            block = found[start : start + _POSITIONS_PER_BLOCK]
+            block[:] = self._shuffled(block)
+            while (outside := np.nonzero(block >= self.size)[0]).size:
+                block[outside] = self._shuffled(block[outside])
+        return found
+
+    def _shuffled(self, numbers: np.ndarray) -> np.ndarray:
+        rows, columns = self._shape
+        row, column = np.divmod(numbers, columns)
+        for index, table in enumerate(self._tables):
+            if index % 2 == 0:
+                row += table[column]
+                row -= np.where(row >= rows, rows, 0)
+            else:
+                column += table[row]
+                column -= np.where(column >= columns, columns, 0)
+        return np.asarray(row * columns + column)
+
+
+@frozen(eq=False)
+class DrawnUnits:
+    """Units of a bucket that a round adds."""
+
+    units_U: np.ndarray  # int64, increasing
+    first_cluster: int  # units_U[j] is cluster `first_cluster + j` of the whole sample
+
+
+@define(eq=False)
+class EdgeSample:
+    """Which units of each bucket each round draws. Rounds are numbered from 1; `sample_edges` has only one."""
+
+    population: tuple[BucketUnits, ...]  # in the fixed order of the buckets
+    seed: int
+    round_totals: tuple[int, ...]  # units drawn after each round, increasing; the last at most all
+    strata: tuple[range, ...]  # buckets of each; of the first round: they stay, so that rounds only add
+    _sizes_H: np.ndarray = field(init=False, repr=False)  # units of each stratum
+    _drawn_RH: np.ndarray = field(init=False, repr=False)  # units drawn from each stratum: before round 1, after each
+    _clusters_RH: np.ndarray = field(init=False, repr=False)  # the first cluster of each stratum in each round
+    _places: dict[tuple[int, Bucket], tuple[int, int, int]] = field(init=False, repr=False)
+    _latest: tuple[tuple[int, int], np.ndarray] | None = field(init=False, default=None, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._places = {}  # stratum of each bucket, its first unit there, and one past its last
+        sizes = []
+        for index, stratum in enumerate(self.strata):
+            size = 0
+            for path_index, bucket, num_units in (self.population[i] for i in stratum):
+                self._places[path_index, bucket] = (index, size, size + num_units)
+                size += num_units
+            sizes.append(size)
+        offset = int(_stream(self.seed, "offset").words(0, 1)[0])
+        self._sizes_H = np.array(sizes, dtype=np.int64)
+        self._drawn_RH = np.array([allocate(sizes, total, offset) for total in (0, *self.round_totals)], dtype=np.int64)
+        added_RH = np.diff(self._drawn_RH, axis=0)
+        self._clusters_RH = np.cumsum(added_RH).reshape(added_RH.shape) - added_RH  # round by round, stratum by stratum
+
+    @classmethod
+    def of_size(cls, population: Sequence[tuple[int, Bucket, int]], num_draws: int, seed: int) -> EdgeSample:
+        """Draw a number of units in one round; all of them, exactly, if there are no more than that.
+
+        Args:
+            population: (index in `edge_paths`, bucket, number of units), in a fixed order.
+            num_draws: units to draw.
+            seed: the evaluation's.
+
+        Raises:
+            ValueError: fewer than one draw, or a bucket stands twice in the population.
+        """
+        if num_draws < 1:
+            raise ValueError(f"a sample has at least 1 unit, got {num_draws}")
+        units = _checked(population)
+        sizes = [bucket.num_units for bucket in units]
+        drawn = min(num_draws, sum(sizes))
+        return cls(units, seed, (drawn,), make_strata(sizes, drawn))
+
+    @classmethod
+    def of_rounds(
+        cls, population: Sequence[tuple[int, Bucket, int]], seed: int, first_units: int = FIRST_ROUND_EDGES
+    ) -> EdgeSample:
+        """Draw in rounds that double the sample until it is the population.
+
+        Args:
+            population: (index in `edge_paths`, bucket, number of units), in a fixed order.
+            seed: the evaluation's.
+            first_units: units of the first round. Where units are chunks: those that hold FIRST_ROUND_EDGES.
+
+        Raises:
+            ValueError: a first round of no units, or a bucket stands twice in the population.
+        """
+        units = _checked(population)
+        sizes = [bucket.num_units for bucket in units]
+        totals = doubling_rounds(sum(sizes), first_units)
+        return cls(units, seed, totals, make_strata(sizes, totals[0]))
+
+    def with_totals(self, round_totals: tuple[int, ...]) -> EdgeSample:
+        """Return the sample of the same strata and orders whose rounds end with other totals."""
+        return EdgeSample(self.population, self.seed, round_totals, self.strata)
+
+    @property
+    def num_rounds(self) -> int:
+        return len(self.round_totals)
+
+    @property
+    def num_units(self) -> int:
+        """The units of the population."""
+        return int(self._sizes_H.sum())
+
+    def is_complete(self, round_number: int = 1) -> bool:
+        """Tell whether the whole population has been drawn after a round: then its metrics are exact."""
+        return self.round_totals[round_number - 1] == self.num_units
+
+    def stratum_of(self, path_index: int, bucket: Bucket) -> int:
+        return self._places[path_index, bucket][0]
+
+    def units(self, path_index: int, bucket: Bucket, round_number: int = 1) -> np.ndarray:
+        """Return the units of a bucket that a round draws and no round before it did, int64, increasing."""
+        return self.draw(path_index, bucket, round_number).units_U
+
+    def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> DrawnUnits:
+        """Return the units of a bucket that a round adds, with their numbers in the whole sample.
+
+        Costs time and memory in proportion to what the round draws from the bucket's stratum.
+        """
+        stratum, first, stop = self._places[path_index, bucket]
+        drawn = self._added(stratum, round_number)
+        start, end = np.searchsorted(drawn, [first, stop]).tolist()
+        return DrawnUnits(drawn[start:end] - first, int(self._clusters_RH[round_number - 1, stratum]) + start)
+
+    def design(self, round_number: int = 1) -> SampleDesign:
+        """Return what the standard errors need to know of the whole sample after a round."""
+        added_RH = np.diff(self._drawn_RH[: round_number + 1], axis=0)
+        strata_RH = np.broadcast_to(np.arange(len(self.strata)), added_RH.shape)
+        return SampleDesign(np.repeat(strata_RH.ravel(), added_RH.ravel()), self._sizes_H)
+
+    def _added(self, stratum: int, round_number: int) -> np.ndarray:
+        """Return the positions in a stratum that a round adds, increasing; the latest answer is kept."""
+        if self._latest is None or self._latest[0] != (stratum, round_number):
+            start, stop = self._drawn_RH[round_number - 1 : round_number + 1, stratum].tolist()
+            size = int(self._sizes_H[stratum])
+            if stop - start == size:
+                added = np.arange(size, dtype=np.int64)
+            else:
+                path_index, bucket, _ = self.population[self.strata[stratum].start]
+                stream = _stream(self.seed, f"order {path_index} {bucket.lhs} {bucket.rhs}")
+                added = np.sort(RandomOrder(stream, size).positions(start, stop))
+            self._latest = (stratum, round_number), added
+        return self._latest[1]
+
+
+def _checked(population: Sequence[tuple[int, Bucket, int]]) -> tuple[BucketUnits, ...]:
+    units = tuple(BucketUnits(*bucket) for bucket in population)
+    if len({(path_index, bucket) for path_index, bucket, _ in units}) < len(units):
+        raise ValueError("a bucket stands twice in the population")
+    return units
+
+
+def _stream(seed: int, purpose: str) -> DrawStream:
+    """Return the words of one decision; a stratum has no side, so its stream is not that of negatives."""
+    name = f"pbgeval edge sample {seed} {purpose}"
+    return DrawStream(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little"))

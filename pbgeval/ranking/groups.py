@@ -1,0 +1,266 @@
+"""A unit's edges of one relation -> identities and vectors of both ends, checked.
+
+A featurized entity has no row of its own: its identity is its list of features, and its vector their mean. Such
+lists are numbered as they occur in the group.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import DataError, UnrankableError
+from pbgeval.notation import Side
+from pbgeval.ranking.settings import Competition, EdgeOrigin, Edges, Features, Relation, Tables
+from pbgeval.scoring.comparators import RowComparator, UnrankableRowsError
+from pbgeval.scoring.entities import EntityTable
+
+
+@frozen(eq=False)
+class GroupSide:
+    """The entities at one end of a group's edges, and of their type."""
+
+    ids_E: Tensor  # identity of each of the unit's edges' entity; only the group's rows are meaningful
+    table: EntityTable
+    dtype: torch.dtype
+    vectors_UD: Tensor | None = None  # of featurized identities
+
+    @property
+    def featurized(self) -> bool:
+        return self.vectors_UD is not None
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the vectors of identities, (n, D)."""
+        if self.vectors_UD is None:
+            return self.table.rows(ids, self.dtype)
+        return self.vectors_UD[ids.to(self.vectors_UD.device)]
+
+
+@frozen(eq=False)
+class Group:
+    """The edges of one relation schema within a unit."""
+
+    relation: Relation
+    edges: Edges
+    origin: EdgeOrigin
+    lhs: GroupSide
+    rhs: GroupSide
+    competition: Competition
+
+    def side(self, side: Side) -> GroupSide:
+        return side.pick(self.lhs, self.rhs)
+
+    def rel(self, rows_E: Tensor) -> Tensor | None:
+        """Return the relation of each row when relations are dynamic."""
+        return self.edges.rel[rows_E] if self.relation.scorer.dynamic else None
+
+    def allowed_rows(self, hidden: Side, relation: int) -> np.ndarray | None:
+        """Return the rows of the partition that compete in queries of a relation (id in edge files); None: all."""
+        sets = self.competition.sets
+        numbers = None if sets is None else sets.of(hidden, relation)
+        if numbers is None:
+            return None
+        first = self.first_number(hidden)
+        low, high = np.searchsorted(numbers, [first, first + self.side(hidden).table.num_rows])
+        return numbers[low:high] - first
+
+    def may_compete(self, hidden: Side, rel: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """Tell of each (relation, row of the partition) whether it may compete, bool of the same shape."""
+        sets = self.competition.sets
+        if sets is None:
+            return np.ones(np.broadcast_shapes(rel.shape, row.shape), bool)
+        rel, number = np.broadcast_arrays(rel, row + self.first_number(hidden))
+        return sets.contains(hidden, rel, number)
+
+    def first_number(self, side: Side) -> int:
+        """Return the number of row 0 of a side's partition."""
+        if self.competition.first_number is None:
+            raise ValueError("constraints need the numbering of entities")
+        return self.competition.first_number(self.side(side).table.entity_type, side)
+
+    def weights(self, rows_E: Tensor) -> Tensor | float:
+        """Return what each query's loss counts."""
+        relation_weight = self.relation.scorer.weight
+        return relation_weight if self.edges.weight is None else self.edges.weight[rows_E] * relation_weight
+
+    def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
+        """Return prepared queries; a row that cannot be prepared is the user's fault."""
+        try:
+            return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
+        except UnrankableRowsError as error:
+            row = int(rows_E.flatten()[error.rows[0]])
+            raise self._unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
+
+    def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
+        """Return prepared candidates; likewise."""
+        try:
+            return self.relation.scorer.candidates(hidden, x_CD)
+        except UnrankableRowsError as error:
+            raise self._unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
+
+    def _unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> UnrankableError:
+        where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
+        return UnrankableError(
+            f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "
+            f"operator '{self.relation.scorer.operator}' of relation "
+            f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
+        )
+
+    def nan_score(self, hidden: Side, row: int, entity: int) -> UnrankableError:
+        """Return the error that names a query and a candidate whose score is not a number."""
+        edges = self.edges
+        edge = f"lhs {int(edges.lhs[row])}, rel {int(edges.rel[row])}, rhs {int(edges.rhs[row])}"
+        return UnrankableError(
+            f"{self.origin.label}: row {edges.start + row} ({edge}): expected a number as the score of {hidden.label} "
+            f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
+            "this checkpoint cannot be ranked"
+        )
+
+
+def check_relations(edges: Edges, origin: EdgeOrigin, num_relations: int) -> None:
+    """Refuse relation ids out of range."""
+    _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
+
+
+def make_group(
+    relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOrigin, tables: Tables, competition: Competition
+) -> Group:
+    """Look up and check both ends of a group's edges.
+
+    Raises:
+        DataError: an entity or feature id is out of range; it names file, dataset and row.
+    """
+    sides = {}
+    for side in Side:
+        table = tables[relation.scorer.entity_type(side), side]
+        ids_E = side.pick(edges.lhs, edges.rhs)
+        name = side.pick("lhs", "rhs")
+        if table.featurized:
+            features = side.pick(edges.lhs_features, edges.rhs_features)
+            sides[side] = _featurized_side(
+                table, features, rows_E, f"{origin.label}: dataset {name}d_data", edges.start, relation.dtype
+            )
+        else:
+            where = f"{origin.label}: dataset {name}"
+            _check_range(ids_E[rows_E], 0, table.num_rows, where, edges.start, table.label, rows_E)
+            sides[side] = GroupSide(ids_E, table, relation.dtype)
+    return Group(relation, edges, origin, sides[Side.LHS], sides[Side.RHS], competition)
+
+
+def _check_range(
+    ids_E: Tensor, low: int, high: int, where: str, start: int, of: str, rows_E: Tensor | None = None
+) -> None:
+    if not ids_E.numel() or (int(ids_E.min()) >= low and int(ids_E.max()) < high):
+        return
+    at = int(((ids_E < low) | (ids_E >= high)).nonzero()[0])
+    row = start + (at if rows_E is None else int(rows_E[at]))
+    raise DataError(
+        f"{where}, row {row}: expected an id in {low}..{high - 1} ({of} has {high}), got {int(ids_E[at])}; "
+        "the edges and the entity counts do not belong together"
+    )
+
+
+def _featurized_side(
+    table: EntityTable, features: Features | None, rows_E: Tensor, where: str, start: int, dtype: torch.dtype
+) -> GroupSide:
+    if features is None:
+        raise DataError(f"{where}: expected lists of features ({table.label} is featurized), got none")
+    offsets, data = features.offsets.tolist(), features.data.tolist()
+    identities: dict[tuple[int, ...], int] = {}
+    ids_E = torch.zeros(len(offsets) - 1, dtype=torch.int64)
+    for row in rows_E.tolist():
+        listed = tuple(sorted(data[offsets[row] : offsets[row + 1]]))
+        if not listed or listed[0] < 0 or listed[-1] >= table.num_rows:
+            found = "an empty list" if not listed else f"feature {listed[0] if listed[0] < 0 else listed[-1]}"
+            raise DataError(
+                f"{where}, row {start + row}: expected features in 0..{table.num_rows - 1} ({table.label}), got {found}"
+            )
+        ids_E[row] = identities.setdefault(listed, len(identities))
+    lengths = [len(listed) for listed in identities]
+    offsets_U = torch.tensor([0, *lengths]).cumsum(0)
+    flat = torch.tensor([feature for listed in identities for feature in listed], dtype=torch.int64)
+    return GroupSide(ids_E, table, dtype, table.rows_of_features(offsets_U, flat, dtype))
+
+
+# Find scores that are not numbers, so that they are refused.
+#
+# Finite rows can overflow: inf - inf is NaN, and NaN compares as false with everything, which would rank first. Kernels
+# that round a product and its sum only once return the first infinity instead, so a score also counts as NaN where its
+# positive terms and its negative terms both overflow, whatever the kernel returned. Most blocks are not searched: a
+# bound
+# on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
+
+LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that rounding cannot reach it
+NUMBERS_AT_A_TIME = 1 << 22  # in float64, where overflow is searched for
+
+
+def first_nan(
+    comparator: RowComparator, query_BQD: Tensor, candidate_BCD: Tensor, scores_BQC: Tensor
+) -> tuple[int, int, int] | None:
+    """Return (chunk, query, candidate) of a score that is not a number, None if all are numbers."""
+    if not scores_BQC.numel():
+        return None
+    if comparator.is_inner_product and scores_BQC.numel() < query_BQD.numel() + candidate_BCD.numel():
+        if math.isfinite(float(scores_BQC.sum())):
+            return None
+    elif overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[-1]):
+        return None
+    if not comparator.multiplies:
+        return _first(torch.isnan(scores_BQC))
+    num_queries, dimension = query_BQD.shape[1:]
+    num_candidates = candidate_BCD.shape[1]
+    rows = max(NUMBERS_AT_A_TIME // (num_candidates + dimension), 1)
+    chunks = max(rows // num_queries, 1)
+    for chunk in range(0, scores_BQC.shape[0], chunks):
+        for row in range(0, num_queries, rows):
+            part = slice(chunk, chunk + chunks), slice(row, row + rows)
+            scores_bqC = scores_BQC[part]
+            nan_bqC = _overflows_both_ways(query_BQD[part], candidate_BCD[part[0]], scores_BQC.dtype)
+            if comparator.is_inner_product:  # as compiled loops have it, whose scores are finite if their sum is
+                nan_bqC &= ~torch.isfinite(scores_bqC)
+            found = _first(nan_bqC | torch.isnan(scores_bqC))
+            if found is not None:
+                return chunk + found[0], row + found[1], found[2]
+    return None
+
+
+def first_nan_of_pairs(
+    comparator: RowComparator, query_QD: Tensor, candidate_QD: Tensor, score_Q: Tensor
+) -> int | None:
+    """Return a query whose score with its own candidate is not a number, None if all are numbers."""
+    found = first_nan(comparator, query_QD.unsqueeze(1), candidate_QD.unsqueeze(1), score_Q[:, None, None])
+    return None if found is None else found[0]
+
+
+def _overflows_both_ways(query_BQD: Tensor, candidate_BCD: Tensor, dtype: torch.dtype) -> Tensor:
+    """Tell of each pair of rows whether a term is no number, or positive and negative terms both overflow, bool."""
+    query_BQD, candidate_BDC = query_BQD.double(), candidate_BCD.double().transpose(1, 2)
+    no_number_BQC = torch.isnan(query_BQD.abs() @ candidate_BDC.abs())  # infinity times zero
+    longest = torch.finfo(torch.float64).max  # an infinity times zero would spoil sums of other terms
+    query_BQD, candidate_BDC = query_BQD.clamp(-longest, longest), candidate_BDC.clamp(-longest, longest)
+    high_BQD, low_BQD, high_BDC, low_BDC = (x.relu() for x in (query_BQD, -query_BQD, candidate_BDC, -candidate_BDC))
+    positive_BQC = high_BQD @ high_BDC + low_BQD @ low_BDC
+    negative_BQC = high_BQD @ low_BDC + low_BQD @ high_BDC
+    return no_number_BQC | (torch.minimum(positive_BQC, negative_BQC) > torch.finfo(dtype).max)
+
+
+def _first(found_BQC: Tensor) -> tuple[int, int, int] | None:
+    if not bool(found_BQC.any()):
+        return None
+    chunk, query, candidate = found_BQC.nonzero()[0].tolist()
+    return chunk, query, candidate
+
+
+def overflow_is_impossible(largest_query: float, largest_candidate: float, num_columns: int) -> bool:
+    """Tell whether no inner product of rows with such largest magnitudes overflows; False for NaN and infinity."""
+    return largest_query * largest_candidate * num_columns < LARGEST_SAFE_SCORE
+
+
+def largest(rows: Tensor) -> float:
+    """Return the largest magnitude of some rows, NaN if there is a NaN."""
+    low, high = torch.aminmax(rows)
+    return float(torch.maximum(-low, high))

@@ -1,0 +1,270 @@
+"""Evaluated edges -> the distinct keys of their queries, and known edges to be joined with them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.notation import Side, distinct, sort_distinct
+
+# Codes -> their positions in a sorted array of codes, by a hash table: a few reads where bisection makes twenty.
+#
+# Open addressing with linear probing, all codes of a call at once: what finds neither its code nor an empty cell in a
+# round moves on to the next cell. Codes are mixed first, because runs of neighbouring codes would pile up.
+
+ROWS_AT_ONCE = 1 << 16  # of one lookup: its intermediate arrays stay in cache
+_CELLS_PER_CODE = 4  # at least; at most twice that
+_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd numbers without structure
+_HALF = np.uint64(32)
+MOST_CODES = (1 << 31) - 1
+
+
+@frozen(eq=False)
+class KeyTable:
+    """A hash table over sorted codes."""
+
+    codes_K: np.ndarray  # int64, distinct; positions in it are what the table answers
+    cells: np.ndarray  # int32, a power of two of them: position + 1, or 0 for an empty cell
+
+    @classmethod
+    def of_codes(cls, codes_K: np.ndarray) -> KeyTable:
+        """Build the table of distinct codes.
+
+        Raises:
+            ValueError: 2^31 codes or more.
+        """
+        if len(codes_K) > MOST_CODES:
+            raise ValueError(f"a table of at most {MOST_CODES} keys was asked for {len(codes_K)}")
+        cells = np.zeros(1 << (_CELLS_PER_CODE * len(codes_K)).bit_length(), np.int32)
+        entries = np.arange(1, len(codes_K) + 1, dtype=np.int32)
+        at = _home_cells(codes_K, len(cells))
+        while len(entries):
+            is_free = cells[at] == 0
+            cells[at[is_free]] = entries[is_free]  # of several that claim one cell, the last to write has it
+            is_waiting = cells[at] != entries
+            entries, at = entries[is_waiting], (at[is_waiting] + 1) & (len(cells) - 1)
+        return cls(codes_K, cells)
+
+    def index_of(self, codes_E: np.ndarray) -> np.ndarray:
+        """Return the position of each int64 code, int64 (E,), -1 where it is absent."""
+        index_E = np.full(len(codes_E), -1, np.int64)
+        for start in range(0, len(codes_E) if len(self.codes_K) else 0, ROWS_AT_ONCE):
+            self._look_up(codes_E[start : start + ROWS_AT_ONCE], index_E[start : start + ROWS_AT_ONCE])
+        return index_E
+
+    def _look_up(self, codes_E: np.ndarray, index_E: np.ndarray) -> None:
+        at = _home_cells(codes_E, len(self.cells))
+        index_E[:], goes_on = self._probe(codes_E, at)
+        rows = goes_on
+        while len(rows):
+            codes_E, at = codes_E[goes_on], (at[goes_on] + 1) & (len(self.cells) - 1)
+            index_E[rows], goes_on = self._probe(codes_E, at)
+            rows = rows[goes_on]
+
+    def _probe(self, codes_E: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the position of each code that is in its cell, else -1; and the rows that have to look further."""
+        index_E = np.subtract(self.cells[at], 1, dtype=np.int64)
+        # An empty cell, -1, reads the last code: unequal, because no cell on the way to a code that is here is empty.
+        is_other = self.codes_K[index_E] != codes_E
+        goes_on = np.flatnonzero(is_other & (index_E >= 0))
+        index_E[goes_on] = -1
+        return index_E, goes_on
+
+
+def _home_cells(codes_E: np.ndarray, num_cells: int) -> np.ndarray:
+    """Return the cell where the search for each code begins, int64."""
+    mixed = codes_E.view(np.uint64) * _MIX[0]
+    mixed ^= mixed >> _HALF
+    mixed *= _MIX[1]
+    mixed >>= np.uint64(64 - (num_cells.bit_length() - 1))
+    return mixed.view(np.int64)
+
+
+# Relations and entities -> key codes; codes -> which occur, and how often.
+#
+# A key (relation, entity) is one integer, its code: relation x number of entities + entity. Sets of codes are int64
+# arrays, sorted and without repetition, so they are equal whatever the order in which codes came.
+
+LARGEST_INT64 = (1 << 63) - 1
+FEWEST_NEW_CODES = 1 << 20  # what `DistinctCodes` gathers at least before it sorts again
+
+
+def check_codes_fit(num_relations: int, num_entities: int) -> None:
+    """Refuse relations and entities whose codes are not int64.
+
+    Raises:
+        ValueError: `num_relations` x `num_entities` is beyond 2^63 - 1.
+    """
+    if num_relations * num_entities > LARGEST_INT64:
+        raise ValueError(f"keys of {num_relations} relations and {num_entities} entities do not fit in int64")
+
+
+def key_codes(rel_E: np.ndarray, entity_E: np.ndarray, num_entities: int) -> np.ndarray:
+    """Return the code of each (relation, entity), int64; the caller has checked that codes fit."""
+    codes_E: np.ndarray = rel_E * np.int64(num_entities)
+    codes_E += entity_E
+    return codes_E
+
+
+@define(eq=False)
+class DistinctCodes:
+    """A growing set of codes; its memory follows the codes that are distinct, not those that were added."""
+
+    _distinct: np.ndarray = field(factory=lambda: np.empty(0, np.int64))  # sorted
+    _new: list[np.ndarray] = field(factory=list)  # not yet joined to it
+    _num_new: int = 0
+
+    def add(self, codes: np.ndarray) -> None:
+        """Add int64 codes, of any order and repetition; the array is kept for a while and must not change."""
+        self._new.append(codes)
+        self._num_new += len(codes)
+        # As many new ones as there are: each code is then merged a few times only, however many additions there are.
+        if self._num_new > max(FEWEST_NEW_CODES, len(self._distinct)):
+            self.sorted()
+
+    def sorted(self) -> np.ndarray:
+        """Return the distinct codes in increasing order; not to be written to."""
+        if self._new:
+            new = sort_distinct(np.concatenate(self._new))
+            self._new, self._num_new = [], 0
+            runs = np.concatenate([self._distinct, new])
+            del new
+            self._distinct = runs[:0]  # what was there is in `runs`: not twice in memory while that is merged
+            self._distinct = sort_distinct(runs, kind="stable")
+        return self._distinct
+
+
+@frozen(eq=False)
+class CodeCounts:
+    """How often each code occurs; codes that do not occur are absent."""
+
+    codes: np.ndarray  # int64, increasing
+    counts: np.ndarray  # int64, positive
+
+    @classmethod
+    def zero(cls) -> CodeCounts:
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @classmethod
+    def of_codes(cls, codes: np.ndarray) -> CodeCounts:
+        """Count int64 codes; the array is sorted in place."""
+        if not len(codes):
+            return cls.zero()
+        codes.sort()
+        begins = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+        return cls(codes[begins], np.diff(np.r_[begins, len(codes)]))
+
+    def __add__(self, other: CodeCounts) -> CodeCounts:
+        """Add counts: of a code that occurs in both, the sum."""
+        codes, where = np.unique(np.concatenate([self.codes, other.codes]), return_inverse=True)
+        counts = np.zeros(len(codes), np.int64)
+        np.add.at(counts, where, np.concatenate([self.counts, other.counts]))
+        return CodeCounts(codes, counts)
+
+    def of(self, codes: np.ndarray) -> np.ndarray:
+        """Return the count of each code, int64, 0 where it does not occur."""
+        if not len(self.codes):
+            return np.zeros(len(codes), np.int64)
+        at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        return np.where(self.codes[at] == codes, self.counts[at], 0)
+
+
+@frozen(eq=False)
+class KnownBlock:
+    """Some known edges; entities are numbers of an `EntityNumbering`."""
+
+    lhs_n: np.ndarray  # int64
+    rel_n: np.ndarray  # int64
+    rhs_n: np.ndarray  # int64
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.rel_n)
+
+    def entity(self, side: Side) -> np.ndarray:
+        """Return the entities at a side."""
+        return side.pick(self.lhs_n, self.rhs_n)
+
+    def columns(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (lhs, rel, rhs) of some of the edges, as copies."""
+        return self.lhs_n[at], self.rel_n[at], self.rhs_n[at]
+
+    def rows(self, start: int, stop: int) -> KnownBlock:
+        """Return the edges from start to stop, as views."""
+        return KnownBlock(self.lhs_n[start:stop], self.rel_n[start:stop], self.rhs_n[start:stop])
+
+
+@frozen(eq=False)
+class QueryKeys:
+    """The distinct keys of the queries that hide one side: (relation, the entity that is not hidden)."""
+
+    hidden: Side
+    num_entities: int
+    codes_K: np.ndarray = field()  # int64, increasing: relation x num_entities + entity at `hidden.other`
+
+    @codes_K.validator
+    def _check_codes(self, _: object, codes_K: np.ndarray) -> None:
+        check_codes_fit(self.num_relations, self.num_entities)
+
+    @classmethod
+    def of_edges(
+        cls, hidden: Side, lhs_E: np.ndarray, rel_E: np.ndarray, rhs_E: np.ndarray, num_entities: int
+    ) -> QueryKeys:
+        """Collect the keys of edges.
+
+        Args:
+            hidden: the side that the queries hide.
+            lhs_E: numbers of the left entities, int64.
+            rel_E: relations, int64.
+            rhs_E: numbers of the right entities, int64.
+            num_entities: entities of all types and partitions.
+
+        Raises:
+            ValueError: relations x entities do not fit in int64, or a number is out of range.
+        """
+        known_E = hidden.other.pick(lhs_E, rhs_E)
+        _check_ranges(rel_E, known_E, num_entities)
+        if len(rel_E):
+            check_codes_fit(int(rel_E.max()) + 1, num_entities)
+        return cls(hidden, num_entities, distinct(key_codes(rel_E, known_E, num_entities)))
+
+    @property
+    def num_keys(self) -> int:
+        return len(self.codes_K)
+
+    @property
+    def num_relations(self) -> int:
+        """One more than the largest relation of a key."""
+        return int(self.codes_K[-1]) // self.num_entities + 1 if len(self.codes_K) else 0
+
+    @cached_property
+    def table(self) -> KeyTable:
+        """The table that finds keys; built when it is first asked for, 16 to 32 bytes a key."""
+        return KeyTable.of_codes(self.codes_K)
+
+    def index_of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
+        """Return the position in `codes_K` of each (relation, known entity), int64 (E,), -1 where it is no key.
+
+        Raises:
+            ValueError: a relation is negative or an entity is not one of `num_entities`.
+        """
+        _check_ranges(rel_E, known_E, self.num_entities)
+        return self.index_in_range(rel_E, known_E)
+
+    def index_in_range(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
+        """Do as `index_of`, for numbers that are known to be in range."""
+        index_E = self.table.index_of(key_codes(rel_E, known_E, self.num_entities))
+        # The code of a relation beyond those of the keys may overflow, and then look like another.
+        index_E[rel_E >= self.num_relations] = -1
+        return index_E
+
+
+def _check_ranges(rel_E: np.ndarray, known_E: np.ndarray, num_entities: int) -> None:
+    if not len(rel_E):
+        return
+    if rel_E.min() < 0:
+        raise ValueError(f"expected relations from 0, found {rel_E.min()}")
+    if known_E.min() < 0 or known_E.max() >= num_entities:
+        raise ValueError(f"expected entities 0 to {num_entities - 1}, found {known_E.min()} to {known_E.max()}")

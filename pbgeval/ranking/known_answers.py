@@ -1,0 +1,427 @@
+"""Known edges, block after block -> the pairs (query key, known answer) of the queries that are evaluated.
+
+Of billions of known edges few share (relation, entity) with an evaluated edge. So all are tested against a table of
+bits by a cheap hash, which errs on one side only; what passes is looked up exactly. Rows are taken in steps whose
+intermediate arrays stay in cache, and matches are handed on many steps at a time.
+One thread works here; numpy releases the interpreter's lock, so another can read the next block meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.jit import CompiledLoop, is_installed
+from pbgeval.notation import EntityNumbering, Side, sort_distinct
+from pbgeval.ranking.keys import CodeCounts, DistinctCodes, KeyTable, KnownBlock, QueryKeys, check_codes_fit, key_codes
+from pbgeval.storage.writing import ScratchFolder
+
+ROWS_PER_STEP = 1 << 16
+STEPS_PER_HANDOVER = 16  # so a sink is handed at most 2^20 pairs of a side
+_CELLS_PER_KEY = 32  # at most one edge in 32 passes the sieve without reason, while the sieve stays below its limit
+_FEWEST_CELLS, _MOST_CELLS = 1 << 14, 1 << 22  # of a sieve, bytes; beyond, two cells per key
+ROWS_WORTH_COMPILING = 1 << 22  # of those fed before: loading numba takes as long as numpy takes for them
+_SPREAD = np.int64(0x9E3779B97F4A7C15 - (1 << 64))  # odd, without structure: relations of one entity fall apart
+
+
+class PairSink(Protocol):
+    """Takes the pairs that a semi-join finds; one pair may come any number of times."""
+
+    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+        """Take pairs of the queries that hide a side.
+
+        Args:
+            hidden: the side.
+            key_P: positions in the side's `QueryKeys`, int64.
+            answer_P: numbers of entities that answer them, int64.
+        """
+        ...
+
+
+class SemiJoin:
+    """Joins known edges with the keys of the evaluated ones."""
+
+    def __init__(self, keys: Mapping[Side, QueryKeys], sink: PairSink) -> None:
+        self._sides = [(of_side, _Sieve.of_keys(of_side)) for of_side in keys.values()]
+        self._sink = sink
+        self._num_rows = 0  # fed so far
+
+    def feed(self, block: KnownBlock) -> None:
+        """Hand the pairs of a block of known edges to the sink.
+
+        Args:
+            block: known edges, of any order and number; their entities are within the keys' `num_entities`.
+        """
+        rows_per_handover = ROWS_PER_STEP * STEPS_PER_HANDOVER
+        for start in range(0, block.num_edges, rows_per_handover):
+            self._feed_rows(block.rows(start, start + rows_per_handover))
+
+    def _feed_rows(self, block: KnownBlock) -> None:
+        self._num_rows += block.num_edges
+        compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= ROWS_WORTH_COMPILING)
+        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self._sides]
+        for start in range(0, block.num_edges, ROWS_PER_STEP):
+            rows = block.rows(start, start + ROWS_PER_STEP)
+            spread_n = None if compiled else rows.rel_n * _SPREAD
+            for (keys, sieve), pairs in zip(self._sides, found, strict=True):
+                known_n = rows.entity(keys.hidden.other)
+                if spread_n is None:
+                    passed_P = sieve.passes_loop(rows.rel_n, known_n)
+                else:
+                    passed_P = sieve.passes(spread_n, known_n)
+                key_P = keys.index_in_range(rows.rel_n[passed_P], known_n[passed_P])
+                is_key = np.flatnonzero(key_P >= 0)  # positions: a mask costs more where hits are mixed with misses
+                pairs.append((key_P[is_key], rows.entity(keys.hidden)[passed_P[is_key]]))
+        for (keys, _), pairs in zip(self._sides, found, strict=True):
+            key_P, answer_P = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            if len(key_P):
+                self._sink.add(keys.hidden, key_P, answer_P)
+
+
+@frozen(eq=False)
+class _Sieve:
+    """A table of marks: whether some key has a hash."""
+
+    is_marked: np.ndarray  # bool, a power of two of them
+
+    @classmethod
+    def of_keys(cls, keys: QueryKeys) -> _Sieve:
+        cells = max(_FEWEST_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MOST_CELLS), 2 * keys.num_keys)
+        is_marked = np.zeros(1 << (cells - 1).bit_length(), bool)
+        rel_K, entity_K = np.divmod(keys.codes_K, max(keys.num_entities, 1))
+        is_marked[(rel_K * _SPREAD + entity_K) & (len(is_marked) - 1)] = True
+        return cls(is_marked)
+
+    def passes(self, spread_n: np.ndarray, known_n: np.ndarray) -> np.ndarray:
+        """Return the rows that may have a key, increasing."""
+        hash_n = spread_n + known_n
+        hash_n &= len(self.is_marked) - 1
+        return np.flatnonzero(self.is_marked[hash_n])
+
+    def passes_loop(self, rel_n: np.ndarray, known_n: np.ndarray) -> np.ndarray:
+        """Return the same by a compiled loop, which writes no array but this one: a third of the time."""
+        row_P = np.empty(len(rel_n), np.int64)
+        num_passed = _PASSES(rel_n, known_n, _SPREAD, self.is_marked, row_P)
+        return row_P[:num_passed]
+
+
+def _passes(rel_n, known_n, spread, is_marked, row_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    mask, num_passed = np.int64(is_marked.size - 1), 0
+    for row in range(rel_n.size):
+        row_P[num_passed] = row  # overwritten unless it passes: no branch that is hard to foresee
+        num_passed += 1 if is_marked[(rel_n[row] * spread + known_n[row]) & mask] else 0
+    return num_passed
+
+
+_PASSES = CompiledLoop(_passes)
+
+
+# Pairs (query key, known answer) -> the distinct ones, by the slot of the answer, where candidates are ranked.
+#
+# A pair is one int64: the answer's row in its slot, then the key. So the pairs of a range of candidates are one slice
+# of
+# the sorted array, and a hub key with a million answers costs eight bytes for each.
+
+KEY_BITS = 31
+_KEY_MASK = (1 << KEY_BITS) - 1
+_MOST = 1 << 31  # keys, and rows of a slot
+
+
+@frozen(eq=False)
+class KnownPairs:
+    """The known answers of the queries of one side that lie in one slot."""
+
+    packed_P: np.ndarray  # int64, increasing: row << KEY_BITS | key
+
+    @property
+    def num_pairs(self) -> int:
+        return len(self.packed_P)
+
+    def in_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (key_P, row_P), int64, of the answers in rows start to stop of the slot; by key, then by row."""
+        first, last = np.searchsorted(self.packed_P, [start << KEY_BITS, stop << KEY_BITS])
+        return _unpack(_swap(self.packed_P[first:last]))
+
+    def by_key(self) -> AnswersByKey:
+        """Return the same pairs in the order of keys: another array of the same size."""
+        return AnswersByKey(_swap(self.packed_P))
+
+
+@frozen(eq=False)
+class AnswersByKey:
+    """The pairs of one side and slot, to be asked for the answers of a key."""
+
+    packed_P: np.ndarray  # int64, increasing: key << KEY_BITS | row
+
+    def of_keys(self, key_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the known answers of keys, list after list.
+
+        Args:
+            key_U: keys, int64, in any order; a key may repeat, and -1 has no answers.
+
+        Returns:
+            Offsets, int64 (U + 1): where each key's list starts, and the number of all; and the rows of the slot,
+            int64, increasing within a list.
+        """
+        begin_U = np.searchsorted(self.packed_P, key_U << KEY_BITS)
+        length_U = np.searchsorted(self.packed_P, (key_U + 1) << KEY_BITS) - begin_U
+        offsets = np.concatenate([[0], np.cumsum(length_U)])
+        at = np.repeat(begin_U - offsets[:-1], length_U) + np.arange(offsets[-1])
+        return offsets, self.packed_P[at] & _KEY_MASK
+
+
+@define(eq=False)
+class _Buffer:
+    """Pairs of one side and slot that are in memory."""
+
+    parts: list[np.ndarray] = field(factory=list)  # int64, packed
+    num_pairs: int = 0
+    num_distinct: int = 0  # how many of them are in order and distinct: the first part
+
+    def add(self, packed: np.ndarray) -> None:
+        self.parts.append(packed)
+        self.num_pairs += len(packed)
+
+    def compact(self) -> np.ndarray:
+        """Keep each pair once, and return all of them in order; takes as much memory again while it works."""
+        if len(self.parts) != 1 or self.num_pairs != self.num_distinct:
+            joined = np.concatenate([np.empty(0, np.int64), *self.parts])
+            self.parts.clear()
+            self.parts.append(sort_distinct(joined))
+            self.num_pairs = self.num_distinct = len(self.parts[0])
+        return self.parts[0]
+
+    def take(self) -> np.ndarray:
+        """Return all pairs in order and empty the buffer."""
+        pairs = self.compact()
+        self.parts, self.num_pairs, self.num_distinct = [], 0, 0
+        return pairs
+
+
+class PairStore:
+    """Keeps the pairs of both sides packed, in memory up to a budget and then in a scratch folder.
+
+    Pairs that come twice count once. With a scratch folder, workers that share it share their pairs: each calls
+    `flush`, and when all have (a barrier), any of them asks for `pairs`.
+    """
+
+    def __init__(self, numbering: EntityNumbering, budget_bytes: int, scratch: ScratchFolder | None) -> None:
+        """Make an empty store.
+
+        Args:
+            numbering: the entities of answers.
+            budget_bytes: what buffered pairs may take before they are sorted, and then spilled; sorting takes as
+                much again as the pairs of one slot.
+            scratch: where pairs are spilled; without it they all stay in memory.
+        """
+        self._numbering = numbering
+        self._budget = budget_bytes // 8  # pairs
+        self._scratch = scratch
+        self._buffers: dict[tuple[Side, int], _Buffer] = {}
+        self._num_pairs = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """What the pairs in memory take."""
+        return 8 * self._num_pairs
+
+    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+        """Take pairs (see `PairSink`).
+
+        Raises:
+            ValueError: a key or an answer's row in its slot is 2^31 or more, or negative.
+            OutputError: the scratch folder cannot be written.
+        """
+        if not len(key_P):
+            return
+        if key_P.min() < 0 or key_P.max() >= _MOST:
+            raise ValueError(f"expected keys 0 to 2^31 - 1, found {key_P.min()} to {key_P.max()}")
+        for slot, rows in _rows_by_slot(self._numbering, answer_P):
+            row_P, key_in_slot_P = answer_P[rows] - self._numbering.range_of_slot(slot)[0], key_P[rows]
+            if row_P.max() >= _MOST:
+                raise ValueError(f"slot {slot}: expected rows 0 to 2^31 - 1, found {row_P.max()}")
+            self._buffers.setdefault((hidden, slot), _Buffer()).add(row_P << KEY_BITS | key_in_slot_P)
+        self._num_pairs += len(key_P)
+        if self._num_pairs > self._budget:
+            self._make_room()
+
+    def flush(self) -> None:
+        """Write all pairs in memory to the scratch folder, for other workers to read; nothing where there is none."""
+        if self._scratch is not None:
+            for hidden, slot in list(self._buffers):
+                self._spill(hidden, slot)
+
+    def pairs(self, hidden: Side, slot: int) -> KnownPairs:
+        """Return the distinct pairs of a side and slot: this store's, and what others flushed to the same folder."""
+        buffer = self._buffers.get((hidden, slot), _Buffer())
+        before = buffer.num_pairs
+        in_memory = buffer.compact()
+        self._num_pairs += buffer.num_pairs - before
+        if self._scratch is None:
+            return KnownPairs(in_memory)
+        spilled = self._scratch.read(_scratch_name(hidden, slot), np.int64)
+        return KnownPairs(sort_distinct(np.concatenate([spilled, in_memory]) if len(in_memory) else spilled))
+
+    def _make_room(self) -> None:
+        """Drop repetitions, the largest buffers first; then spill until half of the budget is free."""
+        by_size = sorted(self._buffers.items(), key=lambda item: -item[1].num_pairs)
+        for _, buffer in by_size:
+            if self._num_pairs <= self._budget // 2:
+                return
+            # Where half is in order already there is little to gain, and sorting it at every call would cost much.
+            if buffer.num_pairs >= 2 * buffer.num_distinct:
+                self._num_pairs -= buffer.num_pairs
+                buffer.compact()
+                self._num_pairs += buffer.num_pairs
+        if self._scratch is None or self._num_pairs <= self._budget:
+            return
+        for (hidden, slot), _ in by_size:
+            if self._num_pairs <= self._budget // 2:
+                return
+            self._spill(hidden, slot)
+
+    def _spill(self, hidden: Side, slot: int) -> None:
+        assert self._scratch is not None, "only a store with a scratch folder spills"
+        buffer = self._buffers.pop((hidden, slot))
+        self._num_pairs -= buffer.num_pairs
+        self._scratch.append(_scratch_name(hidden, slot), buffer.take())
+
+
+def _scratch_name(hidden: Side, slot: int) -> str:
+    return f"pairs-{hidden.name}-{slot}"
+
+
+def _rows_by_slot(numbering: EntityNumbering, answer_P: np.ndarray) -> list[tuple[int, slice | np.ndarray]]:
+    """Return (slot, which of the answers lie in it) of every slot that has some."""
+    first, last = numbering.slot_of(np.array([answer_P.min(), answer_P.max()])).tolist()
+    if first < 0 or last >= len(numbering.slots):
+        found = f"{answer_P.min()} to {answer_P.max()}"
+        raise ValueError(f"expected entities 0 to {numbering.num_entities - 1}, found {found}")
+    if first == last:
+        return [(first, slice(None))]
+    slot_P = numbering.slot_of(answer_P).astype(np.min_scalar_type(last))  # small numbers are sorted by their digits
+    order = np.argsort(slot_P, kind="stable")
+    slots, begins = np.unique(slot_P[order], return_index=True)
+    return list(zip(slots.tolist(), np.split(order, begins[1:]), strict=True))
+
+
+def _swap(packed_P: np.ndarray) -> np.ndarray:
+    """Exchange the two halves of packed pairs, and sort them anew."""
+    swapped = (packed_P & _KEY_MASK) << KEY_BITS
+    swapped |= packed_P >> KEY_BITS
+    swapped.sort()
+    return swapped
+
+
+def _unpack(packed_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return packed_P >> KEY_BITS, packed_P & _KEY_MASK
+
+
+# Known edges -> the entities seen at each side of the relations that are evaluated (`type_constraint = "observed"`).
+#
+# Memory follows the distinct (relation, entity) pairs, not the edges.
+
+_ROWS_AT_ONCE = 1 << 20  # of a block: what is copied of it at a time
+
+
+class ObservedEntities:
+    """The distinct (relation, entity) pairs of each side, as codes; what other workers saw can be merged."""
+
+    def __init__(self, relations: np.ndarray, num_entities: int) -> None:
+        """See nothing yet.
+
+        Args:
+            relations: the relations that matter, int64; edges of others are passed over.
+            num_entities: entities of all types and partitions.
+
+        Raises:
+            ValueError: relations x entities do not fit in int64.
+        """
+        num_relations = int(relations.max()) + 1 if len(relations) else 0
+        check_codes_fit(num_relations, num_entities)
+        self._num_entities = num_entities
+        self._matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
+        self._matters[relations] = True
+        self._seen = {side: DistinctCodes() for side in Side}
+
+    def feed(self, block: KnownBlock) -> None:
+        """See known edges, of any order and number."""
+        for start in range(0, block.num_edges, _ROWS_AT_ONCE):
+            edges = block.rows(start, start + _ROWS_AT_ONCE)
+            rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
+            if len(rows) < edges.num_edges:
+                edges = KnownBlock(edges.lhs_n[rows], edges.rel_n[rows], edges.rhs_n[rows])
+            for side in Side:
+                self.merge(side, key_codes(edges.rel_n, edges.entity(side), self._num_entities))
+
+    def merge(self, side: Side, codes: np.ndarray) -> None:
+        """Add codes, int64, in any order: those that another worker saw at a side; they must not change afterwards."""
+        if len(codes):
+            self._seen[side].add(codes)
+
+    def codes(self, side: Side) -> np.ndarray:
+        """Return relation x num_entities + entity of the entities seen at a side, int64, increasing."""
+        return self._seen[side].sorted()
+
+    def entities(self, side: Side, rel: int) -> np.ndarray:
+        """Return the numbers of the entities seen at a side of a relation, int64, increasing."""
+        codes = self.codes(side)
+        first, last = np.searchsorted(codes, [rel * self._num_entities, (rel + 1) * self._num_entities])
+        return codes[first:last] - rel * self._num_entities
+
+
+# Evaluated edges of one slot of known entities -> how often each query key occurs.
+#
+# Most keys of a large graph occur once, so only the others are kept. A key belongs to the slot of its known entity, so
+# the slots of a side are counted one after another, and their tables hold different keys.
+
+
+@frozen(eq=False)
+class KeyFrequency:
+    """How many evaluated edges have each key of the queries that hide one side; keys not listed occur once."""
+
+    hidden: Side
+    num_entities: int
+    codes_K: np.ndarray  # int64, increasing: relation x num_entities + known entity, of keys that occur at least twice
+    counts_K: np.ndarray  # int64, 2 or more
+
+    @classmethod
+    def of_blocks(cls, hidden: Side, blocks: Iterable[KnownBlock], num_entities: int) -> KeyFrequency:
+        """Count the keys of evaluated edges; takes 16 bytes for each edge while it works.
+
+        Args:
+            hidden: the side that the queries hide.
+            blocks: all evaluated edges whose entity at the other side is in the slot, each once.
+            num_entities: entities of all types and partitions.
+
+        Raises:
+            ValueError: relations x entities do not fit in int64.
+        """
+        parts = [np.empty(0, np.int64)]
+        for block in blocks:
+            if block.num_edges:
+                check_codes_fit(int(block.rel_n.max()) + 1, num_entities)
+                parts.append(key_codes(block.rel_n, block.entity(hidden.other), num_entities))
+        codes = np.concatenate(parts)
+        parts.clear()
+        counted = CodeCounts.of_codes(codes)
+        is_repeated = counted.counts > 1
+        return cls(hidden, num_entities, counted.codes[is_repeated], counted.counts[is_repeated])
+
+    @cached_property
+    def _table(self) -> KeyTable:
+        return KeyTable.of_codes(self.codes_K)
+
+    @cached_property
+    def _counts_and_one(self) -> np.ndarray:
+        return np.append(self.counts_K, 1)  # at -1, the index of what is not listed
+
+    def of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
+        """Return how many evaluated edges have the key of each of these, which are evaluated edges: int64 (E,)."""
+        index_E = self._table.index_of(key_codes(rel_E, known_E, self.num_entities))
+        counts_E: np.ndarray = self._counts_and_one[index_E]
+        return counts_E

@@ -1,0 +1,522 @@
+"""Blocks of chunks -> counts, where candidates are sampled (`candidates = "sampled"`).
+
+Two levels: lists, copies of true entities and cells of the AUC are found for a whole block of chunks at once, because
+each such step costs the same few calls however many chunks there are; rows are gathered and scored for as many chunks
+at a time as stay in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.notation import Side
+from pbgeval.ranking import count_chunks as compiled_chunks
+from pbgeval.ranking.block_threads import MOST_THREADS, BlockThreads
+from pbgeval.ranking.certified import CertifiedChunks
+from pbgeval.ranking.chunks import ChunkBlock
+from pbgeval.ranking.competitors import num_competitors
+from pbgeval.ranking.copies import copies_of_true
+from pbgeval.ranking.count_chunks import ChunkCells, ChunkCounts, PreparedChunks
+from pbgeval.ranking.draws import DrawStream
+from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, serves
+from pbgeval.ranking.general import MOST_CANDIDATES, BlockCounter
+from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
+from pbgeval.ranking.known_cells import known_cells
+from pbgeval.ranking.known_counts import are_among, count_cells
+from pbgeval.ranking.settings import PassSettings
+from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.stats.ranks import QueryCounts
+
+# Blocks of chunks -> lists of sampled candidates and the cells of them that are special, for a whole block at once.
+
+NONE = torch.empty(0, dtype=torch.int64)
+
+
+@frozen(eq=False)
+class Cells:
+    """Cells of a block of chunks, ordered by query: queries are numbered through all chunks."""
+
+    query: Tensor
+    candidate: Tensor
+
+    def of_queries(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return the cells of a range of queries, numbered from its start."""
+        first, last = self.query.numpy().searchsorted((start, stop)).tolist()
+        return self.query[first:last] - start, self.candidate[first:last]
+
+
+@frozen(eq=False)
+class CandidateList:
+    """The candidates of a block's chunks on one side, and which of their cells are special."""
+
+    ids_BC: Tensor
+    num_draws: int  # how many of a chunk's candidates are draws: the last ones
+    copies: Cells  # cells that do not compete, because they hold the true entity again
+    auc_cells: Cells | None  # cells whose scores are sampled for the AUC; None: all
+    auc_true_Q: Tensor | None  # queries whose true score is sampled; None: all
+    drawn_from: DrawnFrom | None = None  # of all queries; None: not asked for
+
+    @property
+    def length(self) -> int:
+        return self.ids_BC.shape[1]
+
+
+def make_list(
+    group: Group,
+    block: ChunkBlock,
+    side: Side,
+    settings: PassSettings,
+    stream: DrawStream,
+    auc_words_EW: np.ndarray | None,
+) -> CandidateList:
+    """Make the lists of a block's chunks that hide one side, and find their copies and the cells of the AUC."""
+    ends = group.side(side)
+    num_chunks, num_queries = block.rows_BQ.shape
+    num_draws = 0 if ends.featurized else block.num_draws  # features cannot be drawn
+    true_BQ = ends.ids_E[block.rows_BQ]
+    parts = [true_BQ] if block.num_batch else []
+    if num_draws:
+        draws = [stream.offsets(word, chunks * num_draws, ends.table.num_rows) for word, chunks in block.runs]
+        parts.append(torch.cat(draws).view(num_chunks, num_draws))
+    ids_BC = torch.cat(parts, dim=1)
+    copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
+    drawn_from = _drawn_from(group, block, side) if settings.count_competitors else None
+    if auc_words_EW is None:
+        return CandidateList(ids_BC, num_draws, Cells(*copies), None, None, drawn_from)
+    words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
+    query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
+    if settings.pbg_semantics:
+        competes = (candidate != query % num_queries) | (block.num_batch == 0)
+    else:
+        competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
+    auc_cells = Cells(query[competes], candidate[competes])
+    auc_true_Q = settings.auc.true_is_kept(words_QW)
+    return CandidateList(ids_BC, num_draws, Cells(*copies), auc_cells, auc_true_Q, drawn_from)
+
+
+def _drawn_from(group: Group, block: ChunkBlock, side: Side) -> DrawnFrom:
+    competitors = num_competitors(group, side, block.rows_BQ.flatten())
+    list_BQ = block.rows_BQ[:, :1].expand_as(block.rows_BQ)  # a chunk's number in its unit: the row of its first edge
+    return DrawnFrom(list_BQ.flatten(), torch.from_numpy(competitors.all_Q), torch.from_numpy(competitors.known_Q))
+
+
+def rows_of_list(group: Group, side: Side, candidates: CandidateList, start: int, stop: int) -> Tensor:
+    """Return the vectors of the lists of some chunks, (chunks, candidates, D)."""
+    ids_BC = candidates.ids_BC[start:stop]
+    return group.side(side).rows(ids_BC.flatten()).view(*ids_BC.shape, -1)
+
+
+def known_rows(group: Group, block: ChunkBlock, side: Side, rows: dict[Side, Tensor], start: int, stop: int) -> Tensor:
+    """Return the vectors of the queries' known ends: the head of that side's list, if it was made."""
+    if side in rows and block.num_batch:
+        return rows[side][:, : block.num_batch]
+    ids_BQ = group.side(side).ids_E[block.rows_BQ[start:stop]]
+    return group.side(side).rows(ids_BQ.flatten()).view(*ids_BQ.shape, -1)
+
+
+# Some chunks of a block -> the cells that do not compete, and those whose scores the pooled AUC compares.
+
+Pairs = tuple[Tensor, Tensor]  # (query, candidate), int64
+
+
+@frozen(eq=False)
+class PartCells:
+    """Cells of consecutive chunks, whose queries are numbered from the first; each list is ordered by query."""
+
+    rows_BQ: Tensor  # position of each query's edge in the unit
+    list_length: int
+    copied_query: Tensor  # the query of each copy of a true entity
+    everywhere: Pairs  # do not compete in any figure: copies of the true entity, entities that may not compete
+    known: Pairs  # known answers among the rest: do not compete in filtered figures
+    inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
+    picked: Pairs | None  # competitors whose scores are sampled for the AUC; None: all
+    picked_is_known: Tensor | None  # of each of them; None: nothing is filtered, or all are picked
+    true_is_picked_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
+
+    @property
+    def num_queries(self) -> int:
+        return self.rows_BQ.numel()
+
+    def with_own(self, block: ChunkBlock) -> Pairs:
+        """Return all cells that do not compete anywhere, each query's own among them where the list holds it."""
+        if not block.num_batch:
+            return self.everywhere
+        query = torch.arange(self.num_queries)
+        return joined((query, query % block.num_batch), self.everywhere)
+
+
+def joined(some: Pairs, others: Pairs) -> Pairs:
+    """Return two lists of cells as one, not in order."""
+    return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
+
+
+def cells_of_part(
+    group: Group, block: ChunkBlock, hidden: Side, candidates: CandidateList, start: int, stop: int
+) -> PartCells:
+    """Find the cells of chunks `start` to `stop` of a block."""
+    rows_BQ = block.rows_BQ[start:stop]
+    first, last = (chunk * rows_BQ.shape[1] for chunk in (start, stop))
+    copies = candidates.copies.of_queries(first, last)
+    everywhere, known = _barred(group, hidden, rows_BQ, candidates.ids_BC[start:stop], copies)
+    inside_Q = _inside(group, hidden, rows_BQ.flatten())
+    if candidates.auc_cells is None or candidates.auc_true_Q is None:
+        true_Q = torch.ones(rows_BQ.numel(), dtype=torch.bool) if inside_Q is None else inside_Q
+        return PartCells(rows_BQ, candidates.length, copies[0], everywhere, known, inside_Q, None, None, true_Q)
+    query, candidate = candidates.auc_cells.of_queries(first, last)
+    true_Q = candidates.auc_true_Q[first:last]
+    if inside_Q is not None:
+        competes = inside_Q[query] & ~are_among(query, candidate, everywhere, candidates.length)
+        query, candidate = query[competes], candidate[competes]
+        true_Q = true_Q & inside_Q
+    is_known = are_among(query, candidate, known, candidates.length) if group.competition.filtered else None
+    return PartCells(
+        rows_BQ, candidates.length, copies[0], everywhere, known, inside_Q, (query, candidate), is_known, true_Q
+    )
+
+
+def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> Tensor | None:
+    if group.competition.sets is None:
+        return None
+    may_compete = group.may_compete(hidden, group.edges.rel[rows_Q].numpy(), group.side(hidden).ids_E[rows_Q].numpy())
+    return torch.from_numpy(may_compete)
+
+
+def _barred(group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: Pairs) -> tuple[Pairs, Pairs]:
+    """Return the cells that do not compete anywhere, and the known answers among the rest."""
+    known, sets = group.competition.known, group.competition.sets
+    if known is None and sets is None:
+        return copies, (NONE, NONE)
+    list_BC = ids_BC.numpy()
+    everywhere, barred_QC = copies, None
+    if sets is not None:
+        barred_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
+        barred_QC = barred_BQC.reshape(-1, list_BC.shape[1])
+        query, candidate = map(torch.from_numpy, np.nonzero(barred_QC))
+        everywhere = joined(copies, (query, candidate))
+        order = torch.argsort(everywhere[0], stable=True)
+        everywhere = everywhere[0][order], everywhere[1][order]
+    if known is None:
+        return everywhere, (NONE, NONE)
+    of_side = known[hidden]
+    known_query, known_candidate = known_cells(
+        of_side.key_E[rows_BQ.numpy()],
+        group.side(hidden).ids_E[rows_BQ].numpy(),
+        list_BC,
+        of_side.key_P,
+        of_side.row_P,
+    )
+    if barred_QC is not None:
+        competes = ~barred_QC[known_query, known_candidate]
+        known_query, known_candidate = known_query[competes], known_candidate[competes]
+    return everywhere, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
+
+
+# Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
+#
+# Three ways: chunk by chunk in a compiled loop, from which no score comes out but those asked for; from a block of
+# scores; or exactly, for certified ranks.
+
+
+@frozen(eq=False)
+class ChunkPart:
+    """Queries and candidates of some of a block's chunks, ready for a product."""
+
+    group: Group
+    block: ChunkBlock
+    hidden: Side
+    rows_BQ: Tensor
+    ids_BC: Tensor
+    queries_BQD: Tensor
+    candidates_BCD: Tensor
+
+    @classmethod
+    def prepare(
+        cls,
+        group: Group,
+        block: ChunkBlock,
+        hidden: Side,
+        candidates: CandidateList,
+        known_BQD: Tensor,
+        candidate_rows_BCD: Tensor,
+        first_chunk: int,
+    ) -> ChunkPart:
+        """Make queries and candidates of the vectors of known ends and of lists."""
+        chunks = slice(first_chunk, first_chunk + known_BQD.shape[0])
+        rows_BQ, ids_BC = block.rows_BQ[chunks], candidates.ids_BC[chunks]
+        queries_BQD = group.queries(hidden, known_BQD, rows_BQ)
+        candidates_BCD = group.candidates(hidden, candidate_rows_BCD, ids_BC)
+        return cls(group, block, hidden, rows_BQ, ids_BC, queries_BQD, candidates_BCD)
+
+    @property
+    def holds_true(self) -> bool:
+        """Whether lists begin with the true entities of their queries."""
+        return self.block.num_batch > 0
+
+    def true_rows(self) -> Tensor:
+        """Return the prepared rows of all queries' true entities."""
+        if self.holds_true:
+            return self.candidates_BCD[:, : self.block.num_batch].flatten(0, 1)
+        side = self.group.side(self.hidden)
+        ids_Q = side.ids_E[self.rows_BQ.flatten()]
+        return self.group.candidates(self.hidden, side.rows(ids_Q), ids_Q)
+
+    def true_scores(self) -> Tensor:
+        """Return the score of each query's true entity, by the kernel of all scores."""
+        return self.group.relation.scorer.comparator.paired_scores(self.queries_BQD.flatten(0, 1), self.true_rows())
+
+    def checked_true_scores(self) -> Tensor:
+        """Return the same.
+
+        Raises:
+            UnrankableError: one is not a number.
+        """
+        true_Q = self.true_scores()
+        comparator = self.group.relation.scorer.comparator
+        bad = first_nan_of_pairs(comparator, self.queries_BQD.flatten(0, 1), self.true_rows(), true_Q)
+        if bad is not None:
+            row = int(self.rows_BQ.flatten()[bad])
+            raise self.group.nan_score(self.hidden, row, int(self.group.side(self.hidden).ids_E[row]))
+        return true_Q
+
+
+@frozen(eq=False)
+class Found:
+    """What was found about the queries of some chunks."""
+
+    counts: QueryCounts
+    true_Q: Tensor
+    competing: Tensor  # scores that the pooled AUC compares with true ones
+    competing_query: Tensor  # the query of each
+    competing_is_known: Tensor | None  # which of them are of known answers; None: nothing is filtered
+    loss_Q: Tensor | None = None  # None: not asked for
+
+    @classmethod
+    def of_picked(cls, found: ChunkCounts, cells: PartCells) -> Found:
+        """Return what a compiled loop found, which was asked for some competitors' scores."""
+        assert cells.picked is not None, "the caller has asked"
+        return cls(found.counts, found.true_Q, found.picked, cells.picked[0], cells.picked_is_known)
+
+
+def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter) -> Found:
+    """Score every query of some chunks with its list.
+
+    Raises:
+        UnrankableError: a score is not a number.
+    """
+    scorer = part.group.relation.scorer
+    if scorer.certified is not None:
+        return _certified(scorer.certified, part, cells, settings, counter)
+    if settings.loss is None and cells.picked is not None and scorer.comparator.is_inner_product:
+        found = _compiled(part, cells, cells.picked)
+        if found is not None:
+            return found
+    true_Q, scores_QC = _scores(part)
+    raw = counter.count(scores_QC, true_Q, cells.everywhere, holds_true=part.holds_true)
+    counts = QueryCounts(raw, count_cells(scores_QC, true_Q, cells.known))
+    loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
+    if cells.picked is None:
+        return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
+    query, candidate = (index.to(scores_QC.device) for index in cells.picked)
+    return Found(counts, true_Q, scores_QC[query, candidate], cells.picked[0], cells.picked_is_known, loss_Q)
+
+
+def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
+    """Return what was found chunk by chunk; None where that way does not serve."""
+    if not compiled_chunks.serves(part.queries_BQD, part.candidates_BCD):
+        return None
+    special = ChunkCells(cells.everywhere, cells.known, picked)
+    true_Q = None if part.holds_true else part.true_scores()
+    if true_Q is not None and not bool(torch.isfinite(true_Q).all()):
+        return None
+    chunks = PreparedChunks.of_rows(part.queries_BQD, part.candidates_BCD, true_Q, special)
+    threads = BlockThreads.of_device(part.queries_BQD.device, MOST_THREADS)
+    if not all(threads.map(chunks.count, threads.split(part.rows_BQ.shape[0]))):
+        return None
+    return Found.of_picked(chunks.results.found(), cells)
+
+
+def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
+    """Return the true scores (Q,) and all scores (Q, C)."""
+    comparator = part.group.relation.scorer.comparator
+    scores_BQC = comparator.scores(part.queries_BQD, part.candidates_BCD)
+    not_a_number = first_nan(comparator, part.queries_BQD, part.candidates_BCD, scores_BQC)
+    if not_a_number is not None:
+        chunk, query, candidate = not_a_number
+        row, entity = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate])
+        raise part.group.nan_score(part.hidden, row, entity)
+    if not part.holds_true:
+        return part.checked_true_scores(), scores_BQC.flatten(0, 1)
+    true_Q = scores_BQC[:, :, : part.block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
+    return true_Q, scores_BQC.flatten(0, 1)
+
+
+def _certified(
+    comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter
+) -> Found:
+    values = settings.loss is not None or cells.picked is None
+    chunks = CertifiedChunks.score(comparator, part.queries_BQD, part.candidates_BCD, part.true_rows(), values=values)
+    scores_QC, true_Q = chunks.fast.scores_KC, chunks.queries.true.value_Q
+    counts = chunks.count(counter, cells.with_own(part.block), cells.known)
+    loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
+    if cells.picked is None:
+        return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
+    query, candidate = (index.to(scores_QC.device) for index in cells.picked)
+    values_P = chunks.values_of(query, candidate)
+    return Found(counts, true_Q, values_P, cells.picked[0], cells.picked_is_known, loss_Q)
+
+
+def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
+    competes_QC = cells.true_is_picked_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
+    competes_QC[cells.with_own(part.block)] = False
+    known = None
+    if part.group.competition.filtered:
+        known_QC = torch.zeros_like(competes_QC)
+        known_QC[cells.known] = True
+        known = known_QC[competes_QC]
+    return scores_QC[competes_QC.to(scores_QC.device)], competes_QC.nonzero()[:, 0], known
+
+
+def _losses(
+    part: ChunkPart,
+    cells: PartCells,
+    settings: PassSettings,
+    counts: QueryCounts,
+    true_Q: Tensor,
+    scores_QC: Tensor,
+) -> Tensor | None:
+    if settings.loss is None:
+        return None
+    fold = LossFold(settings.loss.name, settings.loss.margin, part.group.relation.scorer.comparator, true_Q)
+    fold.fold(scores_QC, joined(cells.with_own(part.block), cells.known))
+    lengths_Q = counts.filtered.competing_Q
+    if settings.pbg_semantics:
+        lengths_Q = torch.full_like(counts.raw.competing_Q, cells.list_length + part.block.num_masked)
+    return fold.finish(lengths_Q, part.group.weights(cells.rows_BQ.flatten()))
+
+
+# A whole block of chunks -> what is found about its queries, by the loop that also gathers; where that serves.
+
+
+def score_block(
+    group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings
+) -> dict[Side, tuple[PartCells, Found]] | None:
+    """Score every query of a block with its list, on all sides at once.
+
+    Returns:
+        What was found, by hidden side; None where the general way must tell: it takes everything, and names scores
+        that are no numbers.
+    """
+    if not _serves(group, block, lists, settings):
+        return None
+    num_chunks, num_queries = block.rows_BQ.shape
+    cells = {side: cells_of_part(group, block, side, candidates, 0, num_chunks) for side, candidates in lists.items()}
+    ends = {side: _end(group, block, side, lists.get(side), cells.get(side)) for side in Side}
+    chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, (num_chunks, num_queries))
+    threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
+    if not all(threads.map(chunks.count, threads.split(num_chunks))):
+        return None
+    found = {side: chunks.results[side].found() for side in lists}
+    return {side: (cells[side], Found.of_picked(of, cells[side])) for side, of in found.items()}
+
+
+def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
+    """Tell whether prepared rows are those of the tables, and nothing is asked for but counts and a few scores."""
+    scorer = group.relation.scorer
+    if settings.loss is not None or not block.num_batch or group.competition.sets is not None:
+        return False
+    if scorer.certified is not None or scorer.operator not in OPERATORS:
+        return False
+    if scorer.comparator.name != "dot" or scorer.comparator.bias:
+        return False
+    if any(of.auc_cells is None or of.length > MOST_CANDIDATES for of in lists.values()):
+        return False
+    ends = [group.side(side) for side in Side]
+    if any(end.featurized or end.table.max_norm is not None for end in ends):
+        return False
+    tensors = [end.table.embeddings_ND for end in ends]
+    tensors += [end.table.global_embedding_D for end in ends if end.table.global_embedding_D is not None]
+    tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
+    num_cells = block.rows_BQ.numel() * sum(candidates.length for candidates in lists.values())
+    return group.relation.dtype is torch.float32 and serves(num_cells, tensors)
+
+
+def _end(
+    group: Group, block: ChunkBlock, side: Side, candidates: CandidateList | None, cells: PartCells | None
+) -> ChunkEnd:
+    end = group.side(side)
+    ids_BK: Tensor = end.ids_E[block.rows_BQ] if candidates is None else candidates.ids_BC
+    special = None
+    if cells is not None:
+        assert cells.picked is not None, "`_serves` has asked"
+        special = ChunkCells(cells.everywhere, cells.known, cells.picked)
+    parameters = group.relation.scorer.parameters.get(side, {})
+    return ChunkEnd(end.table.embeddings_ND, end.table.global_embedding_D, ids_BK, parameters, special)
+
+
+CELLS_AT_A_TIME = 1 << 19  # of scores, so that they stay in cache; changes no number
+
+
+def count_sampled(
+    group: Group,
+    block: ChunkBlock,
+    settings: PassSettings,
+    streams: dict[Side, DrawStream],
+    auc_words: dict[Side, np.ndarray | None],
+    tallies: dict[Side, SideTally],
+    counter: BlockCounter,
+) -> None:
+    """Score one block of chunks on every enabled side and tally its queries."""
+    lists = {side: make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
+    of_block = score_block(group, block, lists, settings)
+    if of_block is not None:
+        for hidden, (cells, found) in of_block.items():
+            _tally(block, lists[hidden], cells, found, 0, tallies[hidden])
+        return
+    longest = max(candidates.length for candidates in lists.values())
+    for start, stop in _chunks_at_a_time(block, longest):
+        rows = {side: rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
+        for hidden, candidates in lists.items():
+            known_BQD = known_rows(group, block, hidden.other, rows, start, stop)
+            part = ChunkPart.prepare(group, block, hidden, candidates, known_BQD, rows[hidden], start)
+            cells = cells_of_part(group, block, hidden, candidates, start, stop)
+            found = score_chunks(part, cells, settings, counter)
+            _tally(block, candidates, cells, found, start, tallies[hidden])
+
+
+def _chunks_at_a_time(block: ChunkBlock, longest: int) -> Iterator[tuple[int, int]]:
+    num_chunks, num_queries = block.rows_BQ.shape
+    step = max(1, CELLS_AT_A_TIME // (num_queries * longest))
+    for start in range(0, num_chunks, step):
+        yield start, min(start + step, num_chunks)
+
+
+def _tally(
+    block: ChunkBlock, candidates: CandidateList, cells: PartCells, found: Found, start: int, tally: SideTally
+) -> None:
+    """Hand over what was found about the queries whose true entity may compete."""
+    rows_Q, inside_Q, copies = cells.rows_BQ.flatten(), cells.inside_Q, cells.copied_query
+    num_kept = cells.num_queries if inside_Q is None else int(inside_Q.sum())
+    topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
+    device = found.true_Q.device
+    tally.add_outside(cells.num_queries - num_kept)
+    tally.add_queries(
+        rows_Q if inside_Q is None else rows_Q[inside_Q],
+        found.counts if inside_Q is None else found.counts.of(inside_Q.to(device)),
+        num_short_lists=num_kept if topped_up else 0,
+        num_excluded=copies.numel() if inside_Q is None else int(inside_Q[copies].sum()),
+    )
+    if candidates.drawn_from is not None:
+        first = start * cells.rows_BQ.shape[1]
+        drawn_from = candidates.drawn_from.of(slice(first, first + cells.num_queries))
+        tally.add_drawn_from(drawn_from if inside_Q is None else drawn_from.of(inside_Q))
+    if found.loss_Q is not None:
+        tally.add_losses(found.loss_Q if inside_Q is None else found.loss_Q[inside_Q.to(device)])
+    tally.add_true_scores(found.true_Q[cells.true_is_picked_Q.to(device)], rows_Q[cells.true_is_picked_Q])
+    tally.add_scores(found.competing, rows_Q[found.competing_query], found.competing_is_known)

@@ -1,0 +1,144 @@
+"""Blocks of scores of one side of one work unit -> what was found about its queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.loss import LOSSES
+from pbgeval.stats.groups import ScorePool, order_image, with_clusters
+from pbgeval.stats.ranks import QueryCounts
+
+
+@frozen(eq=False)
+class DrawnFrom:
+    """From what the competitors of sampled queries were drawn."""
+
+    list_Q: Tensor  # int64: queries of one number share their draws
+    num_competitors_Q: Tensor  # int64: entities of the partition that might compete, the true one not among them
+    num_known_Q: Tensor  # int64: the known answers among them
+
+    def of(self, query: Tensor | slice) -> DrawnFrom:
+        """Return those of some of the queries."""
+        return DrawnFrom(self.list_Q[query], self.num_competitors_Q[query], self.num_known_Q[query])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[DrawnFrom]) -> DrawnFrom | None:
+        """Join those of disjoint sets of queries; None without any."""
+        if not parts:
+            return None
+        return cls(
+            torch.cat([part.list_Q for part in parts]),
+            torch.cat([part.num_competitors_Q for part in parts]),
+            torch.cat([part.num_known_Q for part in parts]),
+        )
+
+
+@frozen(eq=False)
+class SideResult:
+    """What a pass found about the queries of one side of some edges."""
+
+    rows_Q: Tensor  # int64: position of each query's edge among the edges that were handed in
+    counts: QueryCounts
+    raw_pool: ScorePool
+    filtered_pool: ScorePool  # empty where nothing is filtered
+    loss_Q: Tensor | None = None  # float64, in the order of `rows_Q`
+    num_short_lists: int = 0
+    num_excluded: int = 0  # copies of true entities that were dropped
+    num_outside: int = 0  # queries that are not ranked: their true entity may not compete
+    drawn_from: DrawnFrom | None = None  # in the order of `rows_Q`; None: not asked for
+
+
+@define
+class SideTally:
+    """Collects the queries of one side; order does not matter."""
+
+    _cluster_E: np.ndarray | None = None  # int64: the cluster of each edge, if edges are sampled
+    _rows: list[Tensor] = field(factory=list)
+    _counts: list[QueryCounts] = field(factory=list)
+    _losses: list[Tensor] = field(factory=list)
+    _true: list[np.ndarray] = field(factory=list)
+    _competing: list[np.ndarray] = field(factory=list)
+    _unknown: list[np.ndarray] = field(factory=list)  # competing scores that are not of known answers
+    _drawn_from: list[DrawnFrom] = field(factory=list)
+    _num_short_lists: int = 0
+    _num_excluded: int = 0
+    _num_outside: int = 0
+
+    def add_queries(
+        self, rows_Q: Tensor, counts: QueryCounts, *, num_short_lists: int = 0, num_excluded: int = 0
+    ) -> None:
+        """Add queries whose counts are complete."""
+        self._rows.append(rows_Q)
+        self._counts.append(counts.cpu())
+        self._num_short_lists += num_short_lists
+        self._num_excluded += num_excluded
+
+    def add_outside(self, num_queries: int) -> None:
+        """Add queries whose true entity may not compete."""
+        self._num_outside += num_queries
+
+    def add_drawn_from(self, drawn_from: DrawnFrom) -> None:
+        """Add from what the competitors of the queries added last were drawn."""
+        self._drawn_from.append(drawn_from)
+
+    def add_losses(self, loss_Q: Tensor) -> None:
+        """Add the losses of the queries added last."""
+        self._losses.append(loss_Q.cpu())
+
+    def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
+        """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
+        self._true.append(self._pooled(true, rows))
+
+    def add_scores(self, competing: Tensor, rows: Tensor, known: Tensor | None = None) -> None:
+        """Add scores of competitors to the pools; `known` tells which are of known answers (None: no filter)."""
+        pooled = self._pooled(competing, rows)
+        self._competing.append(pooled)
+        if known is not None:
+            self._unknown.append(pooled[~known.cpu().numpy()])
+
+    def _pooled(self, scores: Tensor, rows: Tensor) -> np.ndarray:
+        images = order_image(scores.float().cpu())
+        return images if self._cluster_E is None else with_clusters(images, self._cluster_E[rows.cpu().numpy()])
+
+    def finish(self, *, filtered: bool) -> SideResult:
+        return SideResult(
+            rows_Q=torch.cat([torch.empty(0, dtype=torch.int64), *self._rows]),
+            counts=QueryCounts.concatenate(self._counts),
+            raw_pool=ScorePool(self._true, self._competing),
+            filtered_pool=ScorePool(self._true, self._unknown) if filtered else ScorePool(),
+            loss_Q=torch.cat(self._losses) if self._losses else None,
+            num_short_lists=self._num_short_lists,
+            num_excluded=self._num_excluded,
+            num_outside=self._num_outside,
+            drawn_from=DrawnFrom.concatenate(self._drawn_from),
+        )
+
+
+class LossFold:
+    """The loss of some queries, folded over blocks of their candidates, on the comparator's own scale."""
+
+    def __init__(self, name: str, margin: float, comparator: RowComparator, true_Q: Tensor) -> None:
+        self._loss = LOSSES[name]
+        self._margin = margin
+        self._comparator = comparator
+        self._true_Q = comparator.real_scores(true_Q).double()
+        self._state_Q = self._loss.start(self._true_Q)
+
+    def fold(self, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
+        """Add a block of candidates; the cells named in `excluded` do not compete."""
+        real_QC = self._comparator.real_scores(scores_QC)
+        real_QC = real_QC.clone() if real_QC is scores_QC else real_QC
+        real_QC[excluded[0].to(real_QC.device), excluded[1].to(real_QC.device)] = -torch.inf
+        self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)
+
+    def finish(self, list_length_Q: Tensor, weight_Q: Tensor | float) -> Tensor:
+        """Return each query's loss times its weight, float64 (Q,)."""
+        if isinstance(weight_Q, Tensor):
+            weight_Q = weight_Q.to(self._state_Q.device)
+        return self._loss.finish(self._state_Q, self._true_Q, list_length_Q.double()) * weight_Q

@@ -1,0 +1,210 @@
+"""Training edges, slot by slot -> counts per relation and entity that add -> classes of relations and entities.
+
+Distinct keys need all edges of a slot together, so a slot is counted at once: the edges whose left entity is in it for
+the left side, those whose right entity is in it for the right side. The counts of all slots of both sides add up,
+whichever workers made them. An edge that is listed twice counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from attrs import evolve, frozen
+
+from pbgeval.notation import EntityNumbering, Side
+from pbgeval.ranking.keys import CodeCounts, DistinctCodes, KnownBlock, check_codes_fit, key_codes
+
+_FREQUENCY_BITS = 42  # a frequency and its entity type in one code: 2^42 edges, 2^21 types
+
+
+@frozen(eq=False)
+class SlotCounts:
+    """What the training edges of some slots say about relations and entities."""
+
+    edges_SR: np.ndarray  # int64 (2, relations): edges, once by their left slots and once by their right ones
+    keys_SR: np.ndarray  # int64 (2, relations): distinct (relation, entity at the side)
+    histograms: tuple[CodeCounts, CodeCounts]  # per side: type << 42 | frequency -> entities that have it
+    frequencies: tuple[CodeCounts, CodeCounts]  # per side: evaluated entity -> its frequency, 0 left out
+    entity_types: tuple[str, ...]  # by number
+
+    @classmethod
+    def zero(cls, num_relations: int, numbering: EntityNumbering) -> SlotCounts:
+        """Return the counts of no slot: adding them changes nothing."""
+        edges_SR, keys_SR = (np.zeros((len(Side), num_relations), np.int64) for _ in range(2))
+        nothing = CodeCounts.zero(), CodeCounts.zero()
+        return cls(edges_SR, keys_SR, nothing, nothing, _types_of(numbering))
+
+    @classmethod
+    def of_blocks(
+        cls,
+        side: Side,
+        slots: Sequence[int],
+        blocks: Iterable[KnownBlock],
+        *,
+        numbering: EntityNumbering,
+        num_relations: int,
+        evaluated: np.ndarray,
+    ) -> SlotCounts:
+        """Count all training edges whose entity at a side is in one of some slots.
+
+        Memory: 8 bytes for each entity of the slots, and up to 32 for each distinct (relation, entity).
+
+        Args:
+            side: which entity of an edge is looked at.
+            slots: the slots that are counted now; no other call counts them for this side. Each slot must be counted
+                once for each side, those without training edges too: their entities are among the items of classes.
+            blocks: training edges, among them all that touch the slots, each as often as it is listed; edges whose
+                entity is elsewhere are passed over.
+            numbering: the entities.
+            num_relations: relations are 0 to this, exclusive.
+            evaluated: distinct numbers of the entities whose frequency is kept, int64, increasing.
+
+        Raises:
+            ValueError: relations x entities do not fit in int64.
+        """
+        check_codes_fit(num_relations, numbering.num_entities)
+        keys = DistinctCodes()
+        edges_R = np.zeros(num_relations, np.int64)
+        frequency_of = {slot: np.zeros(_size(numbering.range_of_slot(slot)), np.int64) for slot in slots}
+        for block in blocks:
+            for slot, frequency_N in frequency_of.items():
+                rel_n, number_n = _edges_in(block, side, numbering.range_of_slot(slot))
+                if len(rel_n):
+                    edges_R += np.bincount(rel_n, minlength=num_relations)
+                    keys.add(key_codes(rel_n, number_n, numbering.num_entities))
+                    _count_into(frequency_N, number_n - numbering.range_of_slot(slot)[0])
+        keys_R = np.bincount(keys.sorted() // max(numbering.num_entities, 1), minlength=num_relations)
+        histogram, frequencies = CodeCounts.zero(), CodeCounts.zero()
+        entity_types = _types_of(numbering)
+        for slot, frequency_N in frequency_of.items():
+            type_code = entity_types.index(numbering.slots[slot][0]) << _FREQUENCY_BITS
+            histogram += CodeCounts.of_codes(frequency_N | type_code)
+            frequencies += _of_evaluated(frequency_N, numbering.range_of_slot(slot), evaluated)
+        counts = cls.zero(num_relations, numbering)
+        counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
+        nothing = CodeCounts.zero()
+        return evolve(
+            counts,
+            histograms=side.pick((histogram, nothing), (nothing, histogram)),
+            frequencies=side.pick((frequencies, nothing), (nothing, frequencies)),
+        )
+
+    def __add__(self, other: SlotCounts) -> SlotCounts:
+        """Add the counts of other slots."""
+        if self.entity_types != other.entity_types:
+            raise ValueError(f"counts of unlike graphs do not add: {self.entity_types} and {other.entity_types}")
+        return SlotCounts(
+            self.edges_SR + other.edges_SR,
+            self.keys_SR + other.keys_SR,
+            (self.histograms[0] + other.histograms[0], self.histograms[1] + other.histograms[1]),
+            (self.frequencies[0] + other.frequencies[0], self.frequencies[1] + other.frequencies[1]),
+            self.entity_types,
+        )
+
+    def pack(self) -> np.ndarray:
+        """Return these counts as one int64 array that `add_packed` reads."""
+        parts = [self.edges_SR.ravel(), self.keys_SR.ravel()]
+        for counted in (*self.histograms, *self.frequencies):
+            parts += [np.array([len(counted.codes)]), counted.codes, counted.counts]
+        return np.concatenate(parts)
+
+    def add_packed(self, packed: np.ndarray) -> SlotCounts:
+        """Add the packed counts of another worker."""
+        tables, rest = np.split(packed, [self.edges_SR.size + self.keys_SR.size])
+        edges_SR, keys_SR = tables.reshape(2, *self.edges_SR.shape)
+        counted = []
+        for _ in range(4):
+            length = int(rest[0])
+            counted.append(CodeCounts(rest[1 : 1 + length], rest[1 + length : 1 + 2 * length]))
+            rest = rest[1 + 2 * length :]
+        histograms, frequencies = (counted[0], counted[1]), (counted[2], counted[3])
+        return self + SlotCounts(edges_SR, keys_SR, histograms, frequencies, self.entity_types)
+
+    def relation_frequency(self) -> np.ndarray:
+        """Return the number of training edges of each relation, int64 (R,)."""
+        frequency_R: np.ndarray = self.edges_SR[Side.LHS.value]
+        return frequency_R
+
+    def cardinality_classes(self) -> np.ndarray:
+        """Return the cardinality of each relation, an index in `CARDINALITIES`, int64 (R,).
+
+        LibKGE's rule: more than 1.5 edges for each (relation, lhs) make an N on the right, more than 1.5 for each
+        (relation, rhs) an M on the left.
+        """
+        is_many_SR = 2 * self.edges_SR > 3 * self.keys_SR
+        class_R = 1 + is_many_SR[Side.LHS.value] + 2 * is_many_SR[Side.RHS.value]
+        return np.where(self.relation_frequency() > 0, class_R, 0)
+
+    def entity_frequency(self, side: Side, numbers: np.ndarray) -> np.ndarray:
+        """Return how often each evaluated entity stands at a side of a training edge, int64."""
+        return self.frequencies[side.value].of(numbers)
+
+    def entity_classes(self, side: Side, entity_type: str) -> FrequencyClasses:
+        """Return the classes of a type's entities by their frequency at a side."""
+        histogram = self.histograms[side.value]
+        first = self.entity_types.index(entity_type) << _FREQUENCY_BITS
+        of_type = slice(*np.searchsorted(histogram.codes, [first, first + (1 << _FREQUENCY_BITS)]))
+        return FrequencyClasses.of_histogram(histogram.codes[of_type] - first, histogram.counts[of_type])
+
+
+@frozen(eq=False)
+class FrequencyClasses:
+    """Four classes of items by how often they occur in training, and one for those that never do.
+
+    All items, those that never occur too, are ordered by frequency and cut in four quarters, as LibKGE does. Unlike
+    there, items of one frequency all fall in the quarter of the first of them, so that the class follows from the
+    frequency alone, and those that never occur are a class of their own.
+    """
+
+    limits: np.ndarray  # int64 (3,): from which frequency on an item is in the second, third, fourth quarter
+
+    @classmethod
+    def of_frequencies(cls, frequencies: np.ndarray) -> FrequencyClasses:
+        """Return the classes of items, given the frequency of each, int64, 0 included."""
+        counted = CodeCounts.of_codes(frequencies.copy())
+        return cls.of_histogram(counted.codes, counted.counts)
+
+    @classmethod
+    def of_histogram(cls, frequencies: np.ndarray, counts: np.ndarray) -> FrequencyClasses:
+        """Return the classes of items, given frequencies, int64, increasing, and how many items have each."""
+        num_below = np.cumsum(counts) - counts  # items that occur less often
+        first = np.searchsorted(num_below, counts.sum() * np.arange(1, 4) // 4)
+        beyond = np.iinfo(np.int64).max  # of a quarter that is empty because the one before reaches over it
+        return cls(np.append(frequencies, beyond)[first])
+
+    def of(self, frequencies: np.ndarray) -> np.ndarray:
+        """Return the class of each item by its frequency, an index in `FREQUENCY_CLASSES`, int64."""
+        quarter = 1 + np.searchsorted(self.limits, frequencies, "right")
+        return np.where(frequencies > 0, quarter, 0)
+
+
+def _types_of(numbering: EntityNumbering) -> tuple[str, ...]:
+    return tuple(sorted({entity_type for entity_type, _ in numbering.slots}))
+
+
+def _size(of_slot: tuple[int, int]) -> int:
+    return of_slot[1] - of_slot[0]
+
+
+def _edges_in(block: KnownBlock, side: Side, of_slot: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return relation and number of the edges whose entity at a side is in a slot."""
+    number_n = block.entity(side)
+    rows = np.flatnonzero((number_n >= of_slot[0]) & (number_n < of_slot[1]))
+    if len(rows) == len(number_n):
+        return block.rel_n, number_n
+    return block.rel_n[rows], number_n[rows]
+
+
+def _count_into(frequency_N: np.ndarray, row_n: np.ndarray) -> None:
+    """Count the rows of a slot."""
+    counted = CodeCounts.of_codes(row_n)  # sorted: a table of all entities for each block would cost more than counting
+    frequency_N[counted.codes] += counted.counts
+
+
+def _of_evaluated(frequency_N: np.ndarray, of_slot: tuple[int, int], evaluated: np.ndarray) -> CodeCounts:
+    """Return the frequencies of the evaluated entities of a slot."""
+    first, last = np.searchsorted(evaluated, of_slot)
+    frequency = frequency_N[evaluated[first:last] - of_slot[0]]
+    is_seen = frequency > 0
+    return CodeCounts(evaluated[first:last][is_seen], frequency[is_seen])

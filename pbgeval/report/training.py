@@ -1,0 +1,118 @@
+"""One pass of a training run -> its cells in a table; a verdict -> what it means."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from pbgeval.errors import ConfigError
+from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.storage.writing import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+Z = 1.959963984540054  # of a 95 % interval
+PASS_COLUMNS = ("pass", "before", "after", "gap", "± SE", "training", "diverged", "verdict")
+
+_VERDICTS = {
+    "too_early": "too early to tell: some bucket was visited fewer than three times",
+    "vanished": "the gap has vanished: buckets agree",
+    "shrinking": "the gap is shrinking",
+    "persists": "the gap persists: training overfits to buckets",
+    "undecided": "undecided: more passes must tell",
+}
+
+
+def verdict_of(curves: Curves) -> str:
+    """Return what the last pass says, in words."""
+    return _VERDICTS[curves.passes[-1].verdict]
+
+
+def cells_of_pass(row: PassRow) -> tuple[str, ...]:
+    """Return a text for each of `PASS_COLUMNS`."""
+    numbers = (row.before, row.after, row.gap, row.gap_error, row.training)
+    before, after, gap, error, training = ("-" if value is None else f"{value:.4f}" for value in numbers)
+    key = row.key
+    name = str(key.epoch)
+    if key.edge_path or key.edge_chunk:
+        name += f", path {key.edge_path}, chunk {key.edge_chunk}"
+    return name, before, after, gap, error, training, str(row.num_diverged), row.verdict.replace("_", " ")
+
+
+# Curves of a training run -> a table and a picture (PNG).
+
+PICTURE = "training_curves.png"
+MOST_BUCKETS = 64  # drawn one by one
+
+
+def training_table(curves: Curves) -> Table:
+    """Return a row per pass, without columns that tell nothing, and below them what the last verdict means."""
+    table = Table(title=f"{METRICS[curves.metric]} of held-out edges", title_justify="left")
+    rows = [cells_of_pass(row) for row in curves.passes]
+    told = [at for at in range(len(PASS_COLUMNS)) if any(row[at] not in ("-", "0") for row in rows) or at == 0]
+    for at in told:
+        table.add_column(PASS_COLUMNS[at], justify="left" if at == len(PASS_COLUMNS) - 1 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[at] for at in told))
+    table.caption, table.caption_justify = verdict_of(curves), "left"
+    return table
+
+
+def write_picture(curves: Curves, folder: Path) -> Path:
+    """Write the picture into a folder; return its path.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+        OutputError: the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'") from None
+    figure = Figure(figsize=(9, 8), layout="constrained")
+    _draw(figure, curves)
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=130, metadata={"Software": None})
+    write_atomically(folder / PICTURE, image.getvalue())
+    return folder / PICTURE
+
+
+def _draw(figure: Figure, curves: Curves) -> None:
+    of_passes, of_gaps, of_buckets = figure.subplots(3, 1, sharex=True)
+    name = METRICS[curves.metric]
+    numbers = range(len(curves.passes))
+    for label, values in (
+        ("held out, before", [row.before for row in curves.passes]),
+        ("held out, after", [row.after for row in curves.passes]),
+        ("training edges, after", [row.training for row in curves.passes]),
+    ):
+        _line(of_passes, numbers, values, label)
+    of_passes.set_ylabel(name)
+    of_passes.legend(fontsize="small")
+    gaps = [row.gap for row in curves.passes]
+    errors = [Z * (row.gap_error or 0.0) for row in curves.passes]
+    known = [number for number in numbers if gaps[number] is not None]
+    of_gaps.axhline(0.0, color="0.6", linewidth=0.8)
+    half = [errors[at] for at in known] if any(errors) else None
+    of_gaps.errorbar(known, [gaps[at] for at in known], yerr=half, fmt="o-", markersize=3, capsize=3)
+    of_gaps.set_ylabel("after − before, 95 %" if any(errors) else "after − before")
+    for place in list(curves.teeth)[:MOST_BUCKETS]:
+        of_place = curves.teeth[place]
+        x = [number + offset for number, _, _ in of_place for offset in (-0.25, 0.25)]
+        of_buckets.plot(x, [value for _, before, after in of_place for value in (before, after)], linewidth=0.7)
+    shown = min(len(curves.teeth), MOST_BUCKETS)
+    of_buckets.set_ylabel(f"{shown} of {len(curves.teeth)} buckets" if shown < len(curves.teeth) else "each bucket")
+    of_buckets.set_xlabel("pass")
+    of_buckets.locator_params(axis="x", integer=True)
+
+
+def _line(axes: Axes, numbers: range, values: list[float | None], label: str) -> None:
+    known = [(number, value) for number, value in zip(numbers, values, strict=True) if value is not None]
+    if known:
+        axes.plot(*zip(*known, strict=True), "o-", markersize=3, label=label)

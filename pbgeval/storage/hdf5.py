@@ -1,0 +1,568 @@
+"""Path of an HDF5 file -> what it holds, and the reverse; the only module that calls h5py.
+
+A trainer may hold a file open for writing while we read it, so no lock is ever asked for and nothing is ever written.
+Whatever the library raises about a file becomes a `StorageError` of one line: the file is the user's.
+
+HDF5 reads data that is not there as fill values. So a dataset is checked when it is found: all its rows are stored, in
+this file or in others that exist, and the file is as large as it says.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+import h5py
+import numpy as np
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.text import check_regular, listed, one_line
+
+FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
+FOLLOW_VARIABLE = "PBGEVAL_FOLLOW_LINKS"  # "1": links may leave the folder of their file
+
+_MOST_LINKS = 16  # on the way to one dataset
+_MOST_PIECES = 1024  # of a column: beyond, noting where they lie takes longer than HDF5 does
+# Deflate packs at most 1,032 bytes into one. Small datasets may claim any size.
+_MOST_PACKED = 1100
+_SMALL_BYTES = 1 << 24
+_BLOCK_BYTES = 1 << 12
+_ALIGNMENT_BYTES = 64  # of data that torch maps
+_FILL_BYTES = 1 << 20
+# What h5py raises about files; SystemError: of names that are no UTF-8, while it lists them.
+_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
+
+
+@attrs.frozen(eq=False)
+class Hdf5File:
+    """An open file; `open_hdf5` and `open_hdf5_stream` make them."""
+
+    path: Path
+    stat: os.stat_result | None  # None: a stream
+    _file: h5py.File
+    _others: ExitStack  # files that links of this one lead to
+    _depth: int = 0  # links and virtual datasets passed on the way to this file
+
+    def attribute(self, name: str) -> object:
+        """Return an attribute of the file, None where there is none."""
+        with _faults(self.path, f"attribute {name}"):
+            return self._file.attrs.get(name)
+
+    def check_format_version(self) -> None:
+        """Refuse a file whose `format_version` is absent or not ours.
+
+        Raises:
+            StorageError: with the version expected and what was found.
+        """
+        found = self.attribute("format_version")
+        expected = f"{self.path}: attribute format_version: expected {FORMAT_VERSION}"
+        if found is None:
+            raise StorageError(f"{expected}, found none; is this a file that PyTorch-BigGraph wrote?")
+        if not isinstance(found, int | np.integer) or int(found) != FORMAT_VERSION:
+            raise StorageError(f"{expected}, found {one_line(found)}; write the file again in that format")
+
+    def names(self) -> list[str]:
+        """Return the names in the root group."""
+        with _faults(self.path, "root group"):
+            return sorted(self._file)
+
+    def find(self, name: str) -> Hdf5Dataset | None:
+        """Return the dataset `name`, or None if there is none (a group does not count).
+
+        Raises:
+            StorageError: a link leads nowhere or out of the folder, or rows of the dataset are not stored.
+        """
+        what = f"dataset {name}"
+        with _faults(self.path, what):
+            item, file = self._follow(name)
+            if not isinstance(item, h5py.Dataset):
+                return None
+            dataset = Hdf5Dataset(file, name, item.shape, item.dtype, file is self, item)
+        dataset.check()
+        return dataset
+
+    def require(self, name: str) -> Hdf5Dataset:
+        """Return the dataset `name`.
+
+        Raises:
+            StorageError: as `find`, or there is none; names what the file holds.
+        """
+        dataset = self.find(name)
+        if dataset is None:
+            raise StorageError(
+                f"{self.path}: expected a dataset {name}, found {listed(self.names())}; is this the right file?"
+            )
+        return dataset
+
+    def datasets(self, group: str) -> dict[str, Hdf5Dataset] | None:
+        """Return every dataset below a group by its path from there, None if there is no such group.
+
+        Raises:
+            StorageError: as `find`, or a link leads to another group.
+        """
+        names: list[tuple[str, bool]] = []  # and whether a link leads there
+        with _faults(self.path, f"group {group}"):
+            found, file = self._follow(group)
+            if not isinstance(found, h5py.Group):
+                return None
+            root = str(found.name).strip("/")
+            pending, seen = [(root, found)], {found.id}
+            while pending:  # not by paths from the root: groups may lie thousands deep
+                place, within = pending.pop()
+                for step in within:
+                    path = f"{place}/{step}"
+                    is_linked = not isinstance(within.get(step, getlink=True), h5py.HardLink)
+                    item = None if is_linked else within[step]
+                    if not isinstance(item, h5py.Group):
+                        names.append((path, is_linked))
+                    elif item.id not in seen:  # a hard link may lead back to a group above
+                        seen.add(item.id)
+                        pending.append((path, item))
+        datasets: dict[str, Hdf5Dataset] = {}
+        for path, is_linked in names:
+            dataset = file.find(path)
+            if dataset is not None:
+                datasets[path.removeprefix(f"{root}/")] = dataset
+            elif is_linked:
+                raise StorageError(f"{self.path}: {one_line(path)}: expected a link to a dataset, not to a group")
+        return datasets
+
+    def _follow(self, name: str) -> tuple[object, Hdf5File]:
+        """Return what has a name, None if nothing has, and the file it lies in.
+
+        Links are followed here and one at a time: HDF5 would follow them out of the folder.
+        """
+        item: Any = self._file
+        steps, links = [step for step in name.split("/") if step], self._depth
+        while steps:
+            step = steps.pop(0)
+            link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
+            if link is None:
+                if links > self._depth:
+                    raise StorageError(f"{self.path}: {name}: expected a link to a dataset, found one to nothing")
+                return None, self
+            if isinstance(link, h5py.HardLink):
+                item = item[step]
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise StorageError(f"{self.path}: {name}: expected at most {_MOST_LINKS} links, found more")
+            path = "/".join([*(part for part in link.path.split("/") if part != "."), *steps])
+            if isinstance(link, h5py.ExternalLink):
+                return self.other(link.filename, name, links)._follow(path)
+            if link.path.startswith("/"):
+                item = self._file
+            steps = [step for step in path.split("/") if step]
+        return item, self
+
+    def other(self, name: str, what: str, depth: int | None = None) -> Hdf5File:
+        """Open the file that a link or a virtual dataset names; it is closed with this one."""
+        depth = self._depth + 1 if depth is None else depth
+        if depth > _MOST_LINKS:
+            raise StorageError(f"{self.path}: {what}: expected at most {_MOST_LINKS} links, found more")
+        if name == ".":
+            return attrs.evolve(self, depth=depth)
+        path = self.path.parent / name
+        self.check_inside(path, what)
+        return self._others.enter_context(open_hdf5(path, depth))
+
+    def check_inside(self, path: Path, what: str) -> None:
+        """Refuse another file that is not in the folder of this one, unless the user says so."""
+        if os.environ.get(FOLLOW_VARIABLE) == "1":
+            return
+        folder = self.path.parent.resolve()
+        if not path.resolve().is_relative_to(folder):
+            raise StorageError(
+                f"{self.path}: {what}: a link to {one_line(path)}, outside the folder of the file;"
+                f" set {FOLLOW_VARIABLE}=1 to follow such links"
+            )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return int(self._file.id.get_filesize()) if self.stat is None else self.stat.st_size
+
+
+@attrs.frozen(eq=False)
+class Hdf5Dataset:
+    """A dataset of an open file, all of whose rows are stored."""
+
+    file: Hdf5File  # in which it lies
+    name: str
+    shape: tuple[int, ...] | None  # None: of no shape, not even that of a number
+    dtype: np.dtype
+    is_here: bool  # in the file that was asked, not in one that it links to
+    _dataset: h5py.Dataset
+
+    @property
+    def num_rows(self) -> int:
+        """Length of the first dimension."""
+        return self.shape[0] if self.shape else 0
+
+    def attribute(self, name: str) -> object:
+        """Return an attribute, None where there is none."""
+        with self._faults():
+            return self._dataset.attrs.get(name)
+
+    def read_into(self, rows: np.ndarray, start: int = 0) -> None:
+        """Read as many rows as there is room for, from row `start` on, in the type of `rows`."""
+        if not rows.size:  # HDF5 refuses empty selections of some layouts
+            return
+        which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
+        with self._faults(f", rows {start} to {start + len(rows)}" if rows.ndim else ""):
+            self._dataset.read_direct(rows, which)
+
+    @property
+    def rows_per_chunk(self) -> int | None:
+        """Rows that are stored together, None if all are."""
+        with self._faults():
+            return None if self._dataset.chunks is None else int(self._dataset.chunks[0])
+
+    @property
+    def num_filters(self) -> int:
+        """Filters that rows pass when they are read, compression for instance."""
+        with self._faults():
+            return int(self._properties().get_nfilters())
+
+    @property
+    def compression(self) -> str | None:
+        """Name of the compression."""
+        with self._faults():
+            compression: str | None = self._dataset.compression
+            return compression
+
+    @property
+    def offset(self) -> int | None:
+        """Byte at which all rows lie as they are; None if they do not lie in one piece in the file that was asked."""
+        with self._faults():
+            if not self.is_here or self._dataset.is_virtual or self._dataset.external:
+                return None
+            offset: int | None = self._dataset.id.get_offset()
+            return offset
+
+    def piece_offsets(self) -> tuple[int, ...] | None:
+        """Bytes at which pieces lie as they are; None if they do not, or are too many."""
+        if self.rows_per_chunk is None:
+            return None if self.offset is None else (self.offset,)
+        num_pieces = -(-self.num_rows // self.rows_per_chunk)
+        if not self.is_here or num_pieces > _MOST_PIECES or self.num_filters:
+            return None
+        offsets: dict[int, int] = {}
+        with self._faults():
+            for number in range(num_pieces):
+                piece = self._dataset.id.get_chunk_info(number)
+                offsets[piece.chunk_offset[0] // self.rows_per_chunk] = piece.byte_offset
+        return tuple(offsets[number] for number in range(num_pieces))
+
+    def check(self) -> None:
+        """Refuse what HDF5 would read as fill values, and sizes that the file cannot have.
+
+        Raises:
+            StorageError: see above.
+        """
+        with self._faults():
+            kind, properties = self._dataset.id.get_type(), self._properties()
+            layout = properties.get_layout()
+            self._check_type(kind)
+            num_bytes = kind.get_size() * math.prod(self.shape or ())
+            if self.shape is None or not num_bytes or layout == h5py.h5d.COMPACT:
+                return
+            if self._dataset.is_virtual:
+                self._check_sources()
+            elif self._dataset.external:
+                self._check_external(num_bytes)
+            elif self._dataset.chunks is None:
+                self._check_stored(num_bytes, self._dataset.id.get_storage_size(), "bytes")
+                self._check_size(num_bytes, self._dataset.id.get_offset() + num_bytes)
+            else:
+                self._check_chunks(kind.get_size(), self._dataset.chunks, properties.get_nfilters() > 0)
+
+    def _check_type(self, kind: h5py.h5t.TypeID) -> None:
+        """Refuse numbers that numpy does not have, which HDF5 would convert; bfloat16 (2 bytes) may be."""
+        if self.dtype.kind in "iuf" and kind.get_size() > 2 and kind != h5py.h5t.py_create(self.dtype, logical=True):
+            raise StorageError(f"{self._where}: a type of numbers that numpy does not have; write the file again")
+
+    def _check_chunks(self, item_bytes: int, chunks: tuple[int, ...], is_filtered: bool) -> None:
+        assert self.shape is not None
+        num_chunks = math.prod(-(-length // rows) for length, rows in zip(self.shape, chunks, strict=True))
+        self._check_stored(num_chunks, self._dataset.id.get_num_chunks(), "chunks")
+        num_bytes, stored = num_chunks * math.prod(chunks) * item_bytes, self._dataset.id.get_storage_size()
+        self._check_size(num_bytes, stored if is_filtered else max(stored, num_bytes))
+
+    def _check_stored(self, expected: int, found: int, unit: str) -> None:
+        if found < expected:
+            raise StorageError(
+                f"{self._where}: {expected - found:,} of {expected:,} {unit} were never written, and would be read as"
+                " fill values; write all rows"
+            )
+
+    def _check_size(self, num_bytes: int, end: int) -> None:
+        """Compare what is declared with the size of the file and with what it takes on the disk."""
+        size = self.file.size
+        if end > size:
+            raise StorageError(
+                f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again"
+            )
+        blocks = 0 if self.file.stat is None else self.file.stat.st_blocks  # some file systems do not count them
+        on_disk = min(size, blocks * 512) if blocks else size
+        if num_bytes > _MOST_PACKED * on_disk + _SMALL_BYTES:
+            raise StorageError(
+                f"{self._where}: {num_bytes:,} bytes of rows in a file that takes {on_disk:,} on the disk;"
+                " were they ever written?"
+            )
+
+    def _check_sources(self) -> None:
+        """Refuse virtual datasets of which a part is not stored anywhere."""
+        covered = h5py.h5s.create_simple(self.shape)
+        covered.select_none()
+        for source in self._dataset.virtual_sources():
+            place = f"{source.file_name}, dataset {source.dset_name}"
+            if source.vspace.get_select_type() == h5py.h5s.SEL_ALL:
+                covered.select_all()
+            else:
+                start, stride, count, block = source.vspace.get_regular_hyperslab()
+                if h5py.h5s.UNLIMITED in (*count, *block) or "%" in source.file_name + source.dset_name:
+                    raise StorageError(
+                        f"{self._where}: a virtual dataset that grows with its sources ({one_line(place)}), so nobody"
+                        " knows whether all are there; write the rows into one dataset"
+                    )
+                covered.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
+            with ExitStack() as opened:
+                file = attrs.evolve(self.file, others=opened).other(source.file_name, f"dataset {self.name}")
+                found = file.require(source.dset_name)
+            if not _covers(found.shape or (), source):
+                raise StorageError(
+                    f"{self._where}: expected a source of more rows in {one_line(place)}, found shape {found.shape};"
+                    " write the file again"
+                )
+        total = math.prod(self.shape or ())
+        self._check_stored(total, covered.get_select_npoints(), "values")
+
+    def _check_external(self, num_bytes: int) -> None:
+        """Refuse files that are missing or too short: HDF5 fills them up."""
+        for name, offset, size in self._dataset.external:
+            path = Path(name).absolute()  # HDF5, too, begins where the process is
+            self.file.check_inside(path, f"dataset {self.name}")
+            needed = min(num_bytes, size)
+            found = path.stat().st_size - offset if path.is_file() else 0
+            self._check_stored(needed, min(needed, max(0, found)), f"bytes of {one_line(path)}")
+            num_bytes -= needed
+        self._check_stored(num_bytes, 0, "bytes")
+
+    def _properties(self) -> h5py.h5p.PropDCID:
+        return self._dataset.id.get_create_plist()
+
+    @property
+    def _where(self) -> str:
+        return f"{self.file.path}: dataset {one_line(self.name)}"
+
+    def _faults(self, rows: str = "") -> AbstractContextManager[None]:
+        return _faults(self.file.path, f"dataset {one_line(self.name)}{rows}")
+
+
+def _covers(shape: tuple[int, ...], source: h5py.VDSmap) -> bool:
+    """Tell whether a dataset of some shape has all that a virtual dataset takes from it."""
+    if source.src_space.get_select_type() == h5py.h5s.SEL_ALL:
+        return bool(math.prod(shape) >= source.vspace.get_select_npoints())
+    needed = source.src_space.get_simple_extent_dims()  # up to the last value that is taken, or more
+    return len(needed) == len(shape) and all(least <= length for least, length in zip(needed, shape, strict=True))
+
+
+@contextmanager
+def open_hdf5(path: Path, depth: int = 0) -> Iterator[Hdf5File]:
+    """Open `path` for reading, without a lock.
+
+    Args:
+        path: the file.
+        depth: links passed on the way to it.
+
+    Raises:
+        StorageError: the file is missing, cannot be read, is truncated or is not HDF5.
+    """
+    try:
+        check_regular(path)
+        status = os.stat(path)
+        file = h5py.File(os.fspath(path), "r", locking=False)
+    except _ERRORS as error:
+        raise StorageError(f"{path}: {_open_fault(path, error)}") from error
+    with file, ExitStack() as others:
+        yield Hdf5File(path, status, file, others, depth)
+
+
+@contextmanager
+def open_hdf5_stream(stream: IO[bytes], path: Path) -> Iterator[Hdf5File]:
+    """Open what a stream holds, as `open_hdf5` does; `path` is what faults call it.
+
+    Raises:
+        StorageError: it cannot be read, is truncated or is not HDF5.
+    """
+    try:
+        file = h5py.File(stream, "r")
+    except _ERRORS as error:
+        raise StorageError(
+            f"{path}: expected an HDF5 file that can be opened, found: {one_line(error)}; check the path, copy it or"
+            " write it again"
+        ) from error
+    with file, ExitStack() as others:
+        yield Hdf5File(path, None, file, others)
+
+
+@attrs.frozen(eq=False)
+class NewDataset:
+    """A dataset to be written: values, or room for rows that are filled in later."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fill: float = 0  # what rows hold until they are written
+    values: np.ndarray | None = None
+    attributes: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def hdf5_pieces(
+    attributes: Mapping[str, int | str], datasets: Mapping[str, NewDataset], groups: Sequence[str] = ()
+) -> tuple[int, Iterator[tuple[int, bytes]]]:
+    """Lay out a file in memory: HDF5 reports a full disk late and in many lines, so it never meets one.
+
+    Args:
+        attributes: of the file.
+        datasets: by name, groups in front; room for rows takes no memory.
+        groups: are made first, and keep the order of what is in them.
+
+    Returns:
+        The size of the file, and what is to be written at which byte; all other bytes are zeros.
+    """
+    image = _SparseBytes()
+    fills: list[tuple[int, NewDataset]] = []
+    with h5py.File(image, "w", alignment_threshold=_ALIGNMENT_BYTES, alignment_interval=_ALIGNMENT_BYTES) as file:
+        for group in groups:
+            file.create_group(group, track_order=True)
+        for name, new in datasets.items():
+            if new.values is not None:
+                file.create_dataset(name, data=new.values).attrs.update(new.attributes)
+                continue
+            offset = _reserve(file, name, new)
+            if offset is not None and new.fill != 0:
+                fills.append((offset, new))
+        file.attrs.update(attributes)
+
+    def pieces() -> Iterator[tuple[int, bytes]]:
+        yield from image.pieces()
+        for offset, new in fills:
+            stop = offset + math.prod(new.shape) * new.dtype.itemsize
+            block = np.full(_FILL_BYTES // new.dtype.itemsize, new.fill, new.dtype).tobytes()
+            for start in range(offset, stop, len(block)):
+                yield start, block[: stop - start]
+
+    return image.size, pieces()
+
+
+def _reserve(file: h5py.File, name: str, new: NewDataset) -> int | None:
+    """Make a dataset in one piece, of which nothing is written; return where it lies."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_layout(h5py.h5d.CONTIGUOUS)
+    properties.set_obj_track_times(False)  # equal content is equal bytes, whenever it was written
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_value(np.asarray(new.fill, new.dtype))
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    group_name, _, own_name = name.rpartition("/")
+    group = file.require_group(group_name) if group_name else file
+    space = h5py.h5s.create_simple(new.shape)
+    dataset = h5py.h5d.create(group.id, own_name.encode(), h5py.h5t.py_create(new.dtype), space, dcpl=properties)
+    offset: int | None = dataset.get_offset()
+    return offset
+
+
+class _SparseBytes(io.RawIOBase):
+    """A file in memory, of which only the blocks that were written take room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+        self._place = 0
+        self._blocks: dict[int, bytearray] = {}
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Return what was written, by its first byte."""
+        for block, data in sorted(self._blocks.items()):
+            yield block * _BLOCK_BYTES, bytes(data[: self.size - block * _BLOCK_BYTES])
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + (0, self._place, self.size)[whence]
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # of h5py or ours
+        view = memoryview(buffer).cast("B")
+        for block, start, length, done in self._parts(len(view)):
+            data = self._blocks.get(block, bytes(_BLOCK_BYTES))
+            view[done : done + length] = data[start : start + length]
+        return len(view)
+
+    def write(self, data: memoryview) -> int:  # type: ignore[override]
+        view = memoryview(data).cast("B")
+        for block, start, length, done in self._parts(len(view)):
+            target = self._blocks.setdefault(block, bytearray(_BLOCK_BYTES))
+            target[start : start + length] = view[done : done + length]
+        self.size = max(self.size, self._place)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        self.size = self._place if size is None else size
+        return self.size
+
+    def _parts(self, length: int) -> Iterator[tuple[int, int, int, int]]:
+        """Cut the next bytes by blocks: (block, first byte in it, number, bytes before); move behind them."""
+        done = 0
+        while done < length:
+            block, start = divmod(self._place, _BLOCK_BYTES)
+            part = min(length - done, _BLOCK_BYTES - start)
+            yield block, start, part, done
+            done += part
+            self._place += part
+
+
+@contextmanager
+def _faults(path: Path, what: str) -> Iterator[None]:
+    """Turn what h5py raises while `what` is read from `path` into a `StorageError`."""
+    try:
+        yield
+    except _ERRORS as error:
+        raise StorageError(
+            f"{path}: {what}: expected data that can be read, found: {one_line(error)};"
+            " the file is damaged or uses a filter that this h5py lacks: copy it or write it again"
+        ) from error
+
+
+def _open_fault(path: Path, error: Exception) -> str:
+    reason = one_line(error)
+    if isinstance(error, FileNotFoundError):
+        return "expected an HDF5 file, found no such file; check the path"
+    if isinstance(error, IsADirectoryError):
+        return "expected an HDF5 file, found a directory; check the path"
+    if isinstance(error, PermissionError):
+        return "expected a file that can be read, found no permission to read it; change its permissions"
+    if "truncated file" in reason:
+        size, end = _sizes(path, reason)
+        return f"expected a complete HDF5 file{end}, found a truncated one{size}; copy it or write it again"
+    if "file signature not found" in reason:
+        return f"expected an HDF5 file, found another format{_sizes(path, reason)[0]}; check the path"
+    return f"expected an HDF5 file that can be opened, found: {reason}; copy it or write it again"
+
+
+def _sizes(path: Path, reason: str) -> tuple[str, str]:
+    """Size of the file as it is, and as its header says where the library's message tells it."""
+    try:
+        size = f" of {path.stat().st_size} bytes"
+    except OSError:
+        size = ""
+    _, _, stored = reason.partition("stored_eof = ")
+    digits = stored.split(")")[0]
+    return size, f" of {digits} bytes" if digits.isdigit() else ""

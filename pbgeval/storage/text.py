@@ -1,0 +1,283 @@
+"""Open what users name for reading: regular files only, and compressed ones only if they are whole.
+
+Every input file is opened here, but for HDF5, torch's zip archives and numpy's maps, which call `check_regular` first.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import stat
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from pbgeval.errors import StorageError
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BYTES_AT_A_TIME = 1 << 18
+_MOST_BYTES_OF_A_LINE = 1 << 28  # beyond, it is no text, or compressed to fill memory
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_DAMAGE = (OSError, EOFError, zlib.error)  # that gzip raises
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a pipe, a device or a socket: opening one may wait forever, and reading it may never end.
+
+    Raises:
+        OSError: `path` is one of these, or there is nothing.
+    """
+    _check_mode(path, os.stat(path).st_mode)
+
+
+def open_input(path: Path) -> io.BufferedReader:
+    """Open a regular file, as `open(path, "rb")` does.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe, too, without waiting for it
+    try:
+        _check_mode(path, os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    with open_input(path) as file:
+        return file.read()
+
+
+def read_text(path: Path) -> str:
+    """Return the content of a regular file of UTF-8 text.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    return read_bytes(path).decode("utf-8")
+
+
+def read_small_text(path: Path) -> str | None:
+    """Return the text of a small file, None if it (or its folder) is absent.
+
+    Raises:
+        StorageError: it exists but cannot be read as UTF-8 text.
+    """
+    try:
+        return read_text(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise StorageError(f"{path}: expected a text file that can be read, found: {reason}; check the path") from error
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number from 1, line without its end) of a plain or gzip file of any size.
+
+    Raises:
+        StorageError: as `text_blocks`.
+    """
+    for first, lines in text_blocks(path):
+        yield from enumerate(lines, first)
+
+
+def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of the first line, lines without their ends), about a quarter of a megabyte at a time.
+
+    Lines before a fault are yielded before it is raised. Checksums of gzip are checked by whoever reads to the end.
+
+    Raises:
+        StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8; says which.
+    """
+    number, num_begun = 1, 0
+    begun: list[bytes] = []  # the pieces of a line whose end has not been met; so many bytes
+    try:
+        with open_input(path) as file:
+            stream = _decompressed(path, file)
+            while data := stream.read1(_BYTES_AT_A_TIME):
+                whole, newline, rest = data.rpartition(b"\n")
+                if newline:
+                    for lines in _decoded(path, number, b"".join([*begun, whole])):
+                        yield number, lines
+                        number += len(lines)
+                    begun = []
+                begun.append(rest)
+                num_begun = len(rest) if newline else num_begun + len(rest)
+                if num_begun > _MOST_BYTES_OF_A_LINE:
+                    raise OSError(errno.EFBIG, f"a line of more than {_MOST_BYTES_OF_A_LINE:,} bytes")
+            if any(begun):
+                for lines in _decoded(path, number, b"".join(begun)):
+                    yield number, lines
+    except _DAMAGE as error:
+        raise _unreadable(path, number, error) from error
+
+
+def check_compressed(path: Path, magic: bytes) -> None:
+    """Read a file of gzip or zstd to its end, so that none is taken for whole that was cut off or damaged.
+
+    Of gzip all checksums are checked; of zstd, which whoever reads it has to, only that no frame or block is cut off.
+
+    Args:
+        path: the file.
+        magic: its first four bytes; a file of another format is not looked at.
+
+    Raises:
+        StorageError: it is damaged, or cannot be read.
+    """
+    number = 1
+    try:
+        with open_input(path) as file:
+            if magic.startswith(GZIP):
+                stream = _decompressed(path, file)
+                while data := stream.read1(_BYTES_AT_A_TIME):
+                    number += data.count(b"\n")
+            elif magic == ZSTD:
+                _walk_zstd(file)
+    except _DAMAGE as error:
+        raise _unreadable(path, number, error) from error
+
+
+def _check_mode(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        found = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"{found}, not a regular file", str(path))
+
+
+def _decompressed(path: Path, file: io.BufferedReader) -> io.BufferedReader:
+    """Return a stream of the content, of which `read1` does not wait for more than one piece."""
+    if file.peek(2)[:2] == GZIP:
+        return cast("io.BufferedReader", gzip.GzipFile(fileobj=file))
+    if path.suffix.lower() == ".gz":
+        raise OSError(errno.EINVAL, "no gzip, although its name ends in .gz")
+    return file
+
+
+def _decoded(path: Path, number: int, data: bytes) -> Iterator[list[str]]:
+    """Yield the lines of some bytes that begin with a line; those before one that is not UTF-8, too."""
+    if number == 1:
+        data = data.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        yield _split(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        whole = data[: error.start].rpartition(b"\n")[0]
+        num_whole = data.count(b"\n", 0, error.start)
+        if num_whole:
+            yield _split(whole.decode("utf-8"))
+        found = data[error.start : error.start + 1].hex()
+        raise StorageError(f"{path}:{number + num_whole}: expected UTF-8 text, found byte 0x{found}") from error
+
+
+def _split(text: str) -> list[str]:
+    lines = text.split("\n")
+    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    where = f"{path}:{number}" if number > 1 else f"{path}"
+    return StorageError(f"{where}: expected a text file that can be read, found: {reason}")
+
+
+def _walk_zstd(file: BinaryIO) -> None:
+    """Pass over all frames (RFC 8878, section 3.1), without what their blocks hold.
+
+    Raises:
+        EOFError: the file ends within one.
+        OSError: a frame or block is none that there is.
+    """
+    size = os.fstat(file.fileno()).st_size
+
+    def number_of(num_bytes: int) -> int:
+        found = file.read(num_bytes)
+        if len(found) < num_bytes:
+            raise EOFError("zstd data that is cut off")
+        return int.from_bytes(found, "little")
+
+    def skip(num_bytes: int) -> None:
+        if file.seek(num_bytes, os.SEEK_CUR) > size:
+            raise EOFError("zstd data that is cut off")
+
+    while file.tell() < size:
+        magic = number_of(4)
+        if magic >> 4 == 0x184D2A5:  # a frame to be passed over
+            skip(number_of(4))
+            continue
+        if magic != int.from_bytes(ZSTD, "little"):
+            raise OSError(errno.EINVAL, "zstd data with something else behind it")
+        described = number_of(1)
+        is_single, content_size = described >> 5 & 1, (0, 2, 4, 8)[described >> 6]
+        skip((1 - is_single) + (0, 1, 2, 4)[described & 3] + (content_size or is_single))
+        is_last = False
+        while not is_last:
+            block = number_of(3)
+            is_last, kind = bool(block & 1), block >> 1 & 3
+            if kind == 3:
+                raise OSError(errno.EINVAL, "damaged zstd data")
+            skip(1 if kind == 1 else block >> 3)
+        skip(4 * (described >> 2 & 1))  # a checksum
+
+
+# Values -> the words of a message; names -> cells of a table, and back.
+
+MOST_LETTERS = 2000  # of a line for a terminal
+
+
+# What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"), and the mark of a text itself.
+_MARKED = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20'")
+
+
+def cell_of(name: str) -> str:
+    """Return a name as a cell of CSV or TSV: an apostrophe in front makes a text of what could be a formula."""
+    return f"'{name}" if name.startswith(_MARKED) else name
+
+
+def name_of(cell: str) -> str:
+    """Return the name that `cell_of` made a cell of."""
+    return cell.removeprefix("'")
+
+
+def listed(names: Sequence[str], limit: int = 6) -> str:
+    """Join names for a message: the first few, and how many more there are."""
+    if not names:
+        return "nothing"
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(one_line(name) for name in names[:limit]) + more
+
+
+def one_line(value: object) -> str:
+    """Text of a value without line breaks, and short enough for a message."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, on one line and not too long: what would control it is written as an escape.
+
+    Names in files and configs may hold anything; printed as they are, they could move the cursor, recolour or hide
+    what stands around them, or be no text at all. The middle of a text that is too long is left out.
+    """
+    if len(text) > MOST_LETTERS:
+        text = f"{text[: MOST_LETTERS - 500]} ... {text[-495:]}"
+    if text.isprintable():
+        return text
+    return "".join(letter if _is_shown(letter) else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def _is_shown(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"

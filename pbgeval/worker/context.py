@@ -1,0 +1,135 @@
+"""What a worker spends its time on, for the report: nothing depends on it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.cluster.ownership import Claim
+from pbgeval.cluster.team import Team
+from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
+from pbgeval.inputs.opening import Inputs
+from pbgeval.inputs.protocol import Protocol
+from pbgeval.metrics.breakdowns import GroupClasses
+from pbgeval.progress import Observer
+from pbgeval.ranking.settings import PassSettings, Relation
+from pbgeval.report.document import EdgeDiagnostics, Estimate
+from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
+from pbgeval.report.report import Report
+from pbgeval.storage.writing import ScratchFolder
+from pbgeval.version import __version__
+from pbgeval.worker.journal import RunJournal
+
+COMPUTING, LOADING, READING, QUEUE, WRITING = "computing", "loading", "reading_edges", "queue", "journal"
+
+
+@define(eq=False)
+class TimeUse:
+    """Seconds by what they were spent on; what is inside something else counts there alone."""
+
+    _seconds: dict[str, float] = field(factory=lambda: defaultdict(float), init=False)
+    _inside: list[float] = field(factory=list, init=False)  # of each stretch that is open: seconds of others within it
+
+    @contextmanager
+    def spent_on(self, what: str) -> Iterator[None]:
+        """Count the time until the end of the context."""
+        self._inside.append(0.0)
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - begun
+            self._seconds[what] += seconds - self._inside.pop()
+            if self._inside:
+                self._inside[-1] += seconds
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Rounded, by what they were spent on."""
+        return {what: round(seconds, 3) for what, seconds in sorted(self._seconds.items())}
+
+
+# What a worker is given, what it holds while it works, and what it hands back.
+
+
+@frozen(eq=False)
+class Work:
+    """All that a worker needs, picklable."""
+
+    inputs: Inputs
+    protocol: Protocol
+    provenance: dict[str, Any]
+    device: str  # auto, cpu or cuda
+    observer: Observer
+    started: float  # seconds since the epoch
+    output: Path  # where per-edge files go, and the scratch folder
+    claim: Claim  # to the output directory
+
+    @property
+    def digest(self) -> str:
+        """The run's digest."""
+        return digest_of(self.provenance)
+
+    @property
+    def journal_digest(self) -> str:
+        """Of all that determines a unit's result: the run, and the version of the program."""
+        return digest_of({"run": self.digest, "version": __version__})
+
+    @property
+    def journal_path(self) -> Path:
+        """The folder of the results of finished units."""
+        return self.output / JOURNAL
+
+    @property
+    def scratch_path(self) -> Path:
+        """The folder of arrays that workers share while they work."""
+        return self.output / SCRATCH
+
+
+@frozen(eq=False)
+class Outcome:
+    """What a worker hands back: faults of the user's, or (worker 0) the report."""
+
+    faults: tuple[str, ...] = ()
+    incomplete: bool = False  # what is wrong may pass, and the run can go on
+    report: Report | None = None
+
+
+@frozen(eq=False)
+class Bench:
+    """What a worker has at hand: its team, its device, the model."""
+
+    work: Work
+    team: Team
+    device: torch.device
+    relations: tuple[Relation, ...]
+    global_embeddings: dict[str, Tensor]
+    settings: PassSettings
+    numberer: EdgeNumberer
+    journal: RunJournal  # of the round in hand
+    scratch: ScratchFolder  # shared by all workers of the run
+    evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
+    time_use: TimeUse
+    held_bytes: int = 0  # what a sample of edges holds beside everything else
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.work.inputs
+
+
+@frozen(eq=False)
+class Found:
+    """What a worker knows at the end, besides its record."""
+
+    num_loads: int  # partitions, or ranges of candidates, that it read
+    classes: GroupClasses
+    edges: EdgeDiagnostics | None = None  # None: not looked at
+    estimate: Estimate | None = None  # of worker 0, where edges are sampled

@@ -1,0 +1,160 @@
+"""Bucket files -> all evaluated edges in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import define, field, frozen
+
+from pbgeval.inputs.edges import numbered_blocks, parts_of_file, shares_of_files
+from pbgeval.notation import Side, distinct
+from pbgeval.ranking.keys import QueryKeys
+from pbgeval.ranking.known_answers import SemiJoin
+from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
+from pbgeval.ranking.settings import EdgeOrigin
+from pbgeval.report.document import EdgeDiagnostics
+from pbgeval.worker.collective import in_step
+from pbgeval.worker.context import Bench
+
+
+def read_query_edges(bench: Bench) -> QueryEdges:
+    """Read all evaluated edges, by edge path, bucket and row."""
+    segments: list[EdgeSegment] = []
+    columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(4)]
+    num_edges = 0
+    for path_index, files in enumerate(bench.inputs.buckets):
+        for bucket, file in sorted(files.items()):
+            first = num_edges
+            for _, start, stop in parts_of_file(file):
+                if not bench.evaluated.any_between(path_index, bucket, start, stop):
+                    continue
+                block = bench.numberer.numbered(file, file.read(start, stop))
+                kept = bench.evaluated.positions(block, path_index, bucket, start)
+                for column, values in zip(columns, (start + kept, *block.columns(kept)), strict=True):
+                    column.append(values)
+                num_edges += len(kept)
+            segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
+    row_E, lhs_E, rel_E, rhs_E = (np.concatenate(column) for column in columns)
+    dynamic = bench.inputs.config.dynamic_relations
+    return QueryEdges(bench.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, dynamic)
+
+
+# Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
+#
+# Counts that no figure shows, and that change what a figure means. Every evaluated edge is held by every worker here
+# (the
+# sweeps do so anyway), so other evaluations are looked at up to MOST_EDGES.
+
+MOST_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
+TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever it is; changes no number
+SIEVE_CELLS = 1 << 22  # bytes; a power of two
+
+
+@frozen(eq=False)
+class _Distinct:
+    """The distinct evaluated edges."""
+
+    keys: QueryKeys  # of tail queries
+    codes_U: np.ndarray  # int64, ascending: position of the edge's key x number of entities + tail
+    copies_U: np.ndarray  # int64: how many evaluated edges are this one
+
+    @classmethod
+    def of_edges(cls, edges: QueryEdges) -> _Distinct:
+        num_entities = edges.numbering.num_entities
+        keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_entities)
+        codes_E = keys.index_of(edges.rel_E, edges.lhs_E) * num_entities + edges.rhs_E
+        return cls(keys, *np.unique(codes_E, return_counts=True))
+
+
+@define(eq=False)
+class _Leaked:
+    """Marks the distinct edges that known pairs name; a sink of the semi-join."""
+
+    edges: _Distinct
+    is_leaked_U: np.ndarray = field(init=False)  # bool
+
+    def __attrs_post_init__(self) -> None:
+        self.is_leaked_U = np.zeros(len(self.edges.codes_U), bool)
+
+    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+        """Take pairs (key, answer) of training edges."""
+        assert hidden is Side.RHS, "only tail queries are joined"
+        codes_P = key_P * self.edges.keys.num_entities + answer_P
+        at_P = np.minimum(np.searchsorted(self.edges.codes_U, codes_P), len(self.edges.codes_U) - 1)
+        self.is_leaked_U[at_P[self.edges.codes_U[at_P] == codes_P]] = True
+
+
+@define(eq=False)
+class _Seen:
+    """Marks which of some entities edges name."""
+
+    entities: np.ndarray  # int64, sorted
+    _is_seen: np.ndarray = field(init=False)  # bool
+    _cells: np.ndarray = field(init=False)  # bool, by the last bits of a number
+    _one_each: bool = field(init=False)  # no two entities share a cell
+
+    def __attrs_post_init__(self) -> None:
+        self._is_seen = np.zeros(len(self.entities), bool)
+        self._cells = np.zeros(SIEVE_CELLS, bool)
+        self._one_each = not self.entities.size or int(self.entities[-1]) < SIEVE_CELLS
+        if not self._one_each:  # a sieve: most other numbers need no search
+            self._cells[self.entities & (SIEVE_CELLS - 1)] = True
+
+    def feed(self, number_n: np.ndarray) -> None:
+        if self._one_each:
+            self._cells[number_n[number_n < SIEVE_CELLS]] = True
+            return
+        passed = number_n[self._cells[number_n & (SIEVE_CELLS - 1)]]
+        at = np.minimum(np.searchsorted(self.entities, passed), len(self.entities) - 1)
+        self._is_seen[at[self.entities[at] == passed]] = True
+
+    @property
+    def is_seen(self) -> np.ndarray:
+        """Of each entity, bool."""
+        return self._cells[self.entities] if self._one_each else self._is_seen
+
+
+def diagnose_edges(bench: Bench) -> EdgeDiagnostics | None:
+    """Count what the evaluated edges share; every worker takes part.
+
+    Returns:
+        None where edges are sampled, where a type is featurized (its entities have no numbers), and where there are
+        more than MOST_EDGES that the evaluation need not hold.
+    """
+    work = bench.work
+    few = work.protocol.sweeps or work.inputs.num_edges <= MOST_EDGES
+    if bench.evaluated.sample is not None or work.inputs.featurized or not few:
+        return None
+    edges = in_step(bench.team, lambda: read_query_edges(bench))
+    of_edges = _Distinct.of_edges(edges)
+    entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
+    leaked, is_seen = _in_training(bench, of_edges, entities)
+    return EdgeDiagnostics(
+        num_edges=edges.num_edges,
+        num_repeated=edges.num_edges - len(of_edges.codes_U),
+        num_in_training=None if leaked is None else int(of_edges.copies_U[leaked].sum()),
+        num_entities=len(entities),
+        num_entities_unseen=None if is_seen is None else int((~is_seen).sum()),
+    )
+
+
+def _in_training(
+    bench: Bench, distinct: _Distinct, entities: np.ndarray
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Tell which distinct edges and which of some entities training edges name, bool; None where nobody looked."""
+    if not bench.inputs.config.train_paths:
+        return None, None
+    leaked, seen = _Leaked(distinct), _Seen(entities)
+
+    def look() -> None:
+        join = SemiJoin({Side.RHS: distinct.keys}, leaked)
+        team = bench.team
+        parts = shares_of_files(bench.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
+        for block in numbered_blocks(bench.numberer, parts):
+            join.feed(block)
+            seen.feed(block.lhs_n)
+            seen.feed(block.rhs_n)
+
+    in_step(bench.team, look)
+    found = bench.team.gather_objects((leaked.is_leaked_U, seen.is_seen))
+    of_edges, of_entities = zip(*found, strict=True)
+    return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

@@ -1,0 +1,137 @@
+"""A run's journal as its workers use it: take what is there, add what is finished now and then.
+
+Writing takes at most a hundredth of the time: entries hold the sum of as many units as it takes for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from attrs import define, field
+
+from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
+from pbgeval.cluster.team import Team
+from pbgeval.errors import JournalError
+from pbgeval.progress import Observer
+from pbgeval.worker.collective import in_step
+
+LEAST_SECONDS = 0.2  # between two entries of a worker
+LEAST_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
+SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry took
+
+Merge = Callable[[Sequence[np.ndarray]], None]
+Overlap = Callable[[Sequence[str], Sequence[str]], bool]
+
+
+def share_names(done: Sequence[str], units: Sequence[str]) -> bool:
+    """Whether some units are among those that are done, where equal units have equal names."""
+    return not set(done).isdisjoint(units)
+
+
+@define
+class RunJournal:
+    """The journal of one part of a run: a round of a sample, or all of it."""
+
+    journal: Journal
+    part: str  # in front of the names of units
+    _mine: list[str] = field(factory=list, init=False)  # entries whose results this worker takes
+    _finished: list[str] = field(factory=list, init=False)  # units that no entry holds yet
+    _written: float = field(factory=time.monotonic, init=False)
+    _cost: float = field(default=0.0, init=False)  # seconds that the last entry took, and all that is done with it
+
+    def look(self, team: Team, observer: Observer, overlap: Overlap) -> list[str]:
+        """Find out which units of this part are done; every worker takes part, and what one raises stops all.
+
+        Damaged entries are removed, so that their units are computed again. Of entries that share units (two groups of
+        workers did the same, each cut off from the other) the first counts.
+
+        Args:
+            team: of all workers.
+            observer: is told of damaged entries.
+            overlap: tells whether some units share anything with those accepted before.
+
+        Returns:
+            The units that are done; `take` hands over their results.
+
+        Raises:
+            JournalError: an entry is of another run or version.
+            OutputError: an entry cannot be read.
+        """
+        entries = team.broadcast_object(self.journal.entries() if team.rank_in_team == 0 else None)
+        mine = entries[team.rank_in_team :: team.size]
+        found = in_step(team, lambda: {entry: self._units_of(entry, observer) for entry in mine})
+        units_of = {entry: units for of_worker in team.gather_objects(found) for entry, units in of_worker.items()}
+        done: list[str] = []
+        for entry in entries:
+            units = [unit.removeprefix(self.part) for unit in units_of[entry] if unit.startswith(self.part)]
+            if units and not overlap(done, units):
+                done += units
+                if entry in found:
+                    self._mine.append(entry)
+        return done
+
+    def take(self, merge: Merge) -> None:
+        """Hand over this worker's part of what `look` has found.
+
+        Raises:
+            OutputError: an entry cannot be read.
+        """
+        for entry in self._mine:
+            merge(self.journal.read(entry).arrays)
+            self.journal.log("restored", entry=entry)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether units that no entry holds are worth one at the end of this worker's, when the run is nearly done."""
+        return bool(self._finished) and time.monotonic() - self._written >= LEAST_SECONDS_AT_END
+
+    def begin(self, unit: str) -> None:
+        """Note that a unit has begun."""
+        if not self._finished and not self._cost:
+            self._written = time.monotonic()  # what was done before the first unit is done again in any case
+        self.journal.log("start", unit=self.part + unit)
+
+    def finish(self, unit: str) -> bool:
+        """Note that a unit is done; tell whether it is time for an entry."""
+        self.journal.log("finish", unit=self.part + unit)
+        self._finished.append(self.part + unit)
+        return time.monotonic() - self._written >= max(LEAST_SECONDS, SECONDS_PER_SECOND * self._cost)
+
+    def write(self, arrays: Sequence[np.ndarray]) -> None:
+        """Write the sum of the results of all units that are finished and in no entry.
+
+        Args:
+            arrays: integers (n,).
+
+        Raises:
+            OutputError: the journal cannot be written.
+        """
+        if self._finished:
+            entry = self.journal.write(self._finished, arrays)
+            self.journal.log("entry", entry=entry, units=len(self._finished))
+        self._finished = []
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what happens in the context as the cost of an entry: packing and adding up take time, too."""
+        begun = time.monotonic()
+        yield
+        self._written = time.monotonic()
+        self._cost = self._written - begun
+
+    def _units_of(self, entry: str, observer: Observer) -> tuple[str, ...]:
+        """Return the units of an entry, once it is known to be whole; none of a damaged one, which is removed."""
+        try:
+            return self.journal.read(entry).units
+        except DamagedEntryError as error:
+            observer.warn(f"{error}; removed, its units are computed again")
+            self.journal.remove(entry)
+            return ()
+        except ForeignEntryError as error:
+            raise JournalError(
+                f"{error}: expected units of this run and version (digest {self.journal.digest[:8]}); "
+                "--overwrite starts anew"
+            ) from error
