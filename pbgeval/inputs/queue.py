@@ -20,7 +20,7 @@ from pbgeval.cluster.liveness import Counters
 from pbgeval.inputs.dispatch import DispatchPlan, Partition, Partitions, Stripe, Uses, evict
 from pbgeval.notation import WorkUnit
 
-MAX_POLLS_IN_VAIN = 16  # of stripes with too little left; then a worker no longer joins others
+MAX_POLLS_IN_VAIN = 24  # of stripes with too little left; then a worker no longer joins others
 WORTH_JOINING = 0.5  # of the cost of the loads that joining takes: where no more is left, helping would be too late
 GOLDEN_RATIO = 0.618
 STRIPES_COMPARED = 3  # of those that have something left, before a worker joins one
