@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import text_lines
+from pbgeval.storage.text import rows
 
 Triple = tuple[str, str, str]
 
@@ -17,11 +17,8 @@ def triples_of(path: Path) -> Iterator[Triple]:
     Raises:
         StorageError: the file cannot be read, or a line is no edge; says which.
     """
-    for number, line in text_lines(path):
-        if not line.strip():
-            continue
-        columns = line.split("\t")
-        words = line.split() if len(columns) == 1 else columns[:3]
+    for number, line, columns in rows(path, by_words=True):
+        words = columns[:3] if "\t" in line else columns
         if len(words) != 3 or not all(words):
             expected = "head, relation and tail, with tabs between"
             raise StorageError(f"{path}:{number}: expected {expected}, found {line[:100]!r}")
