@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
@@ -11,11 +10,11 @@ from pbgeval.config import EvalConfig, check_config
 from pbgeval.config.models import Given, ModelForm
 from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, ScorerError
-from pbgeval.inputs.opening import Inputs, Model, open_inputs
+from pbgeval.inputs.opening import Inputs, Model, edge_paths, open_inputs
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.models.opening import open_model
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.edges import Array, ArrayEdges, Edges
+from pbgeval.storage.edges import Array, Edges
 
 GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
 
@@ -34,7 +33,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         EvalError: all faults, a line each.
     """
     opened = None if model is None else _opened(model, trust_pickle=config.trust_pickle)
-    by_key = _edges(edges)
+    by_key = None if edges is None else (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
     form = None
     if opened is not None:
         form = ModelForm.of_embeddings(opened) if isinstance(opened, EmbeddingModel) else ModelForm.of_scorer()
@@ -44,8 +43,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         raise ConfigError(
             "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
         )
-    edge_paths = [*checked.edge_paths, *checked.filter_paths, *checked.train_paths]
-    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths):
+    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
         if is_url(path):
             raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
     arrays = {name: array for of_key in (by_key or {}).values() for name, array in of_key.items()}
@@ -68,9 +66,3 @@ def _opened(model: GivenModel, *, trust_pickle: bool) -> Model:
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise ScorerError(f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}")
     return model
-
-
-def _edges(edges: Edges | Array | None) -> Mapping[str, Mapping[str, ArrayEdges]] | None:
-    if edges is None:
-        return None
-    return (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
