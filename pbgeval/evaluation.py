@@ -31,7 +31,7 @@ from pbgeval.inputs.in_memory import Array, Edges, GivenModel, open_in_memory
 from pbgeval.inputs.object_storage import has_urls, local_copies
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
-from pbgeval.inputs.provenance import provenance_of, things_to_know
+from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer, Silence
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
@@ -118,7 +118,7 @@ def _evaluate(
     work = Work(inputs, protocol, provenance, options.device, observer, started, output.path, owner.claim)
     if is_worker_of_a_group():
         return _evaluate_in_group(work, options, output, team or Team.join())
-    for message in things_to_know(inputs):
+    for message in startup_warnings(inputs):
         observer.warn(message)
     return _evaluate_here(work, options, output)
 
@@ -177,7 +177,7 @@ def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory,
 def _take_part(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report:
     claimed = None
     if team.rank_in_team == 0:
-        for message in [*things_to_know(work.inputs), *advice_on_restarts(os.environ)]:
+        for message in [*startup_warnings(work.inputs), *advice_on_restarts(os.environ)]:
             work.observer.warn(message)
         claimed = try_to_claim(work, output, team, options.workers, overwrite=options.overwrite)
     claimed = team.broadcast_object(claimed)

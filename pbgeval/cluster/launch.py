@@ -29,8 +29,8 @@ from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
-MOST_LOCAL_WORKERS = 1024
-MOST_RESTARTS = 3
+MAX_LOCAL_WORKERS = 1024
+MAX_RESTARTS = 3
 _FILES = 48  # open at the same time in the launcher, or in a worker
 _FILES_OF_A_WORKER = 4  # in the launcher
 _SIGNALS = (signal.SIGINT, *SIGNALS_TO_END)
@@ -66,8 +66,8 @@ def start_local_workers(
         KeyboardInterrupt: this process was interrupted; its workers have been ended.
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
-    if num_workers > MOST_LOCAL_WORKERS:
-        raise LaunchError(f"--workers {num_workers}: expected at most {MOST_LOCAL_WORKERS:,} processes on one host")
+    if num_workers > MAX_LOCAL_WORKERS:
+        raise LaunchError(f"--workers {num_workers}: expected at most {MAX_LOCAL_WORKERS:,} processes on one host")
     if multiprocessing.current_process().daemon:
         raise LaunchError(
             f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
@@ -79,15 +79,15 @@ def start_local_workers(
             f"Too many open files: {num_workers} workers need up to {needed:,}, and the limit is {limit:,}; raise it"
             f" (ulimit -n {needed}), or use --workers 1"
         )
-    for restart in range(MOST_RESTARTS + 1):
+    for restart in range(MAX_RESTARTS + 1):
         try:
             if _server is not None:
                 return _server.run(function, arguments, num_workers)
             return _run_spawned(function, arguments, num_workers)
         except _LostWorkerError as error:
-            if restart == MOST_RESTARTS:
+            if restart == MAX_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
-            say(f"{error}; all workers start again ({restart + 1} of {MOST_RESTARTS} times)")
+            say(f"{error}; all workers start again ({restart + 1} of {MAX_RESTARTS} times)")
         except OSError as error:  # too many processes, for instance
             raise LaunchError(
                 f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"

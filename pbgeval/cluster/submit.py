@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEDULERS = ("slurm", "local")
 
-_MOST_TIME_LIMITS = 100  # how often a job that ran out of time is requeued
+_MAX_TIME_LIMITS = 100  # how often a job that ran out of time is requeued
 _SECONDS_OF_WARNING = 90  # between the scheduler's signal and the end
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_FOR_SQUEUE = 60.0
@@ -137,7 +137,7 @@ def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, lo
             "--scheduler slurm: expected the commands sbatch and srun, found none on this host; "
             "submit from a login node, or use --scheduler local"
         )
-    executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MOST_TIME_LIMITS)
+    executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MAX_TIME_LIMITS)
     executor.update_parameters(**_parameters(shape, name))
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # submitit repeats what sbatch says

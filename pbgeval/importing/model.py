@@ -214,7 +214,7 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
         rows = model.partition(index, num_partitions)
         checkpoint_files.write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
     write_atomically(folder / "eval.py", _config(model, list(edges.paths), num_partitions))
-    checkpoint_files.write_version(folder / "checkpoint", VERSION)
+    write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = f"{model.num_entities:,} entities of dimension {model.dimension} in {num_partitions} partitions"
     lines.insert(0, f"{folder / 'checkpoint'}: {entities}, {model.num_relations:,} relations ({model.system})")
     lines.append(f"evaluate with: kgeval-dist --config {folder / 'eval.py'}")

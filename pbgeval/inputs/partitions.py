@@ -93,9 +93,9 @@ class PartitionHolder:
 
 # `max_memory` -> sizes of blocks, and what is kept in memory between the sweeps. Changes no number.
 
-MOST_ROWS_PER_RANGE = 1 << 16  # candidates that queries stream past at a time
-FEWEST_ROWS_PER_RANGE = 1 << 10
-MOST_KNOWN_ROWS = 1 << 20  # known edges read at a time
+MAX_ROWS_PER_RANGE = 1 << 16  # candidates that queries stream past at a time
+MIN_ROWS_PER_RANGE = 1 << 10
+MAX_KNOWN_ROWS = 1 << 20  # known edges read at a time
 BYTES_PER_KNOWN_ROW = 24 * 4  # three columns of int64 and what the join makes of them
 BLOCK_BYTES = 64 << 20  # scores of one thread's block, compared and expanded, and what kernels allocate
 BYTES_OF_COUNTS = 48 * 2  # six of a query: of all candidates, and of those that no entry of the journal holds yet
@@ -184,9 +184,9 @@ def plan_memory(
         ConfigError: the limit is too small; says how much is needed.
     """
     if limit is None:
-        return MemoryPlan(MOST_ROWS_PER_RANGE, MOST_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
+        return MemoryPlan(MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, PAIRS_BYTES, queries_in_memory=True)
     fixed = resident + held + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + num_queries * BYTES_PER_QUERY
-    least = FEWEST_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
+    least = MIN_ROWS_PER_RANGE * (row_bytes * 6 + BYTES_PER_KNOWN_ROW * 4) + (16 << 20)
     _check_limit(limit, fixed + least, f"for {num_edges} edges", resident)
     free = int(limit / SLACK) - fixed
     further_blocks = min(num_threads - 1, free // SHARE_OF_BLOCKS // BLOCK_BYTES)
@@ -196,8 +196,8 @@ def plan_memory(
     free -= queries_bytes if in_memory else 0
     rows = free // 3 // (row_bytes * 6)  # raw, finished, prepared, and copies while they are made
     return MemoryPlan(
-        rows_per_range=max(FEWEST_ROWS_PER_RANGE, min(MOST_ROWS_PER_RANGE, rows)),
-        known_rows=max(FEWEST_ROWS_PER_RANGE, min(MOST_KNOWN_ROWS, free // 3 // BYTES_PER_KNOWN_ROW)),
+        rows_per_range=max(MIN_ROWS_PER_RANGE, min(MAX_ROWS_PER_RANGE, rows)),
+        known_rows=max(MIN_ROWS_PER_RANGE, min(MAX_KNOWN_ROWS, free // 3 // BYTES_PER_KNOWN_ROW)),
         pairs_bytes=max(1 << 20, free // 8),  # sorting takes as much again, and a slot is read back whole
         queries_in_memory=in_memory,
         block_threads=1 + further_blocks,

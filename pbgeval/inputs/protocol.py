@@ -21,7 +21,7 @@ from pbgeval.stats.rank_stats import StatsLayout
 
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
 ROWS_PER_SHARE = 1 << 17  # candidates for which a further process is started by default
-MOST_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
+MAX_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
 AUC_EDGES_OF_ROUNDS = 1 << 16  # evaluated edges that the sample of the AUC is laid out for where rounds decide
 
 
@@ -107,7 +107,7 @@ def counts_keys(inputs: Inputs) -> bool:
 
     Counting takes some 16 bytes for each edge of a partition and a tenth of the time of sampled candidates.
     """
-    many = CandidatePolicy.SAMPLED.value in inputs.candidates and inputs.num_edges > MOST_SAMPLED_EDGES_WITH_KEYS
+    many = CandidatePolicy.SAMPLED.value in inputs.candidates and inputs.num_edges > MAX_SAMPLED_EDGES_WITH_KEYS
     return not inputs.featurized and not many
 
 

@@ -62,15 +62,6 @@ def write_model(
     write_pieces(model_path(checkpoint_path, version), size, pieces)
 
 
-def write_version(checkpoint_path: Path, version: int) -> None:
-    """Say that a checkpoint is whole.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    write_atomically(checkpoint_path / "checkpoint_version.txt", f"{version}\n")
-
-
 def write_entities(entity_path: Path, entity_type: str, partition: int, size: int, names: Iterable[str] | None) -> None:
     """Write the number of a partition's entities, and their names where there are any.
 

@@ -27,10 +27,10 @@ from pbgeval.storage.text import check_regular, listed, one_line
 FORMAT_VERSION = 1  # what PBG writes into every file, and the only version there has been
 FOLLOW_VARIABLE = "PBGEVAL_FOLLOW_LINKS"  # "1": links may leave the folder of their file
 
-_MOST_LINKS = 16  # on the way to one dataset
-_MOST_PIECES = 1024  # of a column: beyond, noting where they lie takes longer than HDF5 does
+_MAX_LINKS = 16  # on the way to one dataset
+_MAX_PIECES = 1024  # of a column: beyond, noting where they lie takes longer than HDF5 does
 # Deflate packs at most 1,032 bytes into one. Small datasets may claim any size.
-_MOST_PACKED = 1100
+_MAX_PACKED = 1100
 _SMALL_BYTES = 1 << 24
 _ALIGNMENT_BYTES = 64  # of data that torch maps
 _FILL_BYTES = 1 << 20
@@ -168,8 +168,8 @@ class Hdf5File:
                 item = item[step]
                 continue
             links += 1
-            if links > _MOST_LINKS:
-                raise StorageError(f"{self.path}: {name}: expected at most {_MOST_LINKS} links, found more")
+            if links > _MAX_LINKS:
+                raise StorageError(f"{self.path}: {name}: expected at most {_MAX_LINKS} links, found more")
             path = "/".join([*(part for part in link.path.split("/") if part != "."), *steps])
             if isinstance(link, h5py.ExternalLink):
                 return self.other(link.filename, name, links)._follow(path)
@@ -181,8 +181,8 @@ class Hdf5File:
     def other(self, name: str, what: str, depth: int | None = None) -> Hdf5File:
         """Open the file that a link or a virtual dataset names; it is closed with this one."""
         depth = self._depth + 1 if depth is None else depth
-        if depth > _MOST_LINKS:
-            raise StorageError(f"{self.path}: {what}: expected at most {_MOST_LINKS} links, found more")
+        if depth > _MAX_LINKS:
+            raise StorageError(f"{self.path}: {what}: expected at most {_MAX_LINKS} links, found more")
         if name == ".":
             return attrs.evolve(self, depth=depth)
         path = self.path.parent / name
@@ -239,7 +239,7 @@ class Hdf5Dataset:
         if self.rows_per_chunk is None:
             return None if self.offset is None else (self.offset,)
         num_pieces = -(-self.num_rows // self.rows_per_chunk)
-        if not self.is_here or num_pieces > _MOST_PIECES or self.num_filters:
+        if not self.is_here or num_pieces > _MAX_PIECES or self.num_filters:
             return None
         offsets: dict[int, int] = {}
         with self._faults():
@@ -300,7 +300,7 @@ class Hdf5Dataset:
             )
         blocks = 0 if stat is None else stat.st_blocks  # some file systems do not count them
         on_disk = min(size, blocks * 512) if blocks else size
-        if num_bytes > _MOST_PACKED * on_disk + _SMALL_BYTES:
+        if num_bytes > _MAX_PACKED * on_disk + _SMALL_BYTES:
             raise StorageError(
                 f"{self._where}: {num_bytes:,} bytes of rows in a file that takes {on_disk:,} on the disk;"
                 " were they ever written?"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.storage.writing import ScratchFolder
+from pbgeval.storage.writing import ScratchFolder, write_all
 
 _NUMPY: dict[torch.dtype, np.dtype] = {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
 
@@ -49,15 +51,27 @@ class ScratchRows:
 
     def create(self) -> None:
         """Make the file; one worker does, before any writes."""
-        self.scratch.create(self.name, (self.num_rows, self.num_columns), _NUMPY[self.dtype])
+        with self.scratch.file(self.name, os.O_CREAT | os.O_TRUNC) as descriptor:
+            os.truncate(descriptor, self.num_rows * self._row_bytes)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.num_columns * _NUMPY[self.dtype].itemsize
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
-        self.scratch.fill(self.name, start, rows_ND.cpu().numpy())
+        if rows_ND.numel():
+            data = np.ascontiguousarray(rows_ND.cpu().numpy()).data.cast("B")
+            with self.scratch.file(
+                self.name
+            ) as descriptor:  # not through a map: a full disk must be an error, no signal
+                write_all(descriptor, data, start * self._row_bytes)
 
     def read(self, start: int, stop: int) -> Tensor:
         """Return rows start to stop (exclusive)."""
-        return torch.from_numpy(self.scratch.rows(self.name, start, stop, (self.num_columns,), _NUMPY[self.dtype]))
+        path, count = self.scratch.path / self.name, (stop - start) * self.num_columns
+        values = np.fromfile(path, _NUMPY[self.dtype], count, offset=start * self._row_bytes)
+        return torch.from_numpy(values.reshape(stop - start, self.num_columns))
 
     def take(self, rows: Tensor) -> Tensor:
         """Return a copy of some rows, in the order given; the pages touched are given back at once."""

@@ -21,7 +21,7 @@ from pbgeval.errors import StorageError
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _BYTES_AT_A_TIME = 1 << 18
-_MOST_BYTES_OF_A_LINE = 1 << 28  # beyond, it is no text, or compressed to fill memory
+_MAX_BYTES_OF_A_LINE = 1 << 28  # beyond, it is no text, or compressed to fill memory
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 _DAMAGE = (OSError, EOFError, zlib.error)  # that gzip raises
 
@@ -132,8 +132,8 @@ def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
                     begun = []
                 begun.append(rest)
                 num_begun = len(rest) if newline else num_begun + len(rest)
-                if num_begun > _MOST_BYTES_OF_A_LINE:
-                    raise OSError(errno.EFBIG, f"a line of more than {_MOST_BYTES_OF_A_LINE:,} bytes")
+                if num_begun > _MAX_BYTES_OF_A_LINE:
+                    raise OSError(errno.EFBIG, f"a line of more than {_MAX_BYTES_OF_A_LINE:,} bytes")
             if any(begun):
                 for lines in _decoded(path, number, b"".join(begun)):
                     yield number, lines
@@ -250,7 +250,7 @@ def _walk_zstd(file: BinaryIO) -> None:
 
 # Values -> the words of a message; names -> cells of a table, and back.
 
-MOST_LETTERS = 2000  # of a line for a terminal
+MAX_LETTERS = 2000  # of a line for a terminal
 
 
 # What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"), and the mark of a text itself.
@@ -287,8 +287,8 @@ def printable(text: str) -> str:
     Names in files and configs may hold anything; printed as they are, they could move the cursor, recolour or hide
     what stands around them, or be no text at all. The middle of a text that is too long is left out.
     """
-    if len(text) > MOST_LETTERS:
-        text = f"{text[: MOST_LETTERS - 500]} ... {text[-495:]}"
+    if len(text) > MAX_LETTERS:
+        text = f"{text[: MAX_LETTERS - 500]} ... {text[-495:]}"
     if text.isprintable():
         return text
     return "".join(letter if _is_shown(letter) else letter.encode("unicode_escape").decode() for letter in text)

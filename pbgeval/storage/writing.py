@@ -7,7 +7,6 @@ Every open, write, fsync and rename goes through `system`, which tests replace b
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import re
 import shutil
@@ -385,11 +384,16 @@ class ScratchFolder:
             OutputError: the folder cannot be written (permissions, a full disk).
         """
         if values.size:
-            with self._file(f"{name}.{self.writer}", os.O_CREAT | os.O_APPEND) as descriptor:
+            with self.file(f"{name}.{self.writer}", os.O_CREAT | os.O_APPEND) as descriptor:
                 write_all(descriptor, np.ascontiguousarray(values).data.cast("B"))
 
     @contextmanager
-    def _file(self, name: str, flags: int = 0) -> Iterator[int]:
+    def file(self, name: str, flags: int = 0) -> Iterator[int]:
+        """Open a file of the folder for writing; yield its descriptor.
+
+        Raises:
+            OutputError: it cannot be written (permissions, a full disk).
+        """
         with output_faults(self.path / name, "write this scratch file"), opened(self.path / name, flags) as descriptor:
             yield descriptor
 
@@ -398,25 +402,6 @@ class ScratchFolder:
         found = [path for path in self.path.glob(f"{name}.*") if path.suffix[1:].isdigit()]
         parts = [np.fromfile(path, dtype) for path in sorted(found, key=lambda path: int(path.suffix[1:]))]
         return np.concatenate([np.empty(0, dtype), *parts])
-
-    def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> None:
-        """Make an array of a fixed shape that all workers may fill in parts; one worker makes it."""
-        with self._file(name, os.O_CREAT | os.O_TRUNC) as descriptor:
-            os.truncate(descriptor, math.prod(shape) * np.dtype(dtype).itemsize)
-
-    def fill(self, name: str, start: int, rows: np.ndarray) -> None:
-        """Write rows of a created array, from row `start` on."""
-        if rows.size:
-            rows = np.ascontiguousarray(rows)
-            with self._file(name) as descriptor:  # not through a map: a full disk must be an error, no signal
-                write_all(descriptor, rows.data.cast("B"), start * (rows.nbytes // rows.shape[0]))
-
-    def rows(self, name: str, start: int, stop: int, row_shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
-        """Return rows `start` to `stop` of a created array."""
-        row_size = math.prod(row_shape)
-        count = (stop - start) * row_size
-        offset = start * row_size * np.dtype(dtype).itemsize
-        return np.fromfile(self.path / name, dtype, count, offset=offset).reshape(stop - start, *row_shape)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -30,7 +30,7 @@ def sum_without(victim: int, kill: bool) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_worker_is_the_cause_and_not_its_peers(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "MOST_RESTARTS", 0)
+    monkeypatch.setattr(launch, "MAX_RESTARTS", 0)
 
     with pytest.raises(IncompleteError, match=f"^worker {victim}: expected to finish, but was ended by SIGKILL"):
         start_local_workers(sum_without, (victim, True), 2, print)

@@ -11,9 +11,9 @@ from pbgeval.inputs.partitions import (
     BLOCK_BYTES,
     BYTES_PER_EDGE,
     BYTES_PER_QUERY,
-    FEWEST_ROWS_PER_RANGE,
-    MOST_KNOWN_ROWS,
-    MOST_ROWS_PER_RANGE,
+    MAX_KNOWN_ROWS,
+    MAX_ROWS_PER_RANGE,
+    MIN_ROWS_PER_RANGE,
     PartitionRoom,
     check_sample,
     plan_memory,
@@ -27,7 +27,7 @@ sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_fr
 def test_without_a_limit_blocks_are_as_large_as_is_useful():
     plan = plan_memory(None, 10**12, 10**9, 2 * 10**9, 4096)
 
-    assert (MOST_ROWS_PER_RANGE, MOST_KNOWN_ROWS, True) == (
+    assert (MAX_ROWS_PER_RANGE, MAX_KNOWN_ROWS, True) == (
         plan.rows_per_range,
         plan.known_rows,
         plan.queries_in_memory,
@@ -50,8 +50,8 @@ def test_a_plan_stays_below_its_limit_or_says_what_is_needed(of, megabytes):
             plan_memory((needed - 1) * MB, *arguments)
     held = resident + BLOCK_BYTES + num_edges * BYTES_PER_EDGE + 2 * num_edges * BYTES_PER_QUERY
     held += 2 * num_edges * row_bytes if plan.queries_in_memory else 0
-    assert FEWEST_ROWS_PER_RANGE <= plan.rows_per_range <= MOST_ROWS_PER_RANGE
-    assert FEWEST_ROWS_PER_RANGE <= plan.known_rows <= MOST_KNOWN_ROWS
+    assert MIN_ROWS_PER_RANGE <= plan.rows_per_range <= MAX_ROWS_PER_RANGE
+    assert MIN_ROWS_PER_RANGE <= plan.known_rows <= MAX_KNOWN_ROWS
     assert held + plan.rows_per_range * row_bytes * 3 + plan.known_rows * 24 + plan.pairs_bytes <= megabytes * MB
 
 

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError
+from pbgeval.storage.rows import ScratchRows
 from pbgeval.storage.writing import ScratchFolder, remove_files, remove_scratch
 from tests.examples import examples
 
@@ -33,23 +35,6 @@ def test_what_workers_append_is_read_in_their_order(appended):
             assert expected == ScratchFolder(Path(folder), 0).read(name, np.int64).tolist()
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(0, 6), st.integers(1, 3), st.data())
-def test_a_created_array_is_filled_in_parts_and_read_in_others(num_rows, num_columns, data):
-    expected = np.zeros((num_rows, num_columns), np.float32)
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = [ScratchFolder(Path(folder), worker) for worker in range(2)]
-        scratch[0].create("rows", expected.shape, np.float32)
-        for value in range(data.draw(st.integers(0, 4))):
-            start, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_rows)] * 2)))
-            part = np.full((stop - start, num_columns), value + 1, np.float32)
-            scratch[value % 2].fill("rows", start, part)
-            expected[start:stop] = part
-        start, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_rows)] * 2)))
-        found = scratch[1].rows("rows", start, stop, (num_columns,), np.float32)
-        assert expected[start:stop].tolist() == found.tolist()
-
-
 def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
     scratch = ScratchFolder(tmp_path, 0)
     scratch.append("table", np.arange(6, dtype=np.int64).reshape(2, 3).T)
@@ -60,7 +45,10 @@ def test_columns_of_two_dimensions_are_written_in_the_order_of_rows(tmp_path):
 def test_a_folder_that_was_removed_stays_away(tmp_path):
     scratch = ScratchFolder(tmp_path / "removed", 0)
 
-    for action in (lambda: scratch.append("values", np.arange(3)), lambda: scratch.create("values", (3,), np.int64)):
+    for action in (
+        lambda: scratch.append("values", np.arange(3)),
+        ScratchRows(scratch, "v", 3, 1, torch.float32).create,
+    ):
         with pytest.raises(OutputError, match="got: No such file or directory"):
             action()
     assert not scratch.path.exists()
@@ -70,10 +58,11 @@ def test_a_folder_that_cannot_be_written_is_the_users_fault(tmp_path):
     (tmp_path / "file").write_text("")
     scratch = ScratchFolder(tmp_path / "file" / "scratch", 0)
 
+    rows = ScratchRows(scratch, "v", 3, 1, torch.float32)
     for action in (
         lambda: scratch.append("values", np.arange(3)),
-        lambda: scratch.create("values", (3,), np.int64),
-        lambda: scratch.fill("values", 0, np.arange(3)),
+        rows.create,
+        lambda: rows.write(0, torch.zeros((3, 1))),
     ):
         with pytest.raises(OutputError, match=r"expected to write this scratch file, got: Not a directory"):
             action()
