@@ -11,8 +11,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.notation import Bucket, Side
@@ -22,14 +20,12 @@ from pbgeval.storage.edges import BucketFile, find_buckets
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.row_files import QueryFile
 from pbgeval.storage.topk import (
-    COLUMNS,
     TABLE_COLUMNS,
     Vocabulary,
     create_topk_file,
     open_topk_file,
     write_topk_table,
 )
-from tests.examples import examples
 from tests.pbg_files import write_edges
 
 BUCKET = Bucket(0, 1)
@@ -75,49 +71,6 @@ def table(path: Path) -> list[list[str]]:
     lines = path.read_text(encoding="utf-8").split("\n")
     assert "" == lines.pop()
     return [line.split("\t") for line in lines]
-
-
-def test_a_new_file_has_no_candidates(tmp_path: Path) -> None:
-    file = create(tmp_path)
-    found = file.read(Side.LHS, 0, 3)
-
-    assert tmp_path / "topk" / "0" / "topk_0_1.h5" == file.path
-    assert [[-1, -1]] * 3 == found["entity"].tolist() == found["partition"].tolist()
-    assert np.isnan(found["score"]).all()
-    assert not found["known"].any()
-
-
-ROWS = st.sets(st.integers(0, 14)).map(lambda rows: np.array(sorted(rows), np.int64))
-
-
-@settings(max_examples=examples(15))
-@given(k=st.integers(1, 3), writes=st.lists(st.tuples(st.sampled_from(Side), ROWS), max_size=4), data=st.data())
-def test_rows_are_read_as_they_were_written_in_any_order(
-    tmp_path_factory: pytest.TempPathFactory,
-    k: int,
-    writes: list[tuple[Side, np.ndarray]],
-    data: st.DataObject,
-) -> None:
-    file = create(tmp_path_factory.mktemp("t"), num_edges=15, k=k)
-    cell = st.tuples(st.integers(-1, 9), st.integers(-1, 3), st.floats(allow_nan=False), st.booleans())
-    expected = {(side, row): [(-1, -1, "nan", False)] * k for side in Side for row in range(15)}
-    for side, rows in writes:
-        cells = [data.draw(st.lists(cell, min_size=k, max_size=k)) for _ in rows]
-        columns = [[[of_place[column] for of_place in of_row] for of_row in cells] for column in range(4)]
-        arrays = [np.array(column).reshape(len(rows), k) for column in columns]
-        typed = [array.astype(kind) for array, kind in zip(arrays, (int, int, float, bool), strict=True)]
-        file.write(side, rows, dict(zip(COLUMNS, typed, strict=True)))
-        for row, of_row in zip(rows.tolist(), cells, strict=True):
-            expected[side, row] = [(*of_place[:2], repr(of_place[2]), of_place[3]) for of_place in of_row]
-
-    for side in Side:
-        found = file.read(side, 0, 15)
-        columns_QK = [found[name] for name in COLUMNS]
-        for row in range(15):
-            cells_K = [tuple(column[row, place].item() for column in columns_QK) for place in range(k)]
-            assert expected[side, row] == [
-                (*found_cell[:2], repr(found_cell[2]), found_cell[3]) for found_cell in cells_K
-            ]
 
 
 def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
@@ -224,15 +177,3 @@ def test_names_of_another_graph_and_files_that_cannot_be_written_are_faults(tmp_
     (tmp_path / "other").write_text("")
     with pytest.raises(OutputError, match=r"topk_0_1\.h5: expected to write this file, got: Not a directory"):
         create(tmp_path / "other")
-
-
-def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
-    path = create(tmp_path).path
-    with h5py.File(path, "r+") as file:
-        del file["tail/score"]
-    with pytest.raises(StorageError, match="expected a dataset tail/score"):
-        open_topk_file(tmp_path, 0, BUCKET)
-    with h5py.File(path, "w") as file:
-        pass
-    with pytest.raises(StorageError, match="expected a group head or tail, found neither"):
-        open_topk_file(tmp_path, 0, BUCKET)
