@@ -27,14 +27,14 @@ from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config
 from pbgeval.errors import EvalError, LaunchError
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
-from pbgeval.inputs.in_memory import Array, Edges, GivenModel, open_in_memory
 from pbgeval.inputs.object_storage import has_urls, local_copies
-from pbgeval.inputs.opening import Inputs, open_inputs
+from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer, Silence
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
+from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 from pbgeval.worker.conclusion import conclude, end_of, keep_or_release, report_of, try_to_claim, try_to_conclude

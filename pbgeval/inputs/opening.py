@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
@@ -10,8 +11,10 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
-from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.errors import EvalError, StorageError
+from pbgeval.config import EvalConfig, check_config, names_file_of_edges
+from pbgeval.config.models import Given, ModelForm
+from pbgeval.config.overrides import is_url
+from pbgeval.errors import ConfigError, EvalError, ScorerError, StorageError
 from pbgeval.inputs.model import read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.names import TypeQueries, read_type_queries
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
@@ -23,7 +26,7 @@ from pbgeval.scoring.block_scorer import Scorer
 from pbgeval.storage.arrays import NumberRows
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
-from pbgeval.storage.edges import ArrayEdges, EdgeSource, edges_of_file, find_buckets
+from pbgeval.storage.edges import Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 
 P = ParamSpec("P")
@@ -264,3 +267,55 @@ def _open_partition(config: EvalConfig, entity_type: str, partition: int, versio
     path, dimension = Path(config.checkpoint_path), config.dimension_of(entity_type)
     num_rows = read_entity_count(Path(config.entity_path), entity_type, partition)
     return open_embeddings(path, entity_type, partition, version, dimension=dimension, num_rows=num_rows)
+
+
+# A model or edges in memory, as if they had been read from files.
+
+GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
+
+
+def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | Array | None) -> Inputs:
+    """Check the config together with what is handed in, and open the rest.
+
+    Args:
+        config: not checked yet.
+        model: in place of what the config would name; None: it names one.
+        edges: likewise.
+
+    Raises:
+        EvalError: all faults, a line each.
+    """
+    opened = None if model is None else _checked_model(model, trust_pickle=config.trust_pickle)
+    by_key = None if edges is None else (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
+    form = None
+    if opened is not None:
+        form = ModelForm.of_embeddings(opened) if isinstance(opened, EmbeddingModel) else ModelForm.of_scorer()
+    given = Given(form, None if by_key is None else {key: tuple(arrays) for key, arrays in by_key.items()})
+    checked = check_config(config, given)
+    if opened is not None and not isinstance(opened, EmbeddingModel) and checked.precision == "certified":
+        raise ConfigError(
+            "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
+        )
+    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
+        if is_url(path):
+            raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
+    arrays = {name: array for of_key in (by_key or {}).values() for name, array in of_key.items()}
+    return open_inputs(checked, opened, arrays)
+
+
+def _checked_model(model: GivenModel, *, trust_pickle: bool) -> Model:
+    if isinstance(model, EmbeddingModel):
+        return model
+    if isinstance(model, str | PathLike):
+        return open_model(Path(model), trust_pickle=trust_pickle)
+    for name in ("num_entities", "num_relations", "scores"):
+        if not hasattr(model, name):
+            raise ScorerError(
+                f"model: expected a path, or an object with num_entities, num_relations and scores, got "
+                f"{type(model).__name__} without {name}; edge_scorer or batch_scorer make one of a function or module"
+            )
+    for name in ("num_entities", "num_relations"):
+        found = getattr(model, name)
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise ScorerError(f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}")
+    return model
