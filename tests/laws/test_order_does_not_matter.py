@@ -21,8 +21,8 @@ from attrs import define, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.cluster.ownership import Ownership, describe_process
-from pbgeval.cluster.watch import Watch
+from pbgeval.cluster.claim import Ownership, describe_process
+from pbgeval.cluster.liveness import Watch
 from pbgeval.config import EvalConfig
 from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
