@@ -333,25 +333,6 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert "hits at 1" in filed.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--metric", "gmr"], "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
-        (["--metric", "tail.mrr"], "metrics: expected mean_rank"),
-        (["--side", "up"], "side: expected one of head, tail, both"),
-        (["--rank-type", "expected"], "rank_type: expected one of"),
-        (["--filter", "some"], "filter: expected one of raw, filtered"),
-        (["--clusters", "relation"], "clusters: expected one of key, edge"),
-        (["--format", "xml"], "--format xml: expected one of text, json, csv, md, latex"),
-    ],
-)
-def test_a_wrong_argument_is_one_line(arguments: list[str], line: str, tmp_path: Path) -> None:
-    done = command(tmp_path, "a", "b", *arguments)
-
-    assert (1, 1) == (done.status, len(done.faults))
-    assert done.err.startswith(line)
-
-
 def test_a_side_that_was_not_ranked_is_refused(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
     folder = run(cases[0], tmp_path / "a", "candidates=all", "disable_lhs_negs=True")
 
