@@ -294,11 +294,12 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
     assert contents(output) == contents(case.root / "done")
 
 
-def test_a_page_of_somebody_else_stays(case: TinyCase) -> None:
+@pytest.mark.parametrize("more", [(), ("--output", "output")])
+def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) -> None:
     output = case.root / "output"
     write_others(output, ("report.html",))
 
-    done = run_command(case, "report", "output")
+    done = run_command(case, "report", "output", *more)
 
     assert (done.status, len(done.faults)) == (1, 1)
     assert "report.html: this file is not a page of kgeval-dist report; give another --output" in done.err
