@@ -21,8 +21,8 @@ from pbgeval.candidates.constraints import CandidateSets
 from pbgeval.counting import blocks, compiled, fused
 from pbgeval.counting.general import BlockCounter
 from pbgeval.distinct import distinct
-from pbgeval.distributed.resources import resident_bytes
-from pbgeval.inputs.memory import BYTES_PER_BEST, MemoryPlan, plan_memory
+from pbgeval.distributed.resources import anonymous_bytes, resident_bytes
+from pbgeval.inputs.memory import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.inputs.read_ahead import rows_ahead
 from pbgeval.jit import is_installed
@@ -311,6 +311,7 @@ def _rank(
                     rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
                     if cells is not None:
                         score_cells(one.state, edges, table, first_number, vectors.dtype, cells, known, one.collector)
+            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
             if bench.journal.finish(range_name(part)):
                 write()
             watch.tick()
