@@ -16,7 +16,6 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring import compiled_operators
 from pbgeval.scoring.comparators import DISTANCES
 from pbgeval.scoring.fixed_order import transform_in_order
 from pbgeval.scoring.product import transform
@@ -153,8 +152,6 @@ class ComplexDiagonal(Operator):
         return {"real": (dimension // 2,), "imag": (dimension // 2,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        if rel_E is not None and compiled_operators.serves(x_ED, rel_E):
-            return compiled_operators.complex_rows(x_ED, rel_E, parameters["real"], parameters["imag"])
         half = x_ED.shape[-1] // 2
         real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
         x_real_EH, x_imag_EH = x_ED[..., :half], x_ED[..., half:]
