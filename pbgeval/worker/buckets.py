@@ -22,7 +22,7 @@ from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
 from pbgeval.inputs.queue import Counter, Holding, StripeUses, UnitQueue
-from pbgeval.metrics.rank import rank_metrics
+from pbgeval.metrics.rank import query_mean
 from pbgeval.metrics.summary import AucSample, SortedPools, summarise
 from pbgeval.notation import Bucket, Side, WorkUnit, distinct
 from pbgeval.progress import BucketReport, UnitReport
@@ -33,6 +33,7 @@ from pbgeval.ranking.known_answers import KEY_BITS
 from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, Tables
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
@@ -454,7 +455,7 @@ def _unit_report(
     bench: Bench, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
 ) -> UnitReport:
     config, num_edges = bench.inputs.config, bench.evaluated.num_rows(unit)
-    mean_reciprocal_rank = rank_metrics(headline, RankType(config.headline))["mean_reciprocal_rank"]
+    mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
         bucket=unit.bucket,
