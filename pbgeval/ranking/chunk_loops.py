@@ -116,8 +116,8 @@ def count_row(
         is_better, is_tied = np.int64(scores_C[place] > high), np.int64(low <= scores_C[place] <= high)
         better, tied = better - is_better, tied - is_tied
         counts_6[2] -= 1
-        at = np.searchsorted(known_P, own)
-        if at < known_P.size and known_P[at] == own:
+        entry = np.searchsorted(known_P, own)
+        if entry < known_P.size and known_P[entry] == own:
             known_better, known_tied = known_better - is_better, known_tied - is_tied
             counts_6[5] -= 1
     for at in range(excluded_P.size):

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from pbgeval.scoring.comparators import COMPARATORS
 from tests import pbg_files
 from tests.tiny_checkpoint import (
     VERSION,
@@ -113,7 +114,7 @@ def test_a_config_that_does_not_run(case: TinyCase, text: str, fault: str) -> No
         ("dimensoin=8", "unknown key; did you mean 'dimension'?"),
         ("dimension=abc", "expected an int, got 'abc' (str)"),
         ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),
-        ("comparator=cosine", "expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'cosine'"),
+        ("comparator=cosine", f"expected one of {', '.join(COMPARATORS)}, got 'cosine'"),
         ("dimension", "expected KEY=VALUE, found no '='"),
         ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),
     ],
