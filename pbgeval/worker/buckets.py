@@ -15,8 +15,8 @@ import torch
 from attrs import define, field, frozen
 
 from pbgeval.cluster.journal import DamagedEntryError
+from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
-from pbgeval.cluster.watch import Watch
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
@@ -206,7 +206,7 @@ class SoFar:
         self._read()
         work = self.bench.work
         # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
-        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check_lease)
+        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check)
         self._written = time.monotonic()
         self._cost = self._written - begun
 
@@ -396,7 +396,7 @@ def _do_unit(
         key = GroupKey(unit.path_index, unit.bucket, side)
         rows_Q = result.rows_Q.numpy()
         sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
-        bench.journal.journal.check_lease()
+        bench.journal.journal.check()
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if bench.evaluated.sample is not None and numbered is not None:
             sampled = bench.evaluated.sample[unit.path_index, unit.bucket]

@@ -13,7 +13,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.cluster.ownership import Claim
+from pbgeval.cluster.claim import Claim
 from pbgeval.cluster.team import Team
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.opening import Inputs

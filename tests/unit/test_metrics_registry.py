@@ -42,7 +42,7 @@ CASES = {
 OPTIONAL = [family.of_cutoff(cutoff) for family in OPTIONAL_FAMILIES for cutoff in CUTOFFS]
 ALL = {metric.name: metric for metric in [*rank_metrics(CUTOFFS), *OPTIONAL]}
 IMPROVABLE = sorted(name for name, metric in ALL.items() if metric.direction is not None)
-WITH_EXPECTATION = sorted(name for name, metric in ALL.items() if metric.has_expectation)
+WITH_EXPECTATION = sorted(name for name, metric in ALL.items() if metric.compute_expectation is not None)
 # Sums are rounded once and products of few factors lose little; differences from the level by chance lose up to 1e3
 RELATIVE, ABSOLUTE = 1e-11, 1e-12
 
@@ -136,7 +136,7 @@ class TestEveryMetric:
     def test_what_it_says_of_itself_is_complete(self, name):
         metric = ALL[name]
 
-        assert metric.has_expectation == metric.has_variance
+        assert (metric.compute_expectation is None) == (metric.compute_variance is None)
         assert "" not in (metric.range.text, metric.chance.text, metric.formula, metric.source)
         assert metric.direction in (1, -1, None)
 
@@ -254,6 +254,8 @@ def test_all_reference_values_of_rank_metrics(reference_path):
             for name, expected in case[part].items():
                 if expected is None:  # the count of weighted queries, which the oracle does not give
                     assert (len(queries.ranks), "count") == (find_metric(name).value(distribution), name)
+                    continue
+                if method != "value" and name == "median_rank":  # by enumeration; ours has no closed form
                     continue
                 tolerance = 1e-7 if name == "z_geometric_mean_rank" else 1e-9
                 value = getattr(find_metric(name), method)(distribution)
