@@ -56,13 +56,10 @@ def product_is_callable() -> bool:
 @functools.cache
 def _agrees(rule: BlockRule) -> bool:
     """Tell whether the loops' products have the bits of `product` on this machine."""
-    routine = blas.find_sgemm()
-    assert routine is not None, "the caller has asked"
-    for query_KD, candidate_CD in _checked_rows():
-        found_KC = _multiplied(routine, query_KD, candidate_CD, longest_inner(query_KD.shape[1]))
-        if not torch.equal(product(query_KD[None], candidate_CD[None])[0], found_KC):
-            return False
-    return True
+    return all(
+        torch.equal(product(query_KD[None], candidate_CD[None])[0], multiplied(query_KD, candidate_CD))
+        for query_KD, candidate_CD in _checked_rows()
+    )
 
 
 @functools.cache
@@ -71,12 +68,11 @@ def multiplies_bfloat16() -> bool:
 
     What it adds up in float32 may be off by a rounding of each product and sum, in any order.
     """
-    routine = blas.find_bfloat16_gemm()
-    if routine is None or not is_installed() or not product_is_callable():
+    if blas.find_bfloat16_gemm() is None or not is_installed() or not product_is_callable():
         return False
     for rows in _checked_rows():
         query_KD, candidate_CD = (x_ND.bfloat16() for x_ND in rows)
-        found_KC = _multiplied(routine, query_KD, candidate_CD, query_KD.shape[1])
+        found_KC = multiplied(query_KD, candidate_CD)
         exact_KC = query_KD.double() @ candidate_CD.double().T
         bound_KC = (query_KD.double().abs() @ candidate_CD.double().abs().T) * (query_KD.shape[1] + 1) * 2.0**-23
         if not bool(((found_KC - exact_KC).abs() <= bound_KC).all()):
@@ -93,15 +89,25 @@ def _checked_rows() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _multiplied(routine: blas.Gemm, query_KD: Tensor, candidate_CD: Tensor, inner: int) -> Tensor:
-    """Return the scores (K, C) of rows as compiled loops multiply them."""
-    query_RD, candidate_SD = padded_in_chunks(query_KD), padded_in_chunks(candidate_CD)
+def multiplied(query_KD: Tensor, candidate_CD: Tensor) -> Tensor:
+    """Return the scores (K, C) of rows as compiled loops multiply them, for checks."""
+    routine, inner, query_RD, candidate_SD = _factors(padded_in_chunks(query_KD), padded_in_chunks(candidate_CD))
     num_rows, dimension = query_RD.shape
     scores_RS = torch.empty((num_rows, candidate_SD.shape[0]))
     multiplication = routine.multiplication(num_rows, candidate_SD.shape[0], dimension, inner)
     with routine.one_thread():
         multiply(multiplication, _numbers(query_RD), _numbers(candidate_SD), dimension, scores_RS.numpy())
     return scores_RS[: query_KD.shape[0], : candidate_CD.shape[0]]
+
+
+def _factors(query_RD: Tensor, candidate_SD: Tensor) -> tuple[blas.Gemm, int, Tensor, Tensor]:
+    """Return the routine for rows, how many products it adds up in one go, and the rows as it takes them."""
+    routine = blas.find_bfloat16_gemm() if query_RD.dtype is torch.bfloat16 else None
+    if routine is not None:
+        return routine, max(query_RD.shape[1], 1), query_RD.contiguous(), candidate_SD.contiguous()
+    routine = blas.find_sgemm()
+    assert routine is not None, "the caller has asked"
+    return routine, longest_inner(query_RD.shape[1]), query_RD.float().contiguous(), candidate_SD.float().contiguous()
 
 
 def load() -> None:
@@ -150,14 +156,7 @@ def count(
     wanted_score_P = torch.empty(0)
     if wanted[0].numel():
         wanted_score_P = paired_product(query_KD[row_and_own_Q[0][wanted[0]]], candidate_CD[wanted[1]])
-    query_RD, candidate_CD = padded_rows(query_KD).contiguous(), candidate_CD.contiguous()
-    inner, routine = max(query_RD.shape[1], 1), None
-    if query_RD.dtype is torch.bfloat16:
-        routine = blas.find_bfloat16_gemm()
-    if routine is None:
-        query_RD, candidate_CD = query_RD.float(), candidate_CD.float()  # as they are, or without that routine
-        inner, routine = longest_inner(query_RD.shape[1]), blas.find_sgemm()
-    assert routine is not None, "the caller has asked"
+    routine, inner, query_RD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
     num_candidates, num_queries = candidate_CD.shape[0], row_Q.size
     counts_6Q = np.zeros((6, num_queries), np.int64)
     listed = tuple(np.empty((2, room_for_open), np.int64))

@@ -132,7 +132,7 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
     ),
     "golden certified, all": (
         functools.partial(golden_among_all, "certified"),
-        ("compiled", "blocks", "bfloat16", "float32", "lengths", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
     ),
     "vectors distmult": (
         functools.partial(vectors, "distmult", "filtered", 3, False, None),
@@ -152,7 +152,7 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
     ),
     "vectors certified": (
         functools.partial(vectors, "distmult_exact_ties", "filtered", 1, True, "certified"),
-        ("compiled", "blocks", "bfloat16", "float32", "lengths", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
     ),
 }
 # Without --all a third of them; tests/laws/test_fast_paths_equal_general_path.py has every path on small graphs.

@@ -79,7 +79,7 @@ JOBS = {
         dynamic=True,
     ),
     "certified": Job(
-        ("compiled", "blocks", "bfloat16", "float32", "lengths", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
         "all",
         ("translation", "none"),
         comparator="squared_l2",

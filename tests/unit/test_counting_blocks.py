@@ -224,7 +224,7 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
 def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     routines = iter([object()])  # there is one, which the loop does not call
     monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
-    monkeypatch.setattr(blocks, "_multiplied", lambda _, q, c, __: (q.float() @ c.float().T) * 1.01)
+    monkeypatch.setattr(blocks, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
     blocks.multiplies_bfloat16.cache_clear()
     try:
         assert not blocks.multiplies_bfloat16()
