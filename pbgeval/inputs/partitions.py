@@ -14,7 +14,7 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.dispatch import Partition
 from pbgeval.inputs.opening import Inputs
-from pbgeval.inputs.queue import Holding
+from pbgeval.inputs.queue import PartitionCache
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable
@@ -30,7 +30,7 @@ class PartitionHolder:
     inputs: Inputs
     global_embeddings: dict[str, Tensor]
     device: torch.device
-    holding: Holding
+    holding: PartitionCache
     reads_ahead: bool = True  # else there is memory for no more than the room
     num_loads: int = field(default=0, init=False)
     _tables: dict[Partition, EntityTable] = field(factory=dict, init=False)
