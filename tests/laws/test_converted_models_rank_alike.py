@@ -17,8 +17,8 @@ from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.ranks import COLUMNS, read_ranks
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
+from tests.kit.commands import run_main
 from tests.systems_reference import DGLKE, DglkeFolder, LibkgeCheckpoint, write_labels
-from tests.tiny_checkpoint import run_main
 
 NUM_ENTITIES = 41
 BORDERS = [0, 13, 27]  # of three partitions

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from tests import reference
-from tests.strategies import COMPARATORS as PBG_NAMES
-from tests.strategies import OWN_COMPARATORS, RowSource
+from tests.kit.graphs import COMPARATORS as PBG_NAMES
+from tests.kit.graphs import OWN_COMPARATORS, RowSource
 
 NAMES = (*PBG_NAMES, *OWN_COMPARATORS)
 

@@ -22,7 +22,7 @@ from pbgeval.metrics.classification import (
     confusion_metrics,
     metric_name,
 )
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 ROC_AUC = "area_under_the_receiver_operating_characteristic_curve"
 RATES = {  # numerator and denominator, from true positives, false positives, false negatives, true negatives

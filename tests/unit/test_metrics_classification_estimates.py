@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pbgeval.metrics.classification import area_under_roc, average_precision
 from pbgeval.metrics.classification_estimates import estimate_area_under_roc, estimate_average_precision
 from pbgeval.metrics.estimates import Estimate
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 classes = st.lists(score_values(), min_size=2, max_size=6)
 

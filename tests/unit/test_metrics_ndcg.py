@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.metrics.ndcg import Discount, Gain, Ndcg, dcg, gains, ideal_dcg, ndcg, ndcg_of_lists
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 LIBRARIES = {"numpy": np.array, "torch": torch.tensor}
 cutoffs = st.none() | st.integers(1, 7)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.ogb import hits_against_pool, mean_reciprocal_rank_of_top10, ogb_lists
 from tests import reference
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 LIBRARIES = {"numpy": np.array, "torch": torch.tensor}
 values = st.one_of(score_values(), st.sampled_from([math.inf, -math.inf]))

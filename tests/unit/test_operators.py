@@ -11,8 +11,8 @@ from pbgeval.scoring import compiled_operators
 from pbgeval.scoring.compiled_operators import complex_rows
 from pbgeval.scoring.operators import OPERATORS
 from tests import reference
-from tests.strategies import OPERATORS as PBG_NAMES
-from tests.strategies import OWN_OPERATORS, RowSource, operator_params
+from tests.kit.graphs import OPERATORS as PBG_NAMES
+from tests.kit.graphs import OWN_OPERATORS, RowSource, operator_params
 
 NAMES = (*PBG_NAMES, *OWN_OPERATORS)
 

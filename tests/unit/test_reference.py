@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.kit.graphs import Relation, TinyGraph, score_grids, score_values
 from tests.reference import Query, Ranks
-from tests.strategies import Relation, TinyGraph, score_grids, score_values
 
 
 def same_row_draws(row):
