@@ -11,7 +11,8 @@ from pbgeval.ranking import auc_sampling, fused, partition
 from pbgeval.ranking import partition as partition_blocks
 from pbgeval.ranking import sweep_rank as sweep_blocks
 from pbgeval.worker import sweep
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 

@@ -43,10 +43,10 @@ from pbgeval.stats.rank_stats import (
 from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.worker import Work, do_work
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.expected import Protocol, each_bucket
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
-from tests.strategies import TinyGraph, tiny_graphs
 
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in Side)
@@ -437,7 +437,7 @@ def test_another_seed_gives_other_negatives():
 
 
 def big_enough_graph() -> TinyGraph:
-    from tests.strategies import Relation
+    from tests.kit.graphs import Relation
 
     source = random.Random(0)
     return TinyGraph(

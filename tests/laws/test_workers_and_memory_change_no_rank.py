@@ -22,11 +22,11 @@ from pbgeval import EvalConfig, RunOptions, evaluate, load_config
 from pbgeval.errors import EvalError
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.case import TinyCase
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
-from tests.strategies import TinyGraph, tiny_graphs
-from tests.tiny_checkpoint import TinyCase
 
 few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
 

@@ -22,19 +22,11 @@ import pytest
 from pbgeval import cli
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, keys_of
 from pbgeval.version import __version__
-from tests import pbg_files
 from tests.examples import crossed
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, flags, metrics_of, numbers_of, run_command, run_main, writes_nothing
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import (
-    COMMAND,
-    TinyCase,
-    flags,
-    metrics_of,
-    numbers_of,
-    run_command,
-    run_main,
-    writes_nothing,
-)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from attrs import frozen
 
 from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
-from tests.report_folders import write_records
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
+from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
 

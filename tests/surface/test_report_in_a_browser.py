@@ -11,9 +11,11 @@ from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import read_curves
 from pbgeval.report.page.page import PageOptions, render_page
 from pbgeval.report.page.tables import Source, read_result
-from tests import pbg_files
 from tests.browsers import Show, Shown
-from tests.report_folders import (
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.kit.reports import (
     MARKUP,
     large_result,
     long_name,
@@ -22,7 +24,6 @@ from tests.report_folders import (
     rows_of,
     write_records,
 )
-from tests.tiny_checkpoint import TinyCase, evaluated
 
 pytestmark = pytest.mark.browser
 

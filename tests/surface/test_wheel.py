@@ -14,8 +14,9 @@ import pytest
 
 import pbgeval
 from tests.installed_wheel import REPOSITORY, Built, InstalledWheel, build_wheel
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, numbers_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase, evaluated, numbers_of
 
 pytestmark = pytest.mark.slow
 

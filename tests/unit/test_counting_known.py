@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking.known_counts import count_cells, count_known, expand_by_row, ties_of_twins
 from pbgeval.stats.ranks import RankCounts
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 pytestmark = pytest.mark.usefixtures("counting_path")
 

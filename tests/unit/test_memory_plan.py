@@ -5,7 +5,6 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pbgeval.passes.auc_sampling import AucSampling
 
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.partitions import (
@@ -20,6 +19,7 @@ from pbgeval.inputs.partitions import (
     plan_memory,
     plan_room,
 )
+from pbgeval.ranking.auc_sampling import AucSampling
 
 MB, GB = 10**6, 10**9
 sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_from([8, 400, 4096, 80_000]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking.cells import CellSample, ScoreCollector
 from pbgeval.stats.groups import order_image
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 cells = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=15)
 

@@ -11,7 +11,7 @@ from pbgeval.monitor.records import PassKey
 from pbgeval.report.page.paper import MOST_ROWS, latex, markdown
 from pbgeval.report.page.tables import Source, read_result
 from pbgeval.report.paper_text import escape_latex, escape_markdown, row_of_latex
-from tests.report_folders import MARKUP, large_result, make_incomplete, marked_up_result
+from tests.kit.reports import MARKUP, large_result, make_incomplete, marked_up_result
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 
 NASTY = [
