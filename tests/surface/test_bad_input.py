@@ -366,7 +366,7 @@ def test_a_loss_that_overflows_is_null_and_no_fault(tmp_path: Path) -> None:
         (("--workers", "-2"), ("--workers -2", "expected", ">= 1")),
         (("--workers", "two"), ("--workers", "int", "--help")),
         (("--wrokers", "2"), ("--wrokers", "--workers", "--help")),
-        (("--device", "tpu"), ("--device tpu", "auto, cpu, cuda")),
+        (("--device", "tpu"), ("--device", "'tpu'", "'auto', 'cpu', 'cuda'")),
         (("-p",), ("-p", "argument", "--help")),
         (("superfluous",), ("superfluous", "--help")),
     ],

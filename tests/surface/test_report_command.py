@@ -88,7 +88,10 @@ def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--format", "pdf"], "--format pdf: expected one of html, md, latex"),
+        (
+            ["--format", "pdf"],
+            "Invalid value for '--format': 'pdf' is not one of 'html', 'md', 'latex'",
+        ),
         (["--metric", "hits@7"], "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
         (["--monitor", "nowhere"], "nowhere: expected the statistics of a training run"),
         (["-o", "run/metrics.json/page.html"], "run/metrics.json/page.html: "),

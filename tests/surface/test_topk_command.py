@@ -64,10 +64,10 @@ def test_a_convention_gives_one_number(tmp_path: Path, flags: list[str], absent:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--absent", "first"], "--absent first: expected one of bounds, last, zero"),
-        (["--filter", "all"], "--filter all: expected one of producer, known, none"),
-        (["--ties", "worst"], "--ties worst: expected one of confidence, order"),
-        (["--rank-type", "x"], "--rank-type x: expected one of "),
+        (["--absent", "first"], "Invalid value for '--absent': 'first' is not one of 'bounds', 'last', 'zero'"),
+        (["--filter", "all"], "Invalid value for '--filter': 'all' is not one of "),
+        (["--ties", "worst"], "Invalid value for '--ties': 'worst' is not one of "),
+        (["--rank-type", "x"], "Invalid value for '--rank-type': 'x' is not one of "),
         (["--known", "absent.tsv"], "absent.tsv: expected a text file that can be read, found: No such file"),
     ],
 )
