@@ -11,7 +11,9 @@ import errno
 import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,12 +25,13 @@ from pbgeval.version import __version__
 
 if TYPE_CHECKING:
     from pbgeval.cluster.submit import SubmittedJob
+    from pbgeval.progress import Observer
     from pbgeval.report.report import Report
     from pbgeval.report.tables import DataTable
 
 # Choices, here so that help needs no heavy import; a test compares them with what the program takes.
 RankTypeName = Literal["optimistic", "realistic", "pessimistic", "best", "avg", "average", "worst"]
-# Options of an evaluation and of its submission.
+# Options of several commands.
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="KEY=VALUE", help="Override a key; dotted paths, lists by comma."),
@@ -36,11 +39,13 @@ Overrides = Annotated[
 OutputFolder = Annotated[
     Path | None, typer.Option("--output", help="Output directory [default: results/<config>-<digest>].")
 ]
+Cutoffs = Annotated[
+    list[int] | None,
+    typer.Option("-k", min=1, max=2**40, metavar="K", help="Hits or NDCG at K; may repeat [default: 1, 3, 5, 10]."),
+]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 
 MAX_FAULTS = 9  # lines on stderr
-FAULT_STATUS = 1
-MAX_CUTOFF = 2**40  # as of hits_at
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -156,8 +161,6 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the job's status.")] = False,
 ) -> None:
     """Evaluate in a job of Slurm, or of this host; a preempted job is requeued and goes on."""
-    from functools import partial
-
     from pbgeval.cluster.submit import JobShape, SubmittedRun, flags_of, minutes_of, submit_run
     from pbgeval.config import load_config
     from pbgeval.evaluation import output_of
@@ -218,7 +221,8 @@ def import_model(
     from pbgeval.importing.model import import_model as write
     from pbgeval.models.opening import open_model
 
-    files = EdgeFiles(dict(_named_files(edges or [])), order, entities, relations)
+    last_of = {name: paths[-1] for name, paths in _named_files(edges or []).items()}
+    files = EdgeFiles(last_of, order, entities, relations)
     opened = open_model(model, trust_pickle=trust_pickle)
     for line in write(opened, output, partitions, files):
         print(printable(line))
@@ -262,20 +266,15 @@ def import_graph(
 ) -> None:
     """Write files of named edges as a partitioned graph: dictionaries, counts, buckets."""
     from pbgeval.cluster.resources import num_cores
-    from pbgeval.cluster.signals import ended_by_signals
     from pbgeval.config.schema import parse_memory
     from pbgeval.importing.edge_files import ColumnForm
     from pbgeval.importing.engine import Limits
     from pbgeval.importing.graph import GraphFiles
     from pbgeval.importing.graph import import_graph as write
     from pbgeval.importing.relation_types import Partitioning, RelationTypes, partition_counts
-    from pbgeval.report.console import ConsoleSteps
 
-    by_name: dict[str, list[Path]] = {}
-    for name, path in _named_files(edges):
-        by_name.setdefault(name, []).append(path)
     files = GraphFiles(
-        by_name,
+        _named_files(edges),
         ColumnForm(order, None if columns is None else tuple(columns.split(","))),
         None if types is None else RelationTypes.read(types),
         Partitioning(*partition_counts(partitions or []), balance == "degree", seed),
@@ -283,23 +282,35 @@ def import_graph(
         dictionary_of or (),
     )
     limits = Limits(None if max_memory is None else parse_memory(max_memory), num_cores())
-    try:
-        with ConsoleSteps(quiet) as steps, ended_by_signals():
-            lines = write(files, output, limits, steps)
-    except KeyboardInterrupt:
-        raise IncompleteError(
-            f"{output}: expected a complete import, but was interrupted; nothing is left of it, start it again"
-        ) from None
+    lines = _import(partial(write, files, output, limits), output, quiet)
     if not quiet:
         print("\n".join(map(printable, lines)))
 
 
-def _named_files(texts: list[str]) -> list[tuple[str, Path]]:
-    named = [text.partition("=") for text in texts]
-    for name, equals, file in named:
-        if not (name and equals and file):
-            raise ConfigError(f"--edges {name}{equals}{file}: expected NAME=FILE, test=test.txt say")
-    return [(name, Path(file)) for name, _, file in named]
+def _import(write: Callable[[Observer], Sequence[str]], output: Path, quiet: bool) -> Sequence[str]:
+    from pbgeval.cluster.signals import ended_by_signals
+    from pbgeval.report.console import ConsoleObserver
+
+    observer = ConsoleObserver(quiet)
+    try:
+        with ended_by_signals():
+            return write(observer)
+    except KeyboardInterrupt:
+        raise IncompleteError(
+            f"{output}: expected a complete import, but was interrupted; nothing is left of it, start it again"
+        ) from None
+    finally:
+        observer.finished()
+
+
+def _named_files(texts: list[str]) -> dict[str, list[Path]]:
+    files: dict[str, list[Path]] = {}
+    for text in texts:
+        name, _, file = text.partition("=")
+        if not (name and file):
+            raise ConfigError(f"--edges {text}: expected NAME=FILE, test=test.txt say")
+        files.setdefault(name, []).append(Path(file))
+    return files
 
 
 @app.command()
@@ -354,10 +365,7 @@ def topk(
         typer.Option("--absent", help="What an unlisted true entity counts as: an interval, the last rank, no hit."),
     ] = "bounds",
     rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="The headline.")] = "realistic",
-    k: Annotated[
-        list[int] | None,
-        typer.Option("-k", min=1, max=MAX_CUTOFF, metavar="K", help="Hits at K; may repeat [default: 1, 3, 5, 10]."),
-    ] = None,
+    k: Cutoffs = None,
     output: Annotated[Path | None, typer.Option("--output", help="A file for all metrics, as metrics.json.")] = None,
 ) -> None:
     """Ranks and bounds from the top-k lists of a rule learner: exact where the true entity is listed."""
@@ -392,10 +400,7 @@ def types(
     taxonomy: Annotated[Path, typer.Option("--taxonomy", help="Hierarchy of types: type, depth, parent by tabs.")],
     truth: Annotated[Path, typer.Option("--truth", help="True types: query, type, type, ... by tabs; or JSON.")],
     ranking: Annotated[Path, typer.Option("--ranking", help="A system's types, best first, in the same form.")],
-    k: Annotated[
-        list[int] | None,
-        typer.Option("-k", min=1, max=MAX_CUTOFF, metavar="K", help="NDCG at K; may repeat [default: 1, 3, 5, 10]."),
-    ] = None,
+    k: Cutoffs = None,
     gain: Annotated[
         Literal["linear", "exponential"],
         typer.Option("--gain", help="Of a type at distance d: 1 - d / depth, or base^-d."),
@@ -590,7 +595,7 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(faults: list[str], status: int = FAULT_STATUS) -> int:
+def _fail(faults: list[str], status: int = 1) -> int:
     for fault in faults[:MAX_FAULTS]:
         print(printable(fault), file=sys.stderr)
     if len(faults) > MAX_FAULTS:
