@@ -224,7 +224,7 @@ def make_report(
         for path_index, path in enumerate(evaluated.edge_paths)
         for bucket in evaluated.buckets
     )
-    histogram_rows = HistogramRows.of_groups(groups, evaluated.sides)
+    histogram_rows = HistogramRows.from_groups(groups, evaluated.sides)
     return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results, evaluated))
 
 

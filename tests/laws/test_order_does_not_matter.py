@@ -28,7 +28,7 @@ from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
-from pbgeval.progress import Silence
+from pbgeval.progress import Observer
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, order_image
 from pbgeval.stats.histograms import MOST_DENSE_VALUES, RankHistograms, SparseCounts
@@ -331,7 +331,7 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
     inputs = open_inputs(config)
     owner = Ownership(output, describe_process("here", {}), pytest.fail)
     owner.acquire()
-    work = Work(inputs, make_protocol(inputs), {}, "cpu", Silence(), 0.0, output, owner.claim)
+    work = Work(inputs, make_protocol(inputs), {}, "cpu", Observer(), 0.0, output, owner.claim)
     board = Board(team_size)
 
     def work_as(rank_in_team: int) -> Any:
