@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pbgeval.config import load_config
-from pbgeval.config.checks_of_output import read_relation_groups
+from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.model import EdgeForm
