@@ -73,7 +73,7 @@ def test_the_wheel_has_all_extras_and_requires_no_peer(built: Built) -> None:
     extras = {"slurm", "gpu", "monitor", "wandb", "mlflow", "pykeen", "import", "report", "s3"}
     extras |= {"dev", "browser", "moto"}
     assert extras == set(said.get_all("Provides-Extra") or [])
-    assert {"torch", "numpy", "h5py", "attrs", "cattrs", "typer", "rich", "numba", "duckdb", "submitit"} < required
+    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba", "duckdb", "submitit"} < required
     assert set() == required & {"pykeen", "torchbiggraph", "lightning", "openbiolink"}
 
 

@@ -16,7 +16,7 @@ import torch
 
 from pbgeval import EvalConfig, RunOptions, evaluate
 from pbgeval.errors import ConfigError, EvalError, StorageError
-from pbgeval.models.labels import labels_in_order, read_labels
+from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.operators import OPERATORS

@@ -16,7 +16,8 @@ import pytest
 from pbgeval.errors import ConfigError
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.page import Source, figures, read_result, render_page
+from pbgeval.report import figures
+from pbgeval.report.page import Source, read_result, render_page
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
