@@ -274,7 +274,7 @@ def test_workers_and_blocks_change_no_bit_of_them(graph: TinyGraph, num_uniform:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         known = [graph.buckets] if filtered else []
         config = write_graph(graph, Path(folder), filter_edges=known, metrics=["estimates"], **protocol.settings())
-        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": 4})  # so that every bucket has several units
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": 4})  # so that every bucket has several units
         alone = comparable(result_of(config, 1))
         assert alone == comparable(result_of(config, 2))
         with_constants(stack, SMALL_BLOCKS)

@@ -359,21 +359,21 @@ def comparable(report: Report) -> str:
 
 
 SMALL_BLOCKS = {
-    "worker.edge_diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
-    "worker.edge_diagnostics.SIEVE_CELLS": 4,
-    "candidates.chunks.ENTRIES_PER_BLOCK": 20,
-    "passes.sampled.CELLS_AT_A_TIME": 30,
-    "passes.partition.QUERIES_PER_BLOCK": 3,
-    "passes.partition.CANDIDATES_PER_BLOCK": 2,
+    "worker.diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
+    "worker.diagnostics.SIEVE_CELLS": 4,
+    "ranking.chunks.ENTRIES_PER_BLOCK": 20,
+    "ranking.sampled.CELLS_AT_A_TIME": 30,
     "scoring.entities.ROWS_AT_A_TIME": 2,
-    "passes.query_edges.QUERIES_PER_BLOCK": 3,
-    "passes.sweep_rank.CANDIDATES_PER_BLOCK": 2,
-    "passes.sweep_pass.KEYS_AT_A_TIME": 2,
-    "passes.sweep_pass.QUERIES_AT_A_TIME": 3,
-    "passes.sweep_auc.ROWS_AT_A_TIME": 4,
-    "inputs.memory.MOST_ROWS_PER_RANGE": 3,
-    "inputs.memory.MOST_KNOWN_ROWS": 3,
-    "inputs.memory.PAIRS_BYTES": 16,
+    "ranking.kernels.QUERIES_PER_BLOCK": 3,
+    "ranking.kernels.CANDIDATES_PER_BLOCK": 2,
+    "ranking.ranking_pass.CELLS_AT_A_TIME": 2,
+    "ranking.partition.BYTES_PER_RANGE": 40,
+    "ranking.contest_state.KEYS_AT_A_TIME": 2,
+    "ranking.contest_state.QUERIES_AT_A_TIME": 3,
+    "ranking.cells.ROWS_AT_A_TIME": 4,
+    "inputs.partitions.MOST_ROWS_PER_RANGE": 3,
+    "inputs.partitions.MOST_KNOWN_ROWS": 3,
+    "inputs.partitions.PAIRS_BYTES": 16,
     "worker.finish.EDGES_AT_A_TIME": 4,
     "inputs.edges.ROWS_AT_A_TIME": 3,
 }
@@ -399,9 +399,9 @@ def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, 
     protocol = Protocol(candidates, num_negs, pbg, slices=3, window_rows=4, precision=precision)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = write_graph(graph, Path(folder), **protocol.settings())
-        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         if sampled_auc:
-            with_constants(stack, {"passes.auc_sampling.EXACT_CELLS": 0, "passes.auc_sampling.SAMPLED_CELLS": 40})
+            with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = comparable(result_of(config, 1))
         assert alone == comparable(result_of(config, 2))
         with_constants(stack, SMALL_BLOCKS)
@@ -417,7 +417,7 @@ def test_windows_are_those_of_the_reference(graph, num_negs, data):
     every = [one for _, judged in each_bucket(graph, protocol) for one in judged]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = write_graph(graph, Path(folder), **protocol.settings())
-        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         metrics = result_of(config, data.draw(st.integers(1, 3))).document["metrics"]
 
         for label, judged in by_label(every, protocol).items():

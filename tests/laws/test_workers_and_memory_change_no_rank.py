@@ -55,7 +55,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
             keys["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)
         if data.draw(st.booleans()):
-            with_constants(stack, {"passes.auc_sampling.EXACT_CELLS": 0, "passes.auc_sampling.SAMPLED_CELLS": 40})
+            with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = result(config, 1, graph, protocol.sides)
         assert alone == result(config, 2, graph, protocol.sides)
         with_constants(stack, SMALL_BLOCKS)
