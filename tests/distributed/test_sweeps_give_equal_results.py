@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pbgeval.notation import Bucket
-from pbgeval.storage.ranks import read_ranks
 from tests.distributed.test_workers_give_equal_results import evaluate
+from tests.saved_ranks import read_ranks
 from tests.tiny_checkpoint import TinyCase
 
 WORKERS_AND_THREADS = [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]

@@ -19,10 +19,11 @@ import pytest
 from pbgeval import RunOptions, evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
-from pbgeval.storage.ranks import COLUMNS, read_ranks
+from pbgeval.storage.ranks import COLUMNS
 from tests.examples import crossed
 from tests.graph_on_disk import write_graph
 from tests.laws.test_competition_equals_reference import without_fsync
+from tests.saved_ranks import read_ranks
 from tests.strategies import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
 
 Place = tuple[int, int]  # partition, row

@@ -131,10 +131,6 @@ def test_quiet_prints_nothing(case: TinyCase) -> None:
     assert (0, "", "") == (done.status, done.out, done.err)
 
 
-def test_quiet_hides_no_fault(case: TinyCase) -> None:
-    assert 1 == len(run_command(case, "--quiet", "-p", "seed=-1").faults)
-
-
 def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:
     case.write_config(lr=0.1, num_epochs=5)
 

@@ -184,16 +184,9 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
 
 
 def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = blocks.count
-
-    def off(*arguments: Any) -> blocks.BlockFound:
-        found = count(*arguments)
-        found.wanted_score_P.mul_(1.001)
-        return found
-
     routines = iter([object()])  # there is one, which the loop does not call
     monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
-    monkeypatch.setattr(blocks, "count", off)
+    monkeypatch.setattr(blocks, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
     blocks.multiplies_bfloat16.cache_clear()
     try:
         assert not blocks.multiplies_bfloat16()

@@ -27,6 +27,7 @@ from pbgeval.storage.ranks import COLUMNS
 from tests import pbg_files
 from tests.examples import examples
 from tests.graph_on_disk import write_graph
+from tests.null_owner import null_owner
 from tests.strategies import Relation, TinyGraph, tiny_graphs
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
@@ -487,7 +488,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
 
 def test_a_recomputed_report_can_be_written_and_read_again(saved: SavedCase, tmp_path: Path):
     report = saved.report.recompute(edge_paths=saved.config.edge_paths, breakdowns=["relation"])
-    output = OutputDirectory(tmp_path / "cut")
+    output = OutputDirectory(tmp_path / "cut", null_owner())
     output.claim(report.document["provenance"], overwrite=False)
     output.write(report)
 
