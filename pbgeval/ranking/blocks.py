@@ -19,7 +19,6 @@ from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, count_block, multiply
 from pbgeval.ranking.compiled import CELLS_WORTH_COMPILING
 from pbgeval.ranking.known_counts import CellIndex
 from pbgeval.scoring import blas
-from pbgeval.scoring.comparators import RowComparator
 from pbgeval.scoring.product import (
     BlockRule,
     block_rule,
@@ -35,13 +34,8 @@ CHECKED_SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (10
 CHECKED_DIMENSIONS = (16, 101, 257)
 
 
-def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype, num_cells: int) -> bool:
-    """Tell whether the loop counts a comparator's scores in a type of numbers on a device, and so many are worth it."""
-    return dtype is torch.float32 and comparator.is_inner_product and is_worth_it(device, num_cells)
-
-
 def is_worth_it(device: torch.device, num_cells: int) -> bool:
-    """Tell whether the loop can be had on a device, and so many scores pay for loading it."""
+    """Tell whether the loop counts inner products in float32 on a device, and so many scores pay for loading it."""
     if device.type != "cpu" or not (count_block.is_loaded or num_cells >= CELLS_WORTH_COMPILING):
         return False
     return is_installed() and product_is_callable()
