@@ -391,9 +391,10 @@ def report(
         raise ConfigError(f"--format {form}: expected one of {', '.join(SUFFIXES)}")
     target = output / f"report.{SUFFIXES[form]}" if output is not None and output.is_dir() else output
     if form == "html":
-        if target is None and os.path.lexists(folder / PAGE) and not is_page(folder / PAGE):
-            raise OutputError(f"{folder / PAGE}: this file is not a page of kgeval-dist report; give another --output")
-        _page(folder, monitor, metric, target or folder / PAGE)
+        page = target or folder / PAGE
+        if page != output and os.path.lexists(page) and not is_page(page):  # a name that the user did not give
+            raise OutputError(f"{page}: this file is not a page of kgeval-dist report; give another --output")
+        _page(folder, monitor, metric, page)
         return
     text = _tables(_read(folder, monitor, metric), form)
     if target is None:

@@ -18,10 +18,9 @@ from typing import Any
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
+from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
-from pbgeval.cluster.lifeline import signs_of_life
-from pbgeval.cluster.ownership import Ownership, describe_process
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
@@ -168,7 +167,7 @@ def _default_workers(work: Work) -> int:
 def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report:
     """Be one worker of a group that somebody else started; worker 0 owns the output directory."""
     try:
-        with signs_of_life(team):
+        with team.signs_of_life():
             return _take_part(work, options, output, team)
     except BaseException:  # a lost worker, a bug of ours, an interruption: what is done must not be lost
         output.suspend()  # where it is still held, which is by worker 0; others may be writing their results

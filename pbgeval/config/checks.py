@@ -390,8 +390,10 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _dimensions_of_relations(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.scoring.comparators import COMPARATORS
     from pbgeval.scoring.operators import HALVED
 
+    takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         if relation.lhs not in config.entities or relation.rhs not in config.entities:
             continue
@@ -406,9 +408,11 @@ def _dimensions_of_relations(config: EvalConfig) -> Iterator[Fault]:
         elif relation.operator in HALVED and rhs % 2:
             message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
             yield Fault(("relations", index, "operator"), message, involved)
-        elif config.comparator == "complex_l1" and (rhs - config.bias) % 2:
+        elif takes_halves and (rhs - config.bias) % 2:
             without = " (the bias left out)" if config.bias else ""
-            message = f"complex_l1 needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}"
+            message = (
+                f"{config.comparator} needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}"
+            )
             yield Fault(("comparator",), message, (("bias",), *involved))
 
 

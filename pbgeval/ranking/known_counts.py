@@ -13,6 +13,7 @@ from torch import Tensor
 from pbgeval.ranking import compiled
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
+CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
 FEW_COMPARISONS = 1 << 16
 
 
@@ -36,13 +37,13 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, 
     return query, entry
 
 
-def own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
+def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
     """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
     query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
     return query, own_Q[query]
 
 
-def are_among(query_P: Tensor, column_P: Tensor, cells: tuple[Tensor, Tensor] | None, num_columns: int) -> Tensor:
+def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_columns: int) -> Tensor:
     """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
     if cells is None:
         return torch.zeros_like(query_P, dtype=torch.bool)
@@ -57,7 +58,7 @@ def count_known(
     true_Q: Tensor,
     row_Q: Tensor,
     own_column_Q: Tensor,
-    known: tuple[Tensor, Tensor],
+    known: CellIndex,
     low_Q: Tensor | None = None,
 ) -> RankCounts:
     """Count the known answers of each query among a block's candidates.
@@ -99,7 +100,7 @@ class OwnCells:
 
 def count_known_scores(
     score_P: Tensor,
-    known: tuple[Tensor, Tensor],
+    known: CellIndex,
     true_Q: Tensor,
     row_Q: Tensor,
     own: OwnCells,
@@ -156,9 +157,7 @@ def _images(scores: Tensor) -> Tensor:
     return torch.where(bits >= 0, bits + (1 << 31), -1 - bits)
 
 
-def count_cells(
-    scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor], low_Q: Tensor | None = None
-) -> RankCounts:
+def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: CellIndex, low_Q: Tensor | None = None) -> RankCounts:
     """Count the candidates of a block that are named one by one.
 
     Args:

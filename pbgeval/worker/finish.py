@@ -18,7 +18,6 @@ from pbgeval.ranking.tally import SideResult
 from pbgeval.ranking.topk import TopCandidates
 from pbgeval.stats.groups import GroupKey, ScorePool, order_image, with_clusters
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-from pbgeval.storage.topk import TopK
 from pbgeval.worker.collective import in_step
 from pbgeval.worker.context import Bench
 from pbgeval.worker.dimensions import QueryDimensions
@@ -68,12 +67,12 @@ def write_best(
         files.write_best(
             key,
             edges.row_E[queries.edge_Q[inside]],
-            TopK(
-                np.where(listed, entity, -1),
-                np.where(listed, partition, -1),
-                np.where(listed, real, np.nan),
-                best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
-            ),
+            {
+                "entity": np.where(listed, entity, -1),
+                "partition": np.where(listed, partition, -1),
+                "score": np.where(listed, real, np.nan),
+                "known": best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
+            },
         )
 
 

@@ -18,8 +18,8 @@ import torch
 from attrs import define, evolve, field
 from torch import Tensor
 
-from pbgeval.cluster.resources import resident_bytes
-from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, plan_memory, rows_ahead
+from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
+from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.jit import is_installed
 from pbgeval.notation import Side, distinct
@@ -399,6 +399,7 @@ def _rank(
                     rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
                     if cells is not None:
                         score_cells(one.state, edges, table, first_number, vectors.dtype, cells, known, one.collector)
+            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
             if bench.journal.finish(range_name(part)):
                 write()
             watch.tick()

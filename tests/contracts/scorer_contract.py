@@ -25,7 +25,7 @@ from pbgeval import Edges, EvalConfig, RunOptions, Scorer, evaluate
 from pbgeval.notation import Bucket, Side
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, ScorerComparator, ScorerRelation, device_of, scorer_state
-from pbgeval.storage.ranks import read_ranks
+from tests.saved_ranks import read_ranks
 
 Edge = tuple[int, int, int]
 Score = Callable[[int, int, int], float]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from attrs import frozen
 
-from pbgeval.cluster.watch import STALL_VARIABLE
+from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.kit.case import TinyCase
 from tests.kit.commands import (
     COMMAND,
@@ -169,7 +169,7 @@ def test_a_run_heals_when_a_worker_is_killed(
 
 
 # Patience is 20 times the slowest unit: on a busy machine, where a process's first one takes seconds, two minutes.
-IMPATIENT = "from pbgeval.cluster import watch\nwatch.FACTOR = 4\n"
+IMPATIENT = "from pbgeval.cluster import liveness\nliveness.FACTOR = 4\n"
 
 
 def let_every_process_run(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from pbgeval.scoring.comparators import COMPARATORS as ALL_COMPARATORS
+
 T = TypeVar("T")
 Row = Sequence[float]
 Params = Mapping[str, Any]  # the checkpoint's names for one relation; a matrix is a list of its rows
@@ -27,7 +29,7 @@ OPERATORS = ("none", "diagonal", "translation", "linear", "affine", "complex_dia
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 # Beyond PyTorch-BigGraph's: of other systems' models, and not for certified ranks.
 OWN_OPERATORS = ("rotate", "swapped_diagonal", "projected_translation")
-OWN_COMPARATORS = ("l1", "complex_l1", "clamped_dot")
+OWN_COMPARATORS = tuple(name for name in ALL_COMPARATORS if name not in COMPARATORS)
 EMBEDDING_KINDS = ("quarters", "identical", "normal")
 
 

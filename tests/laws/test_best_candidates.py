@@ -68,17 +68,17 @@ def test_the_best_candidates_are_those_of_a_sort(
                     ordered = sorted(zip(scores, entities, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
                     count = len(ordered)
                     assert [entity for _, entity in ordered] == list(
-                        zip(best.partition_QK[row, :count].tolist(), best.entity_QK[row, :count].tolist(), strict=True)
+                        zip(best["partition"][row, :count].tolist(), best["entity"][row, :count].tolist(), strict=True)
                     )
-                    assert [score for score, _ in ordered] == best.score_QK[row, :count].tolist()
+                    assert [score for score, _ in ordered] == best["score"][row, :count].tolist()
                     ends = reference.true_entities(graph, bucket, edge)
                     marks = [
                         entity != ends[name] and reference.corrupt(ends, 0, name, entity) in known
                         for _, entity in ordered
                     ]
-                    assert marks == best.known_QK[row, :count].tolist()
-                    assert (best.entity_QK[row, count:] == -1).all()
-                    assert np.isnan(best.score_QK[row, count:]).all()
+                    assert marks == best["known"][row, :count].tolist()
+                    assert (best["entity"][row, count:] == -1).all()
+                    assert np.isnan(best["score"][row, count:]).all()
             with (tmp_path / "topk" / "0" / f"topk_{bucket[0]}_{bucket[1]}.tsv").open(newline="") as table:
                 lines = list(csv.DictReader(table, delimiter="\t"))
             assert 2 * len(edges) * min(k, sum(SIZES)) == len(lines)

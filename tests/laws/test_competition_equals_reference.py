@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pbgeval import Report, RunOptions, evaluate
 from pbgeval.notation import Bucket as PackageBucket
-from pbgeval.storage.ranks import COLUMNS, read_ranks
+from pbgeval.storage.ranks import COLUMNS
 from tests import reference
 from tests.examples import examples
 from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
@@ -29,6 +29,7 @@ from tests.laws.competition import Case, Rules, expected_cases, macro_figures, r
 from tests.laws.expected import LABELS, SIDES, Draws, Protocol
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, doubtful_pairs, rank_figures
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
+from tests.saved_ranks import read_ranks
 
 POLICIES = ["all", "partition", "sampled", None]
 

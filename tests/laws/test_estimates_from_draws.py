@@ -21,13 +21,6 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
 from pbgeval.metrics.estimates import DrawSums, Estimate
-from pbgeval.metrics.sampled_estimates import (
-    UniformSample,
-    estimate_adjusted_mean_rank,
-    estimate_adjusted_mean_rank_index,
-    estimate_mean_rank,
-    estimate_query_auc,
-)
 from pbgeval.notation import Side
 from pbgeval.ranking import bucket_pass as bucket_passes
 from pbgeval.stats.ranks import RankType
@@ -40,6 +33,13 @@ from tests.laws.competition import Case, Rules, expected_cases
 from tests.laws.expected import Protocol
 from tests.laws.test_competition_equals_reference import all_rules, labels, of_label
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_of, with_constants
+from tests.sampled_estimates_reference import (
+    UniformSample,
+    estimate_adjusted_mean_rank,
+    estimate_adjusted_mean_rank_index,
+    estimate_mean_rank,
+    estimate_query_auc,
+)
 
 NUM_SEEDS = 200
 FIGURES = ("realistic.mean_rank", "optimistic.adjusted_arithmetic_mean_rank", "pessimistic.adjusted_mean_rank_index",

@@ -73,13 +73,13 @@ JOBS = {
     ),
     "partition": Job(("compiled", "blocks", "hashes", "fused"), "partition", OPERATORS[:3], comparator="squared_l2"),
     "sampled": Job(
-        ("compiled", "chunks", "gathered_chunks", "copies", "operators", "semi_join"),
+        ("compiled", "gathered_chunks", "semi_join"),
         "sampled",
         ("complex_diagonal",) * 3,
         dynamic=True,
     ),
     "certified": Job(
-        ("compiled", "blocks", "bfloat16", "float32", "lengths", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
         "all",
         ("translation", "none"),
         comparator="squared_l2",

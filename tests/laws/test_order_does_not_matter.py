@@ -21,8 +21,8 @@ from attrs import define, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.cluster.ownership import Ownership, describe_process
-from pbgeval.cluster.watch import Watch
+from pbgeval.cluster.claim import Ownership, describe_process
+from pbgeval.cluster.liveness import Watch
 from pbgeval.config import EvalConfig
 from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
@@ -146,13 +146,13 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
 
     times = 1 << 32
     assert MOST_QUERIES == 4 * times > 10**10
-    assert 4 * times == stats.count("num_queries")
-    assert times * (8 + (largest + 1) + (2 * largest + 1) + 1) == stats.total("candidates")
-    doubled = [2, 2 + 2 * largest, 2 + 2 * largest, 2], [2, 2 + 2 * largest, 2 + 3 * largest, 2]
-    assert times * sum(doubled[0]) == stats.total("optimistic.doubled_rank")
-    assert times * sum(doubled[1]) == stats.total("realistic.doubled_rank")
-    reciprocals = [round(2.0 / value * 2.0**FRACTION_BITS) for value in doubled[1]]
-    assert times * sum(reciprocals) == stats.total("realistic.reciprocal_rank")
+    assert 4 * times == stats.total("num_queries")
+    assert times * (7 + largest + 2 * largest) == stats.total("num_competitors")
+    beyond = [0, 2 * largest, 2 * largest, 0], [0, 2 * largest, 3 * largest, 0]  # the first rank, in halves
+    assert times * sum(beyond[0]) == stats.total("optimistic.mean_rank")
+    assert times * sum(beyond[1]) == stats.total("realistic.mean_rank")
+    reciprocals = [round(2.0 / (2 + value) * 2.0**FRACTION_BITS) for value in beyond[1]]
+    assert times * sum(reciprocals) == stats.total("realistic.mean_reciprocal_rank")
     fixed = [round(value * 2**LOSS_FRACTION_BITS) for value in (loss, loss, 0.5, 0.0)]
     assert times * sum(fixed) == stats.total("loss")
 

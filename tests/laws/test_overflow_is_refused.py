@@ -56,7 +56,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "all": {"candidates": "all"},
     "given": {"candidate_path": "set by run"},
 }
-NEVER_NAN = ("cos", "l1", "complex_l1")  # normalised, or sums of magnitudes
+NEVER_NAN = ("cos", *(name for name, of in COMPARATORS.items() if not of.multiplies))  # normalised, or magnitudes
 
 
 def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: Any) -> Report:

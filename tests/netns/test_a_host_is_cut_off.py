@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.cluster.watch import STALL_VARIABLE
+from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, metrics_of, numbers_of, snapshot

@@ -31,7 +31,7 @@ except EvalError as error:
 """
 KERNEL = """
 import sys, torch
-from pbgeval.counting import fused
+from pbgeval.ranking import fused
 if not fused.is_installed():
     sys.exit(fused.self_check(torch.device("cuda")))  # asks nothing of a device, where there is no kernel
 import pbgeval.ranking.fused_kernel

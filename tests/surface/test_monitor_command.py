@@ -39,6 +39,21 @@ def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> 
     assert first == second
 
 
+def test_only_its_own_picture_is_replaced(records: Path) -> None:
+    picture = records / "training_curves.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n a figure of my thesis")
+
+    refused = run(records)
+
+    assert refused.status == 1
+    assert (
+        "training_curves.png: this file is not a picture of kgeval-dist monitor; give another --output" in refused.err
+    )
+    assert picture.read_bytes() == b"\x89PNG\r\n\x1a\n a figure of my thesis"
+    picture.unlink()
+    assert run(records).status == run(records, "--metric", "r1").status == 0
+
+
 def test_without_matplotlib_the_table_is_shown_and_the_extra_named(records: Path) -> None:
     with mock.patch.dict(sys.modules, {"matplotlib": None, "matplotlib.figure": None}):
         done = run(records)

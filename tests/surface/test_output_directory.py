@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from pbgeval import evaluation as driver
-from pbgeval.cluster.ownership import Ownership, describe_process
+from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.team import Team
 from pbgeval.errors import IncompleteError
 from pbgeval.report.output import OutputDirectory

@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.ranking import blocks
-from pbgeval.ranking import count_chunks as chunks
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
 from pbgeval.ranking.compiled_block import BlockCells, count_compiled
 from pbgeval.scoring.comparators import Comparator
@@ -202,7 +201,7 @@ def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not blocks.serves(Comparator("l2", bias=True), CPU, torch.float32, 1)
     assert not blocks.serves(Comparator("dot"), CPU, torch.float64, 1)
     assert not blocks.serves(Comparator("dot"), torch.device("meta"), torch.float32, 1)
-    monkeypatch.setattr(chunks.blas, "find_sgemm", lambda: None)
+    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
     assert not blocks.serves(Comparator("dot"), CPU, torch.float32, 1)
 
 
@@ -223,16 +222,9 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
 
 
 def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = blocks.count
-
-    def off(*arguments: Any) -> blocks.BlockFound:
-        found = count(*arguments)
-        found.wanted_score_P.mul_(1.001)
-        return found
-
     routines = iter([object()])  # there is one, which the loop does not call
     monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
-    monkeypatch.setattr(blocks, "count", off)
+    monkeypatch.setattr(blocks, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
     blocks.multiplies_bfloat16.cache_clear()
     try:
         assert not blocks.multiplies_bfloat16()

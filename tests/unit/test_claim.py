@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pbgeval.cluster import ownership
-from pbgeval.cluster.ownership import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
+from pbgeval.cluster import claim as claim_module
+from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
 from pbgeval.errors import OutputError
 
 
@@ -26,7 +26,7 @@ def claim(folder: Path, **facts: Any) -> Ownership:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(claim_module, "HEARTBEAT_SECONDS", 0.1)
 
 
 def left_by(folder: Path, **facts: Any) -> None:

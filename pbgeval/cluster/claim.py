@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
+from pbgeval.cluster.liveness import repeated
 from pbgeval.errors import IncompleteError, OutputError
 from pbgeval.storage.writing import create_exclusively, remove_files, write_atomically
 
@@ -42,10 +42,15 @@ def scheduler_job(environment: Mapping[str, str]) -> str | None:
 
 def describe_process(host: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what tells this process from all others, over restarts of the host too."""
+    try:
+        # Tells containers of one host apart: a process number of one means nothing in another.
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:  # no Linux
+        namespace = ""
     return {
         "host": host,
-        "boot": _boot_id(),
-        "namespace": _process_namespace(),
+        "boot": (_text(Path("/proc/sys/kernel/random/boot_id")) or "").strip(),
+        "namespace": namespace,
         "process": os.getpid(),
         "started": _start_time(os.getpid()),
         "job": scheduler_job(environment),
@@ -57,39 +62,49 @@ def describe_process(host: str, environment: Mapping[str, str]) -> dict[str, Any
 class Claim:
     """What tells whose a directory is, for workers of the owner's too."""
 
-    folder: Path  # absolute
-    nonce: str
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the directory is ours still: a host that was cut off may have been taken for dead."""
-        owner = _read(self.folder / OWNER)
-        return owner is not None and bool(owner["nonce"] == self.nonce)
-
-    def check(self) -> None:
-        """Make sure that the directory is ours still.
-
-        Raises:
-            IncompleteError: another run has taken over, or the directory was removed.
-        """
-        if not self.is_held:
-            raise IncompleteError(f"{self.folder}: expected to own this directory, but another run has taken it over")
-
-
-@define
-class Ownership:
-    """A claim to a directory; held until `release`, or until the process ends."""
-
     folder: Path
-    me: dict[str, Any]
-    say: Callable[[str], None]  # is told that an owner on another host must be watched for a while
+    me: dict[str, Any]  # of `describe_process`
+    # A file; when it has gone, so have arrays that units are computed from. Whose claim has one looks at that alone.
+    lease: Path | None = field(default=None, kw_only=True)
     _place: Path = field(init=False, repr=False)  # of the folder, wherever the process works later
-    _stop: threading.Event = field(factory=threading.Event, init=False, repr=False)
-    _thread: threading.Thread | None = field(default=None, init=False, repr=False)
 
     @_place.default
     def _absolute(self) -> Path:
         return self.folder.absolute()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the directory is ours still: a host that was cut off may have been taken for dead."""
+        owner = _read(self._place / OWNER)
+        return owner is not None and bool(owner["nonce"] == self.me["nonce"])
+
+    def check(self) -> None:
+        """Make sure that what we work on is ours still: else results are not to be trusted, nor to be written.
+
+        Raises:
+            IncompleteError: worker 0 has ended meanwhile, another run has taken over, or the directory was removed.
+        """
+        if self.lease is not None:
+            if not self.lease.exists():
+                raise IncompleteError(
+                    f"{self.lease}: expected the files that these workers share, found them removed; "
+                    "worker 0 has ended, or another run has taken over"
+                )
+        elif not self.is_held:
+            raise IncompleteError(f"{self.folder}: expected to own this directory, but another run has taken it over")
+
+
+@frozen
+class Ownership(Claim):
+    """A claim of the process that makes it; held from `acquire` until `release`, or until the process ends."""
+
+    say: Callable[[str], None]  # is told that an owner on another host must be watched for a while
+    _heart: ExitStack = field(factory=ExitStack, init=False, repr=False)
+
+    @property
+    def claim(self) -> Claim:
+        """What workers may check by."""
+        return Claim(self.folder, self.me)
 
     def acquire(self) -> None:
         """Become the owner.
@@ -97,7 +112,7 @@ class Ownership:
         Raises:
             OutputError: somebody else works here, or the directory cannot be written.
         """
-        while not self._create():
+        while not create_exclusively(self.folder / OWNER, json.dumps(self.me), advice="; choose another --output"):
             owner = _read(self.folder / OWNER)
             if owner is not None and self._is_alive(owner):
                 raise OutputError(
@@ -114,34 +129,11 @@ class Ownership:
         except (OutputError, IncompleteError):
             self.release()
             raise
-        self._thread = threading.Thread(target=self._keep_beating, name="heartbeat", daemon=True)
-        self._thread.start()
-
-    def _create(self) -> bool:
-        try:
-            return create_exclusively(self.folder / OWNER, json.dumps(self.me))
-        except OutputError as error:
-            raise OutputError(f"{error}; choose another --output") from error
-
-    @property
-    def claim(self) -> Claim:
-        """What others may check by; it holds from `acquire` on."""
-        return Claim(self._place, self.me["nonce"])
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the directory is ours still."""
-        return self.claim.is_held
-
-    def check(self) -> None:
-        """Raise IncompleteError if it is not."""
-        self.claim.check()
+        self._heart.enter_context(repeated(self._beat_if_possible, HEARTBEAT_SECONDS))
 
     def release(self) -> None:
         """Leave the directory to others."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._heart.close()
         if self.is_held:
             remove_files(self.folder, [HEARTBEAT, OWNER])
 
@@ -154,10 +146,10 @@ class Ownership:
             return False
         seconds = HEARTBEAT_SECONDS * MISSED_HEARTBEATS
         self.say(f"{self.folder}: was in use on {owner['host']}; watching for {seconds:g} s whether that run is alive")
-        before, until = self._heartbeat(), time.monotonic() + seconds
+        before, until = _text(self.folder / HEARTBEAT), time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(min(1.0, HEARTBEAT_SECONDS / 4))
-            if self._heartbeat() != before:
+            if _text(self.folder / HEARTBEAT) != before:
                 return True
         return False
 
@@ -180,61 +172,39 @@ class Ownership:
         finally:
             marker.unlink(missing_ok=True)
 
-    def _heartbeat(self) -> str | None:
-        try:
-            return (self.folder / HEARTBEAT).read_text(encoding="utf-8")
-        except OSError:
-            return None
-
     def _beat(self) -> None:
-        write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}", check=self.check)
+        write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}", self.check)
 
-    def _keep_beating(self) -> None:
-        while not self._stop.wait(HEARTBEAT_SECONDS):
-            try:
-                self._beat()
-            except (OutputError, IncompleteError):
-                # A full disk, say: the work itself will say so. Or the folder was removed, and must not come back, or
-                # somebody else's heart beats here.
-                continue
+    def _beat_if_possible(self) -> None:
+        # A full disk, say: the work itself will say so. Or the folder was removed, and must not come back, or somebody
+        # else's heart beats here.
+        with suppress(OutputError, IncompleteError):
+            self._beat()
 
 
 def is_of_others(path: Path) -> bool:
     """Tell whether a file of the owner's name is none that a run has written, not even a part of it."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return not (text.startswith(_BEGINNING) or _BEGINNING.startswith(text))
+    text = _text(path)
+    return text is not None and not (text.startswith(_BEGINNING) or _BEGINNING.startswith(text))
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(_text(path) or "")
+    except ValueError:
         return None
     return found if isinstance(found, dict) and set(_KEYS) <= set(found) else None
 
 
-def _boot_id() -> str:
+def _text(path: Path) -> str | None:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # no Linux
-        return ""
-
-
-def _process_namespace() -> str:
-    """Return what tells containers of one host apart: a process number of one means nothing in another."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return None
 
 
 def _start_time(process: int) -> str | None:
     """Return when a process of this host started, in the system's ticks; None if there is none (or no /proc)."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]
+    text = _text(Path(f"/proc/{process}/stat"))
+    fields = [] if text is None else text.rpartition(")")[2].split()
+    return None if not fields or fields[0] == "Z" else fields[19]

@@ -1,91 +1,37 @@
-"""Ranks among uniform draws -> unbiased estimates of ranks among all candidates, and of what is linear in them.
+"""The slow truth of estimates: ranks among uniform draws -> those among all candidates, and what is linear in them.
 
 Of N = C - 1 competitors m are drawn, with or without replacement, and the true candidate takes rank s among them. Then
 
     r = 1 + (s - 1) N / m
 
 has the rank among all C candidates for its expectation, whatever the scores, and so have mean rank, adjusted mean rank
-(index) and AUC, which are linear in ranks. 1/r and hits are not: see `sampled_corrections`. Draws that are not uniform
-tell nothing of this kind. Source: Krichene and Rendle, "On Sampled Metrics for Item Recommendation" (KDD 2020).
+(index) and AUC, which are linear in ranks. Source: Krichene and Rendle, "On Sampled Metrics for Item Recommendation"
+(KDD 2020).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
-from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.stats.ranks import RankType
 
-Integers = Tensor | np.ndarray | Sequence[int] | int
-
 
 @frozen(eq=False)
 class UniformSample:
-    """Ranks of queries among candidates that were drawn uniformly; build it with `of_ranks`."""
+    """Ranks of queries among candidates that were drawn uniformly."""
 
     optimistic_Q: np.ndarray  # int64: 1 + drawn ones that score higher
     pessimistic_Q: np.ndarray  # int64: 1 + drawn ones that score as high or higher
     num_drawn_Q: np.ndarray  # int64: m, the true one not among them
     num_candidates_Q: np.ndarray  # int64: C, the true one among them, exclusions not
     with_replacement: bool
-    list_Q: np.ndarray | None  # int64: queries of one number were ranked among the same draws; None: each among its own
-
-    @classmethod
-    def of_ranks(
-        cls,
-        optimistic: Integers,
-        pessimistic: Integers,
-        num_drawn: Integers,
-        num_candidates: Integers,
-        *,
-        with_replacement: bool,
-        num_batch_negatives: int = 0,
-        lists: Integers | None = None,
-    ) -> UniformSample:
-        """Check ranks of queries among uniform draws.
-
-        Args:
-            optimistic: ranks (Q,), 1 + drawn candidates that score higher.
-            pessimistic: ranks (Q,), 1 + drawn candidates that score as high or higher, each as often as it was drawn.
-            num_drawn: how many were drawn for each query (Q,) or for all; the true one is never counted.
-            num_candidates: from how many, the true one among them; what is excluded is in neither number.
-            with_replacement: whether a candidate could be drawn twice. Ranks are unbiased either way; errors differ.
-            num_batch_negatives: how many of the draws were entities of the same batch.
-            lists: number of each query's list of draws (Q,), where queries share lists. Their errors then go together,
-                and standard errors are those of whole lists; see `Estimate.standard_error` of each metric.
-
-        Raises:
-            ValueError: some draws were batch negatives; numbers that cannot be, by row; a query with competitors of
-                which none was drawn.
-        """
-        if num_batch_negatives:
-            raise ValueError(
-                f"{num_batch_negatives} draws are batch negatives: an entity is drawn as often as it has edges, so how "
-                "many of them score higher says nothing of the rank among all candidates; draw uniformly "
-                "(num_batch_negs = 0)"
-            )
-        optimistic_Q, pessimistic_Q = _integers("optimistic", optimistic), _integers("pessimistic", pessimistic)
-        shape = optimistic_Q.shape
-        if len(shape) != 1 or pessimistic_Q.shape != shape:
-            raise ValueError(f"expected ranks (queries,) of one length, got {shape} and {pessimistic_Q.shape}")
-        num_drawn_Q = np.broadcast_to(_integers("num_drawn", num_drawn), shape)
-        num_candidates_Q = np.broadcast_to(_integers("num_candidates", num_candidates), shape)
-        list_Q = None if lists is None else np.broadcast_to(_integers("lists", lists), shape)
-        _refuse("num_candidates", num_candidates_Q, num_candidates_Q < 1, "at least 1")
-        _refuse("num_drawn", num_drawn_Q, (num_drawn_Q < 1) & (num_candidates_Q > 1), "at least 1")
-        most_Q = np.where((num_candidates_Q > 1) & with_replacement, num_drawn_Q, num_candidates_Q - 1)
-        _refuse(
-            "num_drawn", num_drawn_Q, (num_drawn_Q > most_Q) | (num_drawn_Q < 0), "as many as there are competitors"
-        )
-        _refuse("optimistic", optimistic_Q, optimistic_Q < 1, "a rank from 1")
-        _refuse("optimistic", optimistic_Q, optimistic_Q > pessimistic_Q, "at most the pessimistic rank")
-        _refuse("pessimistic", pessimistic_Q, pessimistic_Q > num_drawn_Q + 1, "at most one more than was drawn")
-        return cls(optimistic_Q, pessimistic_Q, num_drawn_Q, num_candidates_Q, with_replacement, list_Q)
+    list_Q: np.ndarray | None = (
+        None  # int64: queries of one number were ranked among the same draws; None: each has its own
+    )
 
     @property
     def num_competitors_Q(self) -> np.ndarray:
@@ -206,16 +152,3 @@ def _shares(sample: UniformSample, rank_type: RankType) -> tuple[np.ndarray, np.
     if not sample.with_replacement:
         variance_Q *= 1.0 - sample.num_drawn_Q / np.maximum(sample.num_competitors_Q, 1)
     return better_Q + worth * tied_Q, np.where(sample.is_exact_Q, 0.0, variance_Q)
-
-
-def _integers(name: str, values: Integers) -> np.ndarray:
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.size and array.dtype.kind not in "iu":  # an empty list has no type
-        raise ValueError(f"{name}: expected integers, got {array.dtype}")
-    return array.astype(np.int64)
-
-
-def _refuse(name: str, values_Q: np.ndarray, is_wrong_Q: np.ndarray, expected: str) -> None:
-    if bool(is_wrong_Q.any()):
-        row = int(np.argmax(is_wrong_Q))
-        raise ValueError(f"{name}, row {row}: expected {expected}, got {values_Q[row]}")
