@@ -139,8 +139,9 @@ class HistogramRows(Sequence[Row]):
         """Take the histograms of all groups."""
         parts = []
         for side in sides:
-            ranks = groups.side_histograms(side).ranks
-            parts += [_Part(side.label, kind.value, ranks[kind].keys, ranks[kind].counts) for kind in RankType]
+            histograms = groups.side_histograms(side)
+            ranks = {kind: histograms.ranks(kind) for kind in RankType}
+            parts += [_Part(side.label, kind.value, of.keys, of.counts) for kind, of in ranks.items()]
         return cls(tuple(parts))
 
     def __len__(self) -> int:
