@@ -31,7 +31,8 @@ from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
 from pbgeval.progress import Observer
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, order_image
-from pbgeval.stats.histograms import MOST_DENSE_VALUES, RankHistograms, SparseCounts
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.keyed_sums import MOST_DENSE_VALUES, KeyedSums
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
     LARGEST_LOSS,
@@ -83,7 +84,7 @@ def pooled(parts: Sequence[SideStats]) -> list[int]:
 
 def bits(of: SideStats) -> list[Any]:
     pool = of.pool.sort()
-    histograms = [array.tolist() for part in of.histograms.parts() for array in (part.keys, part.counts)]
+    histograms = [array.tolist() for part in of.histograms.parts for array in (part.keys, part.counts)]
     return [of.stats.sums.tolist(), histograms, len(pool.true) + len(pool.competing)]
 
 
@@ -124,8 +125,8 @@ def test_statistics_of_unlike_columns_do_not_add():
 
 @given(st.lists(st.integers(0, 2 * MOST_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
 def test_sparse_counts_are_counters(first, second):
-    def count(values: list[int]) -> SparseCounts:
-        return SparseCounts.of_values(torch.tensor(values, dtype=torch.int64))
+    def count(values: list[int]) -> KeyedSums:
+        return KeyedSums.of_values(torch.tensor(values, dtype=torch.int64))
 
     added = count(first) + count(second)
 
@@ -174,7 +175,7 @@ def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
     for side in Side:
         mine = [query for key, of in zip(KEYS, of_groups, strict=True) if key.side is side for query in of + of[:1]]
         expected = RankHistograms.of_queries(counts_of([query for query, _, _ in mine]))
-        for one, two in zip(expected.parts(), receiver.side_histograms(side).parts(), strict=True):
+        for one, two in zip(expected.parts, receiver.side_histograms(side).parts, strict=True):
             assert (one.keys.tolist(), one.counts.tolist()) == (two.keys.tolist(), two.counts.tolist())
 
 
