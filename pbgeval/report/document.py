@@ -167,7 +167,7 @@ class Estimate:
 
 
 @frozen(eq=False)
-class Evaluated:
+class ReportContext:
     """What was evaluated, besides the statistics."""
 
     edge_paths: Sequence[str]  # as they are shown: no absolute path
@@ -186,7 +186,7 @@ class Evaluated:
 
 
 def make_report(
-    results: Results, evaluated: Evaluated, provenance: Mapping[str, Any], run: Mapping[str, Any]
+    results: Results, evaluated: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. What `run` says may differ between equal runs; nothing else may."""
     groups = results.raw if results.filtered is None else results.filtered
@@ -251,7 +251,7 @@ def _sample(estimate: Estimate) -> dict[str, Any]:
 class _Summaries:
     """Metrics of parts of one set of groups; pools are sorted once."""
 
-    def __init__(self, groups: GroupStats, evaluated: Evaluated, *, with_loss: bool) -> None:
+    def __init__(self, groups: GroupStats, evaluated: ReportContext, *, with_loss: bool) -> None:
         self._groups = groups
         self._evaluated = evaluated
         self._with_loss = with_loss
@@ -269,7 +269,7 @@ class _Summaries:
         )
 
 
-def _breakdown_tables(results: Results, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def _breakdown_tables(results: Results, evaluated: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by file name."""
 
     def chosen(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
