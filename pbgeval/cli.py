@@ -525,9 +525,9 @@ def report(
     target = (
         output / f"report.{'tex' if form == 'latex' else form}" if output is not None and output.is_dir() else output
     )
-    if form == "html" and target is None:
-        target = folder / PAGE
-        if os.path.lexists(target) and not is_page(target):
+    if form == "html":
+        target = target or folder / PAGE
+        if target != output and os.path.lexists(target) and not is_page(target):  # a name that the user did not give
             raise OutputError(f"{target}: this file is not a page of kgeval-dist report; give another --output")
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":

@@ -18,10 +18,9 @@ from typing import Any
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
+from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
-from pbgeval.cluster.lifeline import signs_of_life
-from pbgeval.cluster.ownership import Ownership, describe_process
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
@@ -125,7 +124,7 @@ def _evaluate(
     team = team or (Team.join() if in_group else Team())
     is_first = team.rank_in_team == 0
     try:
-        with signs_of_life(team) if in_group else ended_by_signals():
+        with team.signs_of_life() if in_group else ended_by_signals():
             claimed = team.together(lambda: _claim(work, options, output, team) if is_first else None)
             report = team.broadcast_object(claimed)
             if report is None:

@@ -18,8 +18,9 @@ from pbgeval.importing.engine import Engine, quoted
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.row_files import write_lines
+from pbgeval.storage.row_files import MAKE_ROOM
 from pbgeval.storage.text import cell_of
+from pbgeval.storage.writing import write_atomically
 
 _LARGEST_INT32 = 2**31 - 1
 UNKNOWN = "unknown.tsv"
@@ -149,7 +150,7 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
         "CREATE TABLE listed AS SELECT coalesce('entity:' || type, 'relation') AS what, name, copies FROM unknown "
         "ORDER BY copies DESC, what, name"
     )
-    write_lines(path, _lines(engine))
+    write_atomically(path, _lines(engine), advice=MAKE_ROOM)
     engine.run("DROP TABLE unknown")
     engine.run("DROP TABLE listed")
     return int(entities), int(relations)

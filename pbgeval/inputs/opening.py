@@ -20,10 +20,10 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.arrays import ArrayEdges, NumberRows, PartitionRows, edges_of_file
+from pbgeval.storage.arrays import NumberRows
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
-from pbgeval.storage.checkpoint import open_embeddings, read_checkpoint_version
-from pbgeval.storage.edges import EdgeSource, find_buckets
+from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
+from pbgeval.storage.edges import ArrayEdges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 
 P = ParamSpec("P")

@@ -11,8 +11,9 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking import compiled
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import RankCounts
 
+CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
 FEW_COMPARISONS = 1 << 16
 
 
@@ -36,13 +37,13 @@ def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, 
     return query, entry
 
 
-def own_cells(own_Q: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
+def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
     """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
     query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
     return query, own_Q[query]
 
 
-def are_among(query_P: Tensor, column_P: Tensor, cells: tuple[Tensor, Tensor] | None, num_columns: int) -> Tensor:
+def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_columns: int) -> Tensor:
     """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
     if cells is None:
         return torch.zeros_like(query_P, dtype=torch.bool)
@@ -57,7 +58,7 @@ def count_known(
     true_Q: Tensor,
     row_Q: Tensor,
     own_column_Q: Tensor,
-    known: tuple[Tensor, Tensor],
+    known: CellIndex,
     low_Q: Tensor | None = None,
 ) -> RankCounts:
     """Count the known answers of each query among a block's candidates.
@@ -99,7 +100,7 @@ class OwnCells:
 
 def count_known_scores(
     score_P: Tensor,
-    known: tuple[Tensor, Tensor],
+    known: CellIndex,
     true_Q: Tensor,
     row_Q: Tensor,
     own: OwnCells,
@@ -156,9 +157,7 @@ def _images(scores: Tensor) -> Tensor:
     return torch.where(bits >= 0, bits + (1 << 31), -1 - bits)
 
 
-def count_cells(
-    scores_QC: Tensor, true_Q: Tensor, cells: tuple[Tensor, Tensor], low_Q: Tensor | None = None
-) -> RankCounts:
+def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: CellIndex, low_Q: Tensor | None = None) -> RankCounts:
     """Count the candidates of a block that are named one by one.
 
     Args:
@@ -175,29 +174,3 @@ def count_cells(
         torch.bincount(query[(scores <= true) & (scores >= low)], minlength=num_queries),
         torch.bincount(query, minlength=num_queries),
     )
-
-
-def ties_of_twins(
-    scores_P: Tensor, true_Q: Tensor, kernel_true_Q: Tensor, query_P: Tensor, known_P: Tensor
-) -> QueryCounts:
-    """Return the correction that makes the candidates with a true entity's very vector tie with it.
-
-    Args:
-        scores_P: scores of the twins, from the block that was counted; the true entities are not among them.
-        true_Q: what it was compared with: a sum whose last bits may differ from the kernel's.
-        kernel_true_Q: the true scores from the kernel itself.
-        query_P: the query of each twin.
-        known_P: whether each of them is a known answer, bool.
-    """
-    query, known = (of_twin.to(scores_P.device) for of_twin in (query_P, known_P))
-    true = true_Q[query]
-    is_twin = scores_P == kernel_true_Q[query]
-    was_better, was_tied = (scores_P > true) & is_twin, (scores_P == true) & is_twin
-    num_queries = true_Q.numel()
-
-    def correction(counted: Tensor) -> RankCounts:
-        better_Q = torch.bincount(query[was_better & counted], minlength=num_queries)
-        tied_Q = torch.bincount(query[is_twin & ~was_tied & counted], minlength=num_queries)
-        return RankCounts(-better_Q, tied_Q, torch.zeros_like(tied_Q))
-
-    return QueryCounts(correction(torch.ones_like(known)), correction(known))

@@ -19,12 +19,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.cluster.ownership import OWNER, is_of_others
+from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Side
@@ -184,28 +184,12 @@ def write_incomplete(
     write_atomically(folder / METRICS, f"{text}\n", check=check)
 
 
-class Owner(Protocol):
-    """A claim to the directory, against all other processes."""
-
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the claim still holds: nobody has taken over."""
-        ...
-
-    def check(self) -> None:
-        """Raise IncompleteError if it does not."""
-        ...
-
-
 @define
 class OutputDirectory:
     """Where one run's files go."""
 
     path: Path
-    owner: Owner = field(factory=lambda: _Nobody())
+    owner: Ownership
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
 
     def claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
@@ -472,7 +456,7 @@ class OutputDirectory:
         lines = [line for path in (self.path / JOURNAL).glob("log-*.jsonl") for line in path.read_bytes().splitlines()]
         whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
         whole.sort(key=lambda line: json.loads(line)["time"])
-        write_atomically(self.path / UNIT_LOG, *(line + b"\n" for line in whole), check=self.owner.check)
+        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in whole), check=self.owner.check)
 
 
 def is_page(path: Path) -> bool:
@@ -487,16 +471,6 @@ def is_page(path: Path) -> bool:
 def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):  # others have put something there, or there is none
         folder.rmdir()
-
-
-class _Nobody:
-    """The owner of a directory for which nobody competes."""
-
-    is_held = True
-
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
-    def check(self) -> None: ...
 
 
 # A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.

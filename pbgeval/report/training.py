@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, OutputError
 from pbgeval.monitor.curves import METRICS, Curves
 from pbgeval.report.charts import Z
+from pbgeval.storage.text import open_input
 from pbgeval.storage.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 PICTURE = "training_curves.png"
 MOST_BUCKETS = 64  # drawn one by one
+_MARK = "kgeval-dist monitor"  # in the picture, so that only such pictures are replaced
 
 
 def write_picture(curves: Curves, folder: Path) -> Path:
@@ -25,18 +28,29 @@ def write_picture(curves: Curves, folder: Path) -> Path:
 
     Raises:
         ConfigError: matplotlib is not installed.
-        OutputError: the file cannot be written.
+        OutputError: the file cannot be written, or one of this name is not such a picture.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'") from None
+    path = folder / PICTURE
+    if os.path.lexists(path) and not _is_ours(path):
+        raise OutputError(f"{path}: this file is not a picture of kgeval-dist monitor; give another --output")
     figure = Figure(figsize=(9, 8), layout="constrained")
     _draw(figure, curves)
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=130, metadata={"Software": None})
-    write_atomically(folder / PICTURE, image.getvalue())
-    return folder / PICTURE
+    figure.savefig(image, format="png", dpi=130, metadata={"Software": _MARK})
+    write_atomically(path, image.getvalue())
+    return path
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with open_input(path) as file:
+            return f"Software\0{_MARK}".encode() in file.read(1000)
+    except OSError:
+        return False
 
 
 def _draw(figure: Figure, curves: Curves) -> None:

@@ -32,17 +32,16 @@ def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
     """Return the same as JSON, with the value of each query (null: it has none)."""
-    values = {cutoff: ndcg.values() for cutoff, ndcg in result.of_cutoff.items()}
     document: dict[str, Any] = {
         "schema_version": 1,
         "gain": protocol.gain.value,
         "base": protocol.base,
         "discount": protocol.discount.value,
         "as_published": protocol.as_published,
-        "metrics": {f"ndcg_at_{cutoff}": result.mean(cutoff) for cutoff in values},
+        "metrics": {f"ndcg_at_{cutoff}": result.mean(cutoff) for cutoff in result.of_cutoff},
         "counts": dict(result.counts),
         "queries": {
-            query: {f"ndcg_at_{cutoff}": of_query[at] for cutoff, of_query in values.items()}
+            query: {f"ndcg_at_{cutoff}": of_query[at] for cutoff, of_query in result.of_cutoff.items()}
             for at, query in enumerate(result.queries)
         },
     }

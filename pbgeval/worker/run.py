@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from pbgeval.cluster.journal import Journal, writer_name
 from pbgeval.cluster.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
 from pbgeval.cluster.team import Team
@@ -87,7 +89,8 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
             scorer, work.protocol.sides, inputs.num_edges * len(work.protocol.sides)
         )
     scratch = work.scratch_path / team.nonce
-    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)
+    claim = evolve(work.claim, lease=scratch / LEASE)
+    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check)
     bench = Bench(
         work=work,
         team=team,
@@ -108,7 +111,7 @@ def _do_rounds(bench: Bench, record: Record) -> Found:
     try:
         return do_rounds(bench, record)
     except FileNotFoundError:
-        bench.journal.journal.check_lease()  # what workers share has been removed by others: no bug
+        bench.journal.journal.check()  # what workers share has been removed by others: no bug
         raise
 
 

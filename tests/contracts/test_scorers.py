@@ -23,8 +23,8 @@ from pbgeval.scoring.block_scorer import (
     ScorerRelation,
     scorer_state,
 )
-from pbgeval.storage.ranks import read_ranks
 from tests.contracts.scorer_contract import ScorerContract, some_edges
+from tests.saved_ranks import read_ranks
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 53, 3, 6
 SOURCE = np.random.default_rng(0)

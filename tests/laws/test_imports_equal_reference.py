@@ -19,7 +19,7 @@ from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import Observer
 from tests import import_reference
 from tests.examples import examples
-from tests.imported_graph import buckets_in, names_in, relations_in, unknown_in
+from tests.kit.names import buckets_in, names_in, relations_in, unknown_in
 
 # Names that a reader may take for something else; few, so that edges repeat and degrees tie.
 NAMES = ["a", "A", "é", "日本", '"', "'", "\\N", "NULL", "-1", "007", "7", "a b", "*", "#x", "a,b", "\U0001f600", "all"]

@@ -21,8 +21,8 @@ from attrs import define, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.cluster.ownership import Ownership, describe_process
-from pbgeval.cluster.watch import Watch
+from pbgeval.cluster.claim import Ownership, describe_process
+from pbgeval.cluster.liveness import Watch
 from pbgeval.config import EvalConfig
 from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
@@ -43,10 +43,10 @@ from pbgeval.stats.rank_stats import (
 from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.worker import Work, do_work
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.expected import Protocol, each_bucket
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
-from tests.strategies import TinyGraph, tiny_graphs
 
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in Side)
@@ -146,13 +146,13 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
 
     times = 1 << 32
     assert MOST_QUERIES == 4 * times > 10**10
-    assert 4 * times == stats.count("num_queries")
-    assert times * (8 + (largest + 1) + (2 * largest + 1) + 1) == stats.total("candidates")
-    doubled = [2, 2 + 2 * largest, 2 + 2 * largest, 2], [2, 2 + 2 * largest, 2 + 3 * largest, 2]
-    assert times * sum(doubled[0]) == stats.total("optimistic.doubled_rank")
-    assert times * sum(doubled[1]) == stats.total("realistic.doubled_rank")
-    reciprocals = [round(2.0 / value * 2.0**FRACTION_BITS) for value in doubled[1]]
-    assert times * sum(reciprocals) == stats.total("realistic.reciprocal_rank")
+    assert 4 * times == stats.total("num_queries")
+    assert times * (7 + largest + 2 * largest) == stats.total("num_competitors")
+    beyond = [0, 2 * largest, 2 * largest, 0], [0, 2 * largest, 3 * largest, 0]  # the first rank, in halves
+    assert times * sum(beyond[0]) == stats.total("optimistic.mean_rank")
+    assert times * sum(beyond[1]) == stats.total("realistic.mean_rank")
+    reciprocals = [round(2.0 / (2 + value) * 2.0**FRACTION_BITS) for value in beyond[1]]
+    assert times * sum(reciprocals) == stats.total("realistic.mean_reciprocal_rank")
     fixed = [round(value * 2**LOSS_FRACTION_BITS) for value in (loss, loss, 0.5, 0.0)]
     assert times * sum(fixed) == stats.total("loss")
 
@@ -359,21 +359,21 @@ def comparable(report: Report) -> str:
 
 
 SMALL_BLOCKS = {
-    "worker.edge_diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
-    "worker.edge_diagnostics.SIEVE_CELLS": 4,
-    "candidates.chunks.ENTRIES_PER_BLOCK": 20,
-    "passes.sampled.CELLS_AT_A_TIME": 30,
-    "passes.partition.QUERIES_PER_BLOCK": 3,
-    "passes.partition.CANDIDATES_PER_BLOCK": 2,
+    "worker.diagnostics.TRAINING_ROWS_AT_A_TIME": 3,
+    "worker.diagnostics.SIEVE_CELLS": 4,
+    "ranking.chunks.ENTRIES_PER_BLOCK": 20,
+    "ranking.sampled.CELLS_AT_A_TIME": 30,
     "scoring.entities.ROWS_AT_A_TIME": 2,
-    "passes.query_edges.QUERIES_PER_BLOCK": 3,
-    "passes.sweep_rank.CANDIDATES_PER_BLOCK": 2,
-    "passes.sweep_pass.KEYS_AT_A_TIME": 2,
-    "passes.sweep_pass.QUERIES_AT_A_TIME": 3,
-    "passes.sweep_auc.ROWS_AT_A_TIME": 4,
-    "inputs.memory.MOST_ROWS_PER_RANGE": 3,
-    "inputs.memory.MOST_KNOWN_ROWS": 3,
-    "inputs.memory.PAIRS_BYTES": 16,
+    "ranking.kernels.QUERIES_PER_BLOCK": 3,
+    "ranking.kernels.CANDIDATES_PER_BLOCK": 2,
+    "ranking.ranking_pass.CELLS_AT_A_TIME": 2,
+    "ranking.partition.BYTES_PER_RANGE": 40,
+    "ranking.contest_state.KEYS_AT_A_TIME": 2,
+    "ranking.contest_state.QUERIES_AT_A_TIME": 3,
+    "ranking.cells.ROWS_AT_A_TIME": 4,
+    "inputs.partitions.MOST_ROWS_PER_RANGE": 3,
+    "inputs.partitions.MOST_KNOWN_ROWS": 3,
+    "inputs.partitions.PAIRS_BYTES": 16,
     "worker.finish.EDGES_AT_A_TIME": 4,
     "inputs.edges.ROWS_AT_A_TIME": 3,
 }
@@ -399,9 +399,9 @@ def test_workers_and_blocks_change_no_bit_of_the_result(graph, candidates, pbg, 
     protocol = Protocol(candidates, num_negs, pbg, slices=3, window_rows=4, precision=precision)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = write_graph(graph, Path(folder), **protocol.settings())
-        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         if sampled_auc:
-            with_constants(stack, {"passes.auc_sampling.EXACT_CELLS": 0, "passes.auc_sampling.SAMPLED_CELLS": 40})
+            with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = comparable(result_of(config, 1))
         assert alone == comparable(result_of(config, 2))
         with_constants(stack, SMALL_BLOCKS)
@@ -417,7 +417,7 @@ def test_windows_are_those_of_the_reference(graph, num_negs, data):
     every = [one for _, judged in each_bucket(graph, protocol) for one in judged]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         config = write_graph(graph, Path(folder), **protocol.settings())
-        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": protocol.window_rows})
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": protocol.window_rows})
         metrics = result_of(config, data.draw(st.integers(1, 3))).document["metrics"]
 
         for label, judged in by_label(every, protocol).items():
@@ -437,7 +437,7 @@ def test_another_seed_gives_other_negatives():
 
 
 def big_enough_graph() -> TinyGraph:
-    from tests.strategies import Relation
+    from tests.kit.graphs import Relation
 
     source = random.Random(0)
     return TinyGraph(

@@ -29,19 +29,11 @@ from pbgeval.report.comparison import CLUSTERS
 from pbgeval.report.comparison_formats import FORMATS
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
-from tests import pbg_files
 from tests.examples import crossed
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, flags, metrics_of, numbers_of, run_command, run_main, writes_nothing
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import (
-    COMMAND,
-    TinyCase,
-    flags,
-    metrics_of,
-    numbers_of,
-    run_command,
-    run_main,
-    writes_nothing,
-)
 
 
 @pytest.fixture
@@ -160,10 +152,6 @@ def test_quiet_prints_nothing(case: TinyCase) -> None:
     done = run_command(case, "--workers", "1", "--quiet")
 
     assert (0, "", "") == (done.status, done.out, done.err)
-
-
-def test_quiet_hides_no_fault(case: TinyCase) -> None:
-    assert 1 == len(run_command(case, "--quiet", "-p", "seed=-1").faults)
 
 
 def test_keys_that_only_training_uses_are_named_once(case: TinyCase) -> None:

@@ -10,18 +10,11 @@ import pytest
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import read_curves
 from pbgeval.report.page import Source, read_result, render_page
-from tests import pbg_files
 from tests.browsers import Show, Shown
-from tests.report_folders import (
-    MARKUP,
-    large_result,
-    long_name,
-    make_incomplete,
-    marked_up_result,
-    rows_of,
-    write_records,
-)
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of, write_records
 
 pytestmark = pytest.mark.browser
 

@@ -14,8 +14,9 @@ import pytest
 
 import pbgeval
 from tests.installed_wheel import REPOSITORY, Built, InstalledWheel, build_wheel
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, numbers_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase, evaluated, numbers_of
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def test_the_wheel_has_all_extras_and_requires_no_peer(built: Built) -> None:
     extras = {"slurm", "gpu", "monitor", "wandb", "mlflow", "pykeen", "import", "report", "s3"}
     extras |= {"dev", "browser", "moto"}
     assert extras == set(said.get_all("Provides-Extra") or [])
-    assert {"torch", "numpy", "h5py", "attrs", "cattrs", "typer", "rich", "numba", "duckdb", "submitit"} < required
+    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba", "duckdb", "submitit"} < required
     assert set() == required & {"pykeen", "torchbiggraph", "lightning", "openbiolink"}
 
 

@@ -16,13 +16,13 @@ import torch
 
 from pbgeval import EvalConfig, RunOptions, evaluate
 from pbgeval.errors import ConfigError, EvalError, StorageError
-from pbgeval.models.labels import labels_in_order, read_labels
+from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.operators import OPERATORS
-from pbgeval.storage.ranks import read_ranks
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
+from tests.saved_ranks import read_ranks
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
 ROUNDED = ("TransE_l2", "TransE", "RotatE", "rotate")  # a root or a cosine: scores are not exact

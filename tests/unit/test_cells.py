@@ -15,9 +15,10 @@ from pbgeval import Report
 from pbgeval.report.page import read_result
 from pbgeval.report.tables import to_csv
 from pbgeval.storage.text import cell_of, name_of
-from tests.edges_by_name import write_tsv
 from tests.examples import examples
-from tests.tiny_checkpoint import RELATIONS, TinyCase, flags, run_command, run_main
+from tests.kit.case import RELATIONS, TinyCase
+from tests.kit.commands import flags, run_command, run_main
+from tests.kit.names import write_tsv
 
 FORMULAS = ("=HYPERLINK(1)", "+1", "-cmd", "@SUM(1)", "\tx", "\rx", "\nx", "'quoted", "''", "=", "\uff1d1", "-'", "'=1")
 DANGEROUS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")

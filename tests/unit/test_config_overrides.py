@@ -10,6 +10,7 @@ import pytest
 
 from pbgeval.config import EvalConfig, load_config
 from pbgeval.errors import ConfigError
+from pbgeval.scoring.comparators import COMPARATORS
 
 SETTINGS = {
     "entities": {"all": {"num_partitions": 2}, "a.b": {"num_partitions": 1}},
@@ -159,7 +160,7 @@ def test_paths_of_overrides_start_in_the_working_directory(
         ("entities.all.num_partitions=x", "expected an int, got 'x' (str)"),
         ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),
         ("num_batch_negs=3", "batch_size: must be a multiple of num_batch_negs (3), got 1000"),
-        ("comparator=l3", "expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'"),
+        ("comparator=l3", f"expected one of {', '.join(COMPARATORS)}, got 'l3'"),
         ("entity_path=", "expected a directory, got ''"),
     ],
 )

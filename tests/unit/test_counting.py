@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import general
 from pbgeval.ranking.general import BlockCounter
 from tests import reference
-from tests.strategies import score_grids
+from tests.kit.graphs import score_grids
 
 pytestmark = pytest.mark.usefixtures("counting_path")
 

@@ -18,9 +18,10 @@ from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report.page import Source, read_result, render_page
-from tests import pbg_files
-from tests.report_folders import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
 
 MOST_BYTES = 6_000_000
 ESTIMATES = ("metrics=rank,auc,estimates", "candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20")

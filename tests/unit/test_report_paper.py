@@ -10,7 +10,7 @@ from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import MAX_ROWS, Source, latex, markdown, read_result
 from pbgeval.report.tables import DataTable, escape_latex, escape_markdown, to_latex
-from tests.report_folders import MARKUP, large_result, make_incomplete, marked_up_result
+from tests.kit.reports import MARKUP, large_result, make_incomplete, marked_up_result
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 
 NASTY = [
