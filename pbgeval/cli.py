@@ -1,7 +1,6 @@
 """All commands: flags -> config -> evaluation -> exit status. Nothing else prints.
 
-Exit status: 0 complete; 1 the user's fault, a line each on stderr; 75 incomplete, run again to go on; a traceback only
-for a bug of ours.
+Exit status: 0 complete; 1 the user's fault, a line each on stderr; 75 incomplete, run again to go on.
 Heavy imports happen inside commands, so that `--help` answers at once.
 """
 
@@ -94,9 +93,7 @@ def run(
         raise ConfigError("--config: expected a config file, found none; see kgeval-dist --help")
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: expected a number of processes >= 1; leave it out to use all cores")
-    status = _evaluate(config, param or [], output, workers, device, overwrite, quiet)
-    if status != 0:
-        raise typer.Exit(status)
+    raise typer.Exit(_evaluate(config, param or [], output, workers, device, overwrite, quiet))
 
 
 def _evaluate(

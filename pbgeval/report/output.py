@@ -30,7 +30,7 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Side
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.report.tables import to_csv
-from pbgeval.sinks import RunFacts, closed_on_failure, line_of, make_sink
+from pbgeval.sinks import RunFacts, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
@@ -490,11 +490,8 @@ def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], No
         raise RuntimeError("a result that is nowhere has no sinks")
     run, step, values = result_line(report, report.path.absolute().name)
     for name in dict.fromkeys(names):
-        sink = make_sink(name, report.path / SINK_FOLDER / name)
         try:
-            with closed_on_failure(sink):
-                sink.open(run)
-                sink.log(step, values)
-                sink.close()
+            with open_sink(name, report.path / SINK_FOLDER / name, run) as log:
+                log(step, values)
         except OutputError as error:
             warn(f"{error}; the result itself is complete, only the sink {name} is not")
