@@ -7,7 +7,7 @@ import json
 
 from pbgeval.config.schema import EvalConfig
 
-_MOST_NAMES = 100  # that the settings list one by one
+_MAX_NAMES = 100  # that the settings list one by one
 
 
 def numeric_settings(config: EvalConfig) -> dict[str, object]:
@@ -88,6 +88,6 @@ def _set_of_names(names: list[str] | None) -> list[str] | dict[str, object] | No
     if names is None:
         return None
     distinct = sorted(set(names))
-    if len(distinct) <= _MOST_NAMES:
+    if len(distinct) <= _MAX_NAMES:
         return distinct
     return {"count": len(distinct), "sha256": hashlib.sha256(json.dumps(distinct).encode()).hexdigest()}

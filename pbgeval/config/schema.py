@@ -437,26 +437,21 @@ class EvalConfig:
         return None if self.max_memory is None else parse_memory(self.max_memory)
 
     @property
-    def target_keys(self) -> frozenset[str]:
-        """The keys of the report that `target_metric` may mean: those of the enabled sides that have intervals."""
-        from pbgeval.stats.ranks import RankType  # here: see `headline`
+    def target_key(self) -> str:
+        """The key of the report that `target_metric` means: of the enabled sides, and with an interval.
+
+        Raises:
+            pbgeval.metrics.names.UnknownMetricError: If it means none of these.
+        """
+        from pbgeval.metrics.names import resolve  # here: see `headline`
+        from pbgeval.stats.ranks import RankType
 
         disabled = {"head": self.disable_lhs_negs, "tail": self.disable_rhs_negs}
         sides = [side for side in ("head", "tail", "both") if not disabled.get(side)]
         metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
         ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}
-        return frozenset(ranked | {f"{side}.query_auc" for side in sides})
-
-    @property
-    def target_key(self) -> str:
-        """The key of the report that `target_metric` means.
-
-        Raises:
-            pbgeval.metrics.names.UnknownMetricError: If it means none of `target_keys`.
-        """
-        from pbgeval.metrics.names import resolve  # here: see `headline`
-
-        return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, self.target_keys)
+        known = frozenset(ranked | {f"{side}.query_auc" for side in sides})
+        return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property
     def used_entity_types(self) -> list[str]:

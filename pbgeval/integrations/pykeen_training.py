@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pykeen.models import Model
@@ -46,8 +46,7 @@ class PykeenScorer:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
+        return torch.device(self.model.device)
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
@@ -76,10 +75,8 @@ class PykeenScorer:
 
     def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         if hidden is Side.RHS:
-            found: Tensor = self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C)
-        else:
-            found = self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C)
-        return found
+            return cast("Tensor", self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C))
+        return cast("Tensor", self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C))
 
 
 def hold_out(
