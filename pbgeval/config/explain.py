@@ -53,7 +53,7 @@ def meanings() -> dict[str, str]:
 def explained_keys(
     schema: type[attrs.AttrsInstance] = EvalConfig, prefix: str = "", group: str | None = None
 ) -> Iterator[ExplainedKey]:
-    """Every key, as declared; the keys of `entities` and `relations` follow those, in the same group."""
+    """Yield every key, as declared; the keys of `entities` and `relations` follow those, in the same group."""
     for name, spec in keys_of(schema).items():
         default = default_of(spec)
         yield ExplainedKey(

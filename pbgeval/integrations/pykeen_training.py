@@ -36,7 +36,7 @@ from pbgeval.notation import Bucket, Side
 BUCKET = Bucket(0, 0)
 
 
-class PykeenScorer:
+class PredictionScorer:
     """A PyKEEN model's own predictions, whatever mode it is in; that mode comes back."""
 
     def __init__(self, model: Model, num_relations: int) -> None:
@@ -167,7 +167,7 @@ class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not i
 
     def _model(self) -> ScoredModel:
         if self._scored is None or self._scored[0] is not self.model:
-            scorer = PykeenScorer(self.model, self._num_relations)
+            scorer = PredictionScorer(self.model, self._num_relations)
             all_entities = self.monitor.schema.relations[0].all_negs
             self._scored = (self.model, ScoredModel(scorer.by_rows() if all_entities else scorer))
         return self._scored[1]
