@@ -157,7 +157,7 @@ def _columns(counts: Any) -> dict[str, Tensor]:  # noqa: ANN401 - QueryCounts
 def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[str, Tensor]:
     """Rank the edges against all entities in two ranges of candidates, filtered."""
     num_entities, num_edges = graph.embeddings_ND.shape[0], len(graph.edges.rel)
-    numbering = EntityNumbering.of_sizes({(TYPE, 0): num_entities})
+    numbering = EntityNumbering.from_sizes({(TYPE, 0): num_entities})
     lhs_E, rel_E, rhs_E = (column.numpy() for column in (graph.edges.lhs, graph.edges.rel, graph.edges.rhs))
     edges = QueryEdges(numbering, (EdgeSegment(ORIGIN, 0, num_edges),), np.arange(num_edges), lhs_E, rel_E, rhs_E, True)
     sets, vectors = CandidateSets(num_entities), EntityVectors({}, None, graph.dtype, device)

@@ -51,7 +51,7 @@ class Inputs:
     @property
     def numbering(self) -> EntityNumbering:
         """The numbers of all entities that relations may touch; rows of features for featurized types."""
-        return EntityNumbering.of_sizes({key: file.num_rows for key, file in self.embeddings.items()})
+        return EntityNumbering.from_sizes({key: file.num_rows for key, file in self.embeddings.items()})
 
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
