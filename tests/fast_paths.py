@@ -17,10 +17,8 @@ import torch
 from attrs import frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, compiled, fused, gathered_chunks
+from pbgeval.ranking import blocks, certified, chunk_loops, compiled, fused, gathered_chunks, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.ranking import partition as partition_blocks
-from pbgeval.ranking import sweep_rank as sweep_blocks
 from pbgeval.scoring import certified as exact
 from pbgeval.scoring import (
     compiled_hashes,
@@ -112,8 +110,7 @@ def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
-    for module in (partition_blocks, sweep_blocks):
-        watch_calls(patch, module, "count_fused", note)
+    watch_calls(patch, ranking_pass, "_count_fused", note)
 
 
 # Operators that act on queries instead of candidates, so that relations share them.

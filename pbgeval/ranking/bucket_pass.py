@@ -59,7 +59,7 @@ def bucket_pass(
         if relation.policy is CandidatePolicy.PARTITION:
             group = groups[part.relation]
             rows_E = part.rows_E if chunks is None else rows_of_chunks(part.rows_E, chunks, settings.lists.chunk_size)
-            count_against_partition(group, rows_E, settings, auc_words, tallies, counter)
+            count_against_partition(group, rows_E, settings, auc_words, tallies)
         else:
             to_sample.append(part)
     for part, block in chunk_blocks(

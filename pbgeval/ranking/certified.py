@@ -253,15 +253,14 @@ def _counted(
     most_open: int,
 ) -> QueryCounts | None:
     """Count a block; None if its product leaves more than so many cells open."""
-    row_Q, none = queries.rows, (own_Q[:0], own_Q[:0])
+    row_Q = queries.rows
     limits = Thresholds.of_bounds(operands.bounds(), queries.true, row_Q, torch.float32)
     found = blocks.count(
         operands.queries.rows_NW,
         operands.candidates.rows_NW,
         (limits.high_Q, limits.low_Q),
         (row_Q, own_Q),
-        known or none,
-        none,
+        known,
         room_for_open=most_open,
     )
     return None if found.open is None else _decided(queries, candidates_CL, 0, found.counts, found.open, known)

@@ -11,7 +11,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.ranking import compiled
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import RankCounts
 
 CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
 FEW_COMPARISONS = 1 << 16
@@ -174,29 +174,3 @@ def count_cells(scores_QC: Tensor, true_Q: Tensor, cells: CellIndex, low_Q: Tens
         torch.bincount(query[(scores <= true) & (scores >= low)], minlength=num_queries),
         torch.bincount(query, minlength=num_queries),
     )
-
-
-def ties_of_twins(
-    scores_P: Tensor, true_Q: Tensor, kernel_true_Q: Tensor, query_P: Tensor, known_P: Tensor
-) -> QueryCounts:
-    """Return the correction that makes the candidates with a true entity's very vector tie with it.
-
-    Args:
-        scores_P: scores of the twins, from the block that was counted; the true entities are not among them.
-        true_Q: what it was compared with: a sum whose last bits may differ from the kernel's.
-        kernel_true_Q: the true scores from the kernel itself.
-        query_P: the query of each twin.
-        known_P: whether each of them is a known answer, bool.
-    """
-    query, known = (of_twin.to(scores_P.device) for of_twin in (query_P, known_P))
-    true = true_Q[query]
-    is_twin = scores_P == kernel_true_Q[query]
-    was_better, was_tied = (scores_P > true) & is_twin, (scores_P == true) & is_twin
-    num_queries = true_Q.numel()
-
-    def correction(counted: Tensor) -> RankCounts:
-        better_Q = torch.bincount(query[was_better & counted], minlength=num_queries)
-        tied_Q = torch.bincount(query[is_twin & ~was_tied & counted], minlength=num_queries)
-        return RankCounts(-better_Q, tied_Q, torch.zeros_like(tied_Q))
-
-    return QueryCounts(correction(torch.ones_like(known)), correction(known))

@@ -312,9 +312,8 @@ def _counts_by_blocks(part: ChunkPart) -> bool:
     """Tell whether chunks are as large as blocks, each of which a compiled loop multiplies and counts."""
     query_BQD, candidate_BCD = part.queries_BQD, part.candidates_BCD
     num_cells = query_BQD.shape[1] * candidate_BCD.shape[1]
-    if num_cells < CELLS_OF_BLOCK or not blocks.serves(
-        part.group.relation.scorer.comparator, query_BQD.device, query_BQD.dtype, num_cells
-    ):
+    is_product = part.group.relation.scorer.comparator.is_inner_product and query_BQD.dtype is torch.float32
+    if not is_product or num_cells < CELLS_OF_BLOCK or not blocks.is_worth_it(query_BQD.device, num_cells):
         return False
     return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
 
@@ -331,7 +330,7 @@ def _by_blocks(part: ChunkPart, cells: PartCells) -> Found:
         known, excluded = (_of_queries(of, queries.start, queries.stop) for of in (cells.known, cells.excluded))
         limits = true_Q[queries], true_Q[queries]
         rows = part.queries_BQD[chunk], part.candidates_BCD[chunk]
-        return blocks.count(*rows, limits, (query_Q, own_Q), known, (NONE, NONE), excluded=excluded).counts
+        return blocks.count(*rows, limits, (query_Q, own_Q), known, excluded).counts
 
     threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
     counts = QueryCounts.concatenate(threads.map(count, range(num_chunks)))

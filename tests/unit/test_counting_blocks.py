@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 
 from pbgeval.ranking import blocks
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
-from pbgeval.ranking.compiled_block import BlockCells, count_compiled
-from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels
-from pbgeval.scoring.true_scores import TrueScores
 from tests.examples import examples
 
 CPU = torch.device("cpu")
@@ -168,41 +165,6 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
     )
 
     assert ([0, 30], [0, 0]) == (found.counts.raw.better_Q.tolist(), found.counts.raw.tied_Q.tolist())
-
-
-def test_twins_of_a_true_entity_tie_with_it() -> None:
-    """The true score that candidates are compared with is another sum than the kernel's."""
-    candidate_CD = torch.ones(40, 4)
-    query_KD = torch.full((1, 4), 0.5)
-    kernel_Q = product(query_KD[None], candidate_CD[None])[0, :, 0]
-    true = TrueScores(torch.nextafter(kernel_Q, torch.tensor(-9.0)), kernel_Q, torch.zeros(1, dtype=torch.int64))
-    twins = torch.zeros(39, dtype=torch.int64), torch.arange(1, 40)
-    cells = BlockCells(
-        own=(torch.tensor([0]), torch.tensor([0])),
-        known=(torch.zeros(2, dtype=torch.int64), torch.tensor([7, 3])),
-        twins=twins,
-        twin_is_known=torch.isin(twins[1], torch.tensor([3, 7])),
-        sampled=(torch.tensor([0]), torch.tensor([9])),
-    )
-
-    found = count_compiled(query_KD, candidate_CD, true, torch.zeros(1, dtype=torch.int64), cells)
-
-    raw, known = found.counts.raw, found.counts.known
-    assert ([0], [39], [39]) == tuple(of.tolist() for of in (raw.better_Q, raw.tied_Q, raw.competing_Q))
-    assert ([0], [2], [2]) == tuple(of.tolist() for of in (known.better_Q, known.tied_Q, known.competing_Q))
-    assert kernel_Q.tolist() == found.sampled_score_P.tolist()
-
-
-def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
-    served = {name: blocks.serves(Comparator(name), CPU, torch.float32, 1) for name in ("dot", "cos", "l2", "l1")}
-
-    assert {"dot": True, "cos": True, "l2": True, "l1": False} == served
-    assert not blocks.serves(Comparator("l2", bias=True), CPU, torch.float32, 1)
-    assert not blocks.serves(Comparator("dot"), CPU, torch.float64, 1)
-    assert not blocks.serves(Comparator("dot"), torch.device("meta"), torch.float32, 1)
-    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
-    assert not blocks.serves(Comparator("dot"), CPU, torch.float32, 1)
 
 
 def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

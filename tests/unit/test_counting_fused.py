@@ -69,7 +69,6 @@ def test_counts_are_those_of_sorting_and_cells_are_read_wherever_they_are(fused_
 )
 def test_counts_equal_those_of_the_general_path_on_exact_data(fused_device, name, bias, keys, candidates, dimension):
     comparator = Comparator(name, bias)
-    assert fused.serves(comparator, torch.device(fused_device), torch.float32)
     query_KD = comparator.prepare_queries(vectors(keys, dimension, 1))
     candidate_CD = comparator.prepare_candidates(vectors(candidates, dimension, 2))
     if name == "cos":  # normalised rows are not exact
@@ -156,15 +155,6 @@ def test_empty_blocks_count_nothing(fused_device):
     assert 0 == fused.paired_scores(torch.ones(0, 3), torch.ones(0, 3)).numel()
 
 
-def test_it_serves_gpus_float32_and_inner_products_only():
-    cpu, cuda = torch.device("cpu"), torch.device("cuda", 0)
-
-    assert fused.serves(Comparator("dot"), cuda, torch.float32) is fused.is_installed()
-    assert not fused.serves(Comparator("dot"), cpu, torch.float32)
-    assert not fused.serves(Comparator("dot"), cuda, torch.float64)
-    assert not fused.serves(Comparator("l2", bias=True), cuda, torch.float32)
-
-
 def test_the_self_check_says_what_counts(fused_device):
     assert fused.self_check(torch.device(fused_device)).startswith("triton ")
 
@@ -185,7 +175,7 @@ def test_where_the_self_check_fails_the_general_path_counts(fused_device, monkey
 
     reason = {"other bits": "scores of identical vectors differ", "no compiler": "Failed to find C compiler."}[fault]
     assert f"general: {reason}" == found
-    assert not fused.serves(Comparator("dot"), torch.device(fused_device), torch.float32)
+    assert not fused.has_kernel(torch.device(fused_device))
 
 
 def test_a_gpu_without_triton_counts_on_the_general_path(monkeypatch):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking.known_counts import count_cells, count_known, expand_by_row, ties_of_twins
+from pbgeval.ranking.known_counts import count_cells, count_known, expand_by_row
 from pbgeval.stats.ranks import RankCounts
 from tests.strategies import score_values
 
@@ -98,26 +98,3 @@ def test_queries_are_paired_with_every_entry_of_their_row(rows, entries):
     found = expand_by_row(torch.tensor(rows, dtype=torch.int64), torch.tensor(entries, dtype=torch.int64), 5)
 
     assert expected == list(zip(*(index.tolist() for index in found), strict=True))
-
-
-@given(st.lists(st.tuples(score_values(), score_values(), score_values(), st.booleans()), max_size=8))
-def test_a_twin_whose_score_is_the_kernels_true_score_ties_whatever_it_was_compared_with(cells):
-    """Each query has one other candidate, at times a twin only by its hash: then its score differs."""
-    true_Q, kernel_Q, scores_Q = (torch.tensor([cell[i] for cell in cells]) for i in range(3))
-    known = torch.tensor([cell[3] for cell in cells], dtype=torch.bool)
-    expected = []
-    for true, kernel, score, _ in cells:
-        counted = slow_counts(true, [score])
-        expected.append((0, 1, 1) if score == kernel else counted)
-
-    correction = ties_of_twins(scores_Q, true_Q, kernel_Q, torch.arange(len(cells)), known)
-
-    before = [slow_counts(true, [score]) for true, _, score, _ in cells]
-    after = [
-        tuple(map(sum, zip(one, two, strict=True))) for one, two in zip(before, as_tuples(correction.raw), strict=True)
-    ]
-    assert expected == after
-    of_known = [
-        of if is_known else (0, 0, 0) for of, (*_, is_known) in zip(as_tuples(correction.raw), cells, strict=True)
-    ]
-    assert of_known == as_tuples(correction.known)
