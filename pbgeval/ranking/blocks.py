@@ -1,7 +1,7 @@
 """Prepared queries and candidates on a CPU -> counts, by one compiled loop: scores are multiplied, compared, forgotten.
 
 A block of scores that is a tensor goes through memory, whose pages are new each time: that took as long as the product.
-Here a part of it at a time stays in a core's cache. The fast path of `general` and `known` where nobody asks for all
+Here a part of it at a time stays in a core's cache. The fast path of `counting` where nobody asks for all
 scores; it multiplies by the same routine, and a self-check and a property test hold it to the same bits and integers.
 """
 
@@ -16,11 +16,10 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, count_block, multiply
-from pbgeval.ranking.compiled import CELLS_WORTH_COMPILING
-from pbgeval.ranking.known_counts import CellIndex
+from pbgeval.ranking.counting import CELLS_WORTH_COMPILING, CellIndex, by_row, counts_of
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import QueryCounts
 
 CHECKED_SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (100, 200), (130, 300))
 CHECKED_DIMENSIONS = (16, 101, 257)
@@ -155,26 +154,12 @@ def count(
             listed,
             counts_6Q,
         )
-    found = torch.from_numpy(counts_6Q)
-    counts = QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:]))
     open_query_P, open_column_P = (torch.from_numpy(index[:num_open]) for index in listed)
     is_listed = num_open <= room_for_open
-    return BlockFound(counts, (open_query_P, open_column_P) if is_listed else None)
+    return BlockFound(counts_of(counts_6Q), (open_query_P, open_column_P) if is_listed else None)
 
 
 def _numbers(x_ND: Tensor) -> np.ndarray:
     """Return rows as an array, of which the loop knows the address and shape; numpy has no bfloat16."""
     array: np.ndarray = (x_ND.view(torch.int16) if x_ND.dtype is torch.bfloat16 else x_ND).numpy()
     return array
-
-
-def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each row's cells start, and all columns by row, ascending; None: there are no cells."""
-    if cells is None:
-        return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int64)
-    row_P, column_P = (index.contiguous().numpy() for index in cells)
-    code_P = row_P * num_columns + column_P
-    if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
-        order = np.argsort(code_P)
-        row_P, column_P = row_P[order], column_P[order]
-    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P
