@@ -32,7 +32,7 @@ from pbgeval.inputs.object_storage import has_urls, local_copies
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, things_to_know
-from pbgeval.progress import Observer, Silence
+from pbgeval.progress import Observer
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
 from pbgeval.storage.writing import temporary_folder
@@ -75,7 +75,7 @@ def evaluate(
     Raises:
         EvalError: faults of the user's, a line each; nothing is left in the output directory.
     """
-    options, observer = options or RunOptions(), observer or Silence()
+    options, observer = options or RunOptions(), observer or Observer()
     started = time.time()
     if model is not None or edges is not None:
         return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
@@ -129,7 +129,7 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Silence()) as split:
+    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
         default = _default_output(config, provenance_of(open_inputs(split)))
     return output or default
 

@@ -22,7 +22,7 @@ from attrs import field, frozen
 
 T = TypeVar("T")
 
-MOST_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them
+MAX_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them
 
 
 class Side(Enum):

@@ -57,7 +57,7 @@ JSON has sorted keys, floats in the shortest form that reads back to themselves,
 is an empty cell. In the paths of keys `*` stands for any key of an object or item of a list. `side` is `head`, `tail`
 (which is hidden) or `both`; rank types are `optimistic`, `realistic`, `pessimistic`, `expected`."""
 _OF_COMMANDS = """\
-Made from `pbgeval/cli.py` and `commands.py`: what `--help` prints. Exit status: 0 complete; 1 a
+Made from `pbgeval/cli.py`: what `--help` prints. Exit status: 0 complete; 1 a
 fault of the input, a line each on stderr; 75 incomplete: the same command goes on."""
 _COMMENT = re.compile(r"  # (.+)$", re.MULTILINE)
 _OF_PYTHON = """\

@@ -6,8 +6,11 @@ Only types and defaults are fixed here; what values must satisfy is in `checks.p
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +59,19 @@ def default_of(spec: attrs.Attribute[Any]) -> object:
         return attrs.NOTHING
     factory: Callable[[], object] | None = getattr(spec.default, "factory", None)
     return spec.default if factory is None else factory()
+
+
+@functools.cache
+def types_of(schema: type[attrs.AttrsInstance]) -> Mapping[str, Any]:
+    """The type of each key."""
+    return typing.get_type_hints(schema)
+
+
+def without_none(type_: Any) -> Any:  # noqa: ANN401 (any annotation)
+    """The type of a key that may also be None."""
+    if typing.get_origin(type_) is types.UnionType:
+        return next(option for option in typing.get_args(type_) if option is not types.NoneType)
+    return type_
 
 
 # The text of `max_memory` -> bytes.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -24,7 +25,7 @@ from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
 from pbgeval.errors import ConfigError
-from pbgeval.models.functions import BatchScorer, side_scorer
+from pbgeval.models.functions import CELLS_PER_CALL, BatchScorer, in_parts, side_scorer
 from pbgeval.models.pykeen import ROWS_PER_BATCH, PyKEENScores
 from pbgeval.monitor.measure import ScoredModel
 from pbgeval.monitor.monitor import Monitor
@@ -33,7 +34,6 @@ from pbgeval.monitor.visit import Visit
 from pbgeval.notation import Bucket, Side
 
 BUCKET = Bucket(0, 0)
-CELLS_PER_CALL = 1 << 17  # scores asked for at a time: interactions may make as many times D numbers
 
 
 class PykeenScorer:
@@ -51,10 +51,8 @@ class PykeenScorer:
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
-        rows = max(1, CELLS_PER_CALL // candidate_C.numel())
-        parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
         with self._mode_kept():
-            return torch.cat([self._part(hidden, known, relation, candidate_C) for known, relation in parts])
+            return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, CELLS_PER_CALL)
 
     def by_rows(self) -> BatchScorer:
         """Return the scorer that asks once for each query, for scores of all entities."""

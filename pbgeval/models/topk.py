@@ -301,8 +301,8 @@ class _QueryTable:
         at_n = at_E[at_E != -1]
         if at_n.size == distinct(at_n).size and not (at_n < 0).any() and not edges.met_U[at_n].any():
             edges.met_U[at_n] = 1
-            at_once: Integers = edges.edge_E[edges.first_U[at_n]]
-            return at_once
+            edge_n: Integers = edges.edge_E[edges.first_U[at_n]]
+            return edge_n
         for place in np.flatnonzero(at_E != -1).tolist():
             at, where, text = int(at_E[place]), f"{block.path}:{block.line_E[place]}", block.text_E[place]
             if at == -2:

@@ -53,6 +53,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.loss import LOSSES
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankType
 
@@ -101,13 +102,13 @@ class Passes:
         return PassRecord(key, index, average, details), judgement
 
     def _judge(self, visits: Mapping[Place, BucketVisit], sums: PassSums) -> Judgement:
-        followed = sums.teeth.gained.num_queries("mean_reciprocal_rank")
-        if followed < sums.gap.num_queries("mean_reciprocal_rank"):  # another worker visited some buckets last time
+        followed = sums.teeth.gained.num_queries(MEAN_RECIPROCAL_RANK)
+        if followed < sums.gap.num_queries(MEAN_RECIPROCAL_RANK):  # another worker visited some buckets last time
             return self.test.judge(visits)
         return self.test.judge(
             visits,
-            sums.teeth.gained.estimate("mean_reciprocal_rank"),
-            sums.teeth.lost.estimate("mean_reciprocal_rank"),
+            sums.teeth.gained.estimate(MEAN_RECIPROCAL_RANK),
+            sums.teeth.lost.estimate(MEAN_RECIPROCAL_RANK),
         )
 
     def resume(self, history: History, num_rhs: int) -> None:

@@ -20,6 +20,7 @@ from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.metrics.intervals import student_quantile
+from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.ranks import RankCounts, RankType
 
 # Values per query, kept together by cluster -> int64 sums that add, and from them a mean with its standard error.
@@ -30,9 +31,8 @@ from pbgeval.stats.ranks import RankCounts, RankType
 # Sampling Techniques, 1977, 6.4). Squares are rounded once, per cluster, to whole units, so that sums are exact and
 # their order does not matter (decision 0001).
 
-METRICS = ("mean_reciprocal_rank", "mean_rank", "hits_at_10", "query_auc")
-BITS = (28, 1, 0, 28)  # of the fraction of each metric's values
-HITS_CUTOFF = 10
+METRICS = (MEAN_RECIPROCAL_RANK, MEAN_RANK, hits_at(10), QUERY_AUC)
+VALUE_BITS = 28  # of 1/rank and of shares: those of an edge's two queries fit 32 bits
 FEWEST_CHUNKS = 10  # below, edges are taken for independent: the error of so few sums is no error
 
 _LIMB = 40
@@ -43,15 +43,15 @@ _COLUMNS = 7  # queries, squares of queries, values, low and high (values x quer
 class QueryValues:
     """The values of METRICS of both queries of each edge, added up."""
 
-    values_EM: np.ndarray  # int64, in units of 2^-BITS
+    values_EM: np.ndarray  # int64, the numerators of each metric
     queries_EM: np.ndarray  # int64: how many queries of the edge have the metric
 
     @classmethod
     def of_counts(cls, counts: list[RankCounts], rank_type: RankType) -> QueryValues:
         """Make them from the counts of each side, each in the order of the edges."""
-        values = sum(_values(of, rank_type) for of in counts)
-        queries = sum(_queries(of) for of in counts)
-        return cls(np.asarray(values), np.asarray(queries))
+        values = [[metric.numerators(of, rank_type, VALUE_BITS) for metric in METRICS] for of in counts]
+        queries = [[metric.counted(of) for metric in METRICS] for of in counts]
+        return cls(*(np.sum([torch.stack(side, 1).numpy() for side in sides], 0) for sides in (values, queries)))
 
     @property
     def reciprocal_ranks(self) -> np.ndarray:
@@ -73,26 +73,6 @@ class QueryValues:
         if not np.array_equal(self.queries_EM, other.queries_EM):
             raise ValueError("values of unlike queries have no differences")
         return QueryValues(self.values_EM - other.values_EM, self.queries_EM)
-
-
-def _values(counts: RankCounts, rank_type: RankType) -> np.ndarray:
-    doubled_Q = counts.doubled_rank(rank_type).numpy()
-    beaten_Q = 2 * (counts.competing_Q - counts.better_Q).numpy() - counts.tied_Q.numpy()
-    competing_Q = np.maximum(counts.competing_Q.numpy(), 1)
-    return np.stack(
-        [
-            np.rint(2.0 / doubled_Q * 2.0 ** BITS[0]).astype(np.int64),
-            doubled_Q,
-            (doubled_Q <= 2 * HITS_CUTOFF).astype(np.int64),
-            np.rint(beaten_Q / (2 * competing_Q) * 2.0 ** BITS[3]).astype(np.int64) * (counts.competing_Q.numpy() > 0),
-        ],
-        axis=1,
-    )
-
-
-def _queries(counts: RankCounts) -> np.ndarray:
-    one_Q = np.ones(counts.better_Q.numel(), np.int64)
-    return np.stack([one_Q, one_Q, one_Q, (counts.competing_Q.numpy() > 0).astype(np.int64)], axis=1)
 
 
 @frozen
@@ -129,7 +109,7 @@ class ClusterSums:
     def __add__(self, other: ClusterSums) -> ClusterSums:
         return ClusterSums(self.sums + other.sums)
 
-    def num_queries(self, metric: str) -> int:
+    def num_queries(self, metric: QueryMetric) -> int:
         """Return how many queries have a metric."""
         return int(self.sums[1 + METRICS.index(metric) * _COLUMNS])
 
@@ -146,8 +126,8 @@ class ClusterSums:
     def num_clusters(self) -> int:
         return self.num_chunks if self.unit == "chunk" else int(self.sums[0])
 
-    def estimate(self, metric: str) -> Estimate:
-        """Return the mean of a metric, with the error that clusters of `unit` give."""
+    def estimate(self, metric: QueryMetric) -> Estimate:
+        """Return the mean of a metric without its `start`, with the error that clusters of `unit` give."""
         at = METRICS.index(metric)
         first = (self.SIZE // 2 if self.unit == "chunk" else 0) + 1 + at * _COLUMNS
         queries, squares, values, *limbs = self.sums[first : first + _COLUMNS].tolist()
@@ -157,7 +137,7 @@ class ClusterSums:
         with_queries, with_values = (low + (high << _LIMB) for low, high in (limbs[:2], limbs[2:]))
         residual = with_values - 2 * mean * with_queries + mean * mean * squares  # sum of (value - mean x queries)^2
         num = self.num_clusters
-        unit = 2.0 ** -BITS[at]
+        unit = 1 / metric.denominator(VALUE_BITS)
         if num < 2:
             return Estimate(float(mean) * unit, None, num)
         variance = Fraction(num, num - 1) * max(residual, Fraction(0)) / queries**2

@@ -11,11 +11,12 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.metrics.rank import by_label, mean_loss, query_auc, rank_metrics
+from pbgeval.metrics.rank import by_label, mean_loss, rank_metrics
 from pbgeval.monitor.measure import joined
 from pbgeval.monitor.persistence import METRICS, ClusterSums
 from pbgeval.monitor.records import Difference, Figures, Values
 from pbgeval.notation import Side
+from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankType
 
@@ -48,7 +49,7 @@ class PhaseSums:
 
     @property
     def num_edges(self) -> int:
-        return next(iter(self.stats.values())).count("num_queries")
+        return next(iter(self.stats.values())).total("num_queries")
 
     def to_tensor(self) -> Tensor:
         return torch.cat([*(of.sums for of in self.stats.values()), self.errors.sums, self.auc])
@@ -68,10 +69,8 @@ class PhaseSums:
         """Return the flat metrics, as metrics.json names them."""
         metrics: dict[str, float | int | None] = {}
         for label, stats in by_label(self.stats, tuple(self.stats)).items():
-            for rank_type in RankType:
-                found = rank_metrics(stats, rank_type)
-                metrics |= {f"{label}.{rank_type.value}.{name}": value for name, value in found.items()}
-            metrics[f"{label}.query_auc"] = query_auc(stats)
+            found = rank_metrics(stats.total, stats.layout.cutoffs)
+            metrics |= {f"{label}.{name}": value for name, value in found.items()}
         if with_loss:
             metrics["both.loss"] = mean_loss(joined(self.stats), self.num_edges)
         return metrics
@@ -123,11 +122,11 @@ class PassSums:
         cls, phases: tuple[PhaseSums, PhaseSums, PhaseSums], gap: ClusterSums, teeth: Teeth, headline: RankType
     ) -> PassSums:
         """Return what one visit adds; its table has the one row of its bucket."""
-        reciprocal = f"{headline.value}.reciprocal_rank"
-        row = [1, 0, joined(phases[AFTER].stats).count("num_queries")]
+        reciprocal = f"{headline.value}.mean_reciprocal_rank"
+        row = [1, 0, joined(phases[AFTER].stats).total("num_queries")]
         for phase in phases[:TRAINING]:
             stats = joined(phase.stats)
-            row += [stats.count(f"{reciprocal}.{part}") for part in ("low", "high")]
+            row += [stats.total(f"{reciprocal}.{part}") for part in ("low", "high")]
         return cls(phases, gap, teeth, torch.tensor([row], dtype=torch.int64))
 
     @classmethod
@@ -203,5 +202,5 @@ class PassSums:
         return found
 
 
-def _key(metric: str, headline: RankType) -> str:
-    return "both.query_auc" if metric == "query_auc" else f"both.{headline.value}.{metric}"
+def _key(metric: QueryMetric, headline: RankType) -> str:
+    return f"both.{metric.name}" if metric is QUERY_AUC else f"both.{headline.value}.{metric.name}"

@@ -15,8 +15,7 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 
-from pbgeval.ranking import blocks as compiled_blocks
-from pbgeval.ranking import fused
+from pbgeval.ranking import blocks, fused
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
@@ -63,7 +62,7 @@ def rank(
         return
     all_numbers_C = first_number + prepared_rows
     prepared_CD = _prepared(state, table, prepared_rows, all_numbers_C)
-    for relation, blocks in of_relations:
+    for relation, of_relation in of_relations:
         rows = rows_of[relation]
         numbers_C, of_relation_CD = all_numbers_C, prepared_CD
         if rows is not None and rows.size < prepared_rows.size:
@@ -71,8 +70,8 @@ def rank(
             at = torch.from_numpy(np.searchsorted(prepared_rows, rows))
             of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
         if numbers_C.size:
-            width = _width(state, of_relation_CD, len(blocks), threads)
-            _rank_blocks(state, blocks, Columns(state, numbers_C, of_relation_CD, width), known, threads)
+            width = _width(state, of_relation_CD, len(of_relation), threads)
+            _rank_blocks(state, of_relation, Columns(state, numbers_C, of_relation_CD, width), known, threads)
     if state.sample is not None and not _reads_cells(state):
         score_cells(state, table, first_number, state.sample.cells, known)
 
@@ -189,16 +188,16 @@ class BlockTask:
 
 
 def _rank_blocks(
-    state: ContestState, blocks: list[QueryBlock], columns: Columns, known: KnownAnswers | None, threads: BlockThreads
+    state: ContestState, queries: list[QueryBlock], columns: Columns, known: KnownAnswers | None, threads: BlockThreads
 ) -> None:
     known_of = None
     if known is not None:
-        known = known.of_keys(blocks[0].first_key, blocks[-1].stop_key)
+        known = known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = KnownByBlock.arrange(known, columns.numbers_C, columns.width)
     cells = state.sample.cells.within(columns.numbers_C) if state.sample is not None and _reads_cells(state) else None
     duplicates = Twins.of_rows(columns.prepared_CD) if state.certified is None else None
     work = RangeWork(state, columns, known, known_of, duplicates, cells)
-    tasks = _tasks(blocks, len(columns.largest), threads.num_threads if state.losses is None else 1)
+    tasks = _tasks(queries, len(columns.largest), threads.num_threads if state.losses is None else 1)
 
     def count_task(task: BlockTask) -> QueryCounts:
         return _count_exactly(work, task) if duplicates is None else _count(work, duplicates, task)
@@ -207,12 +206,12 @@ def _rank_blocks(
         state.add(task.block.first, task.block.stop, counts)
 
 
-def _tasks(blocks: list[QueryBlock], num_runs: int, num_threads: int) -> list[BlockTask]:
+def _tasks(queries: list[QueryBlock], num_runs: int, num_threads: int) -> list[BlockTask]:
     """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
-    tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // len(blocks))) if num_threads > 1 else 1
+    tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // len(queries))) if num_threads > 1 else 1
     length = -(-num_runs // tasks_per_block)
     starts = range(0, num_runs, length)
-    return [BlockTask(block, range(at, min(at + length, num_runs))) for block in blocks for at in starts]
+    return [BlockTask(block, range(at, min(at + length, num_runs))) for block in queries for at in starts]
 
 
 # A block of queries and some runs of candidates -> counts, by each kernel.
@@ -268,8 +267,7 @@ def _count(work: RangeWork, duplicates: Twins, task: BlockTask) -> QueryCounts:
         elif kernel is Kernel.COMPILED and not may_overflow:
             limits = rows.true.score_Q, rows.true.score_Q
             row_and_own_Q, known = (rows.row_Q, rows.own_Q - run * columns.width), work.known_in(run, rows.block)
-            found = compiled_blocks.count(rows.query_KD, columns.rows(run), limits, row_and_own_Q, known)
-            total = total + found.counts
+            total = total + blocks.count(rows.query_KD, columns.rows(run), limits, row_and_own_Q, known).counts
         else:
             total = total + _count_scores(work, rows, run)
     return total

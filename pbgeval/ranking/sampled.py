@@ -25,6 +25,7 @@ from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, serves
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
+from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_cells import known_cells
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
@@ -319,8 +320,9 @@ def _counts_by_blocks(part: ChunkPart) -> bool:
     """Tell whether chunks are as large as blocks, each of which a compiled loop multiplies and counts."""
     query_BQD, candidate_BCD = part.queries_BQD, part.candidates_BCD
     num_cells = query_BQD.shape[1] * candidate_BCD.shape[1]
-    is_product = part.group.relation.scorer.comparator.is_inner_product and query_BQD.dtype is torch.float32
-    if not is_product or num_cells < CELLS_OF_BLOCK or not blocks.is_worth_it(query_BQD.device, num_cells):
+    relation = part.group.relation
+    kernel = choose_kernel(relation.scorer, query_BQD.device, relation.dtype, wants_scores=False, num_cells=num_cells)
+    if num_cells < CELLS_OF_BLOCK or kernel is not Kernel.COMPILED:
         return False
     return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import attrs
 import numpy as np
+import torch
 from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
-from pbgeval.metrics.paired import Difference, GroupDifferences, PairedMetric, differences, holm, values_of
+from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
@@ -22,7 +23,8 @@ from pbgeval.ranking.keys import KnownBlock
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankCounts, RankType
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #
@@ -40,7 +42,7 @@ class PairedRuns:
     sides: tuple[Side, ...]
     filtered: bool
     rank_type: RankType
-    metrics: Sequence[PairedMetric]
+    metrics: Sequence[QueryMetric]
     lists: SampledLists | None  # whose chunks are the units; None: edges are
     num_slices: int  # under pbg_semantics
     with_keys: bool
@@ -105,10 +107,12 @@ class PairedRuns:
 
     def _values(self, columns: Mapping[str, np.ndarray], at: np.ndarray) -> np.ndarray:
         """Return the value of each metric for each edge, int64 (M, E)."""
-        better, tied = columns["better"][at], columns["tied"][at]
+        better, tied, competing = columns["better"][at], columns["tied"][at], columns["num_candidates"][at] - 1
         if self.filtered:
             better, tied = better - columns["excluded_better"][at], tied - columns["excluded_tied"][at]
-        return values_of(self.metrics, better, tied, self.rank_type)
+            competing = competing - columns["num_excluded"][at]
+        counts = RankCounts(*(torch.from_numpy(of) for of in (better, tied, competing)))
+        return values_of(self.metrics, counts, self.rank_type)
 
     def _keys(self, rows: RowRange, edges: KnownBlock, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
@@ -259,8 +263,6 @@ def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
 
 
 CLUSTERS = ("key", "edge")
-USUAL = ("mean_rank", "mean_reciprocal_rank")
-HITS = "hits_at_"
 
 
 @frozen
@@ -355,7 +357,7 @@ def compare(
         sides=_sides(SIDES[side], facts.sides),
         filtered=filtered,
         rank_type=RANK_TYPE_SYNONYMS[rank_type],
-        metrics=chosen or _usual({*facts.hits_at, *runs[1].facts.hits_at}),
+        metrics=chosen or query_metrics(tuple(sorted({*facts.hits_at, *runs[1].facts.hits_at}))),
         lists=lists,
         num_slices=settings.get("workers") or 1,
         with_keys=clusters == "key" and not facts.featurized,
@@ -408,21 +410,15 @@ def _check(name: str, value: str, choices: Mapping[str, object] | Sequence[str])
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
 
 
-def _metric(name: str) -> PairedMetric:
+def _metric(name: str) -> QueryMetric:
     parts = split(name)
-    key, cutoff = parts.metric, parts.metric.removeprefix(HITS)
-    if parts.side is None and parts.rank_type is None:
-        if key in USUAL:
-            return PairedMetric(key)
-        if key.startswith(HITS) and cutoff.isdigit() and int(cutoff) >= 1 and find_metric(key) is not None:
-            return PairedMetric(key, int(cutoff))
+    metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
+    if parts.side is None and parts.rank_type is None and metric is not None and metric.per == QUERIES:
+        return metric
     raise ConfigError(
-        f"metrics: expected {', '.join(USUAL)} or {HITS}k, got {name!r}; side and rank_type are arguments of their own"
+        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}; side and rank_type are "
+        "arguments of their own"
     )
-
-
-def _usual(cutoffs: set[int]) -> list[PairedMetric]:
-    return [*map(PairedMetric, USUAL), *(PairedMetric(f"{HITS}{cutoff}", cutoff) for cutoff in sorted(cutoffs))]
 
 
 def _sides(wanted: str, enabled: Sequence[Side]) -> tuple[Side, ...]:

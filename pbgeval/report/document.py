@@ -30,7 +30,6 @@ from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import RELATION, GroupedStats
 from pbgeval.stats.groups import GroupStats, TypeStats
 from pbgeval.stats.rank_stats import RankStats
-from pbgeval.stats.ranks import RankType
 
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 
@@ -73,12 +72,9 @@ def add_types(document: dict[str, Any], results: TypeResults, names: Sequence[st
         "num_queries": num_queries,
         "num_undefined": num_undefined,
         "metrics": {
-            **{
-                f"tail.{rank_type.value}.{name}": value
-                for rank_type in RankType
-                for name, value in rank_metrics(ranks, rank_type).items()
-            },
-            **{f"tail.{name}": value for name, value in type_metrics(stats, cutoffs).items()},
+            f"tail.{name}": value
+            for name, value in {**rank_metrics(ranks.total, cutoffs), **type_metrics(stats, cutoffs)}.items()
+            if name != "query_auc"
         },
     }
 
@@ -228,7 +224,7 @@ def make_report(
         for path_index, path in enumerate(evaluated.edge_paths)
         for bucket in evaluated.buckets
     )
-    histogram_rows = HistogramRows.of_groups(groups, evaluated.sides)
+    histogram_rows = HistogramRows.from_groups(groups, evaluated.sides)
     return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results, evaluated))
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from attrs import define, evolve, field
 
-from pbgeval.cluster.resources import resident_bytes
-from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, plan_memory, rows_ahead
+from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
+from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.notation import Side, distinct
 from pbgeval.ranking.block_threads import BlockThreads
@@ -315,6 +315,7 @@ def _rank(
                 if table is not None and type_of[number] == entity_type:
                     named = None if given is None else given[number].within(part)
                     _rank_range(edges, part, table, of_slots, one, keys_of[number], named, threads)
+            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
             if bench.journal.finish(range_name(part)):
                 results.write()
             watch.tick()

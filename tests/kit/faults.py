@@ -22,10 +22,11 @@ import h5py
 import numpy as np
 from attrs import field, frozen
 
-from tests import pbg_files
-from tests.edges_by_name import write_edges_by_name
-from tests.report_folders import marked_up_result, write_records
-from tests.tiny_checkpoint import VERSION, Done, TinyCase, flags, run_main, writes_nothing
+from tests.kit import pbg_files
+from tests.kit.case import VERSION, TinyCase
+from tests.kit.commands import Done, flags, run_main, writes_nothing
+from tests.kit.names import write_edges_by_name
+from tests.kit.reports import marked_up_result, write_records
 
 Damage = Callable[[Path], object]
 

@@ -18,8 +18,8 @@ from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.ranking.draws import DrawStream
 from tests import reference
+from tests.kit.graphs import Bucket, Entity, Row, TinyGraph
 from tests.reference import Query
-from tests.strategies import Bucket, Entity, Row, TinyGraph
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
 LABELS = {"lhs": "head", "rhs": "tail"}

@@ -16,9 +16,10 @@ from pbgeval.notation import Bucket
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
-from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
+from tests.kit.case import TinyCase
+from tests.kit.commands import metrics_of, numbers_of
+from tests.kit.held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
 from tests.saved_ranks import read_ranks
-from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of
 
 
 class FailingSystem(SteppingSystem):

@@ -14,9 +14,9 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import kernels
 from pbgeval.storage.topk import open_topk_file
 from tests import reference
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph
+from tests.kit.on_disk import write_graph
 from tests.laws.test_order_does_not_matter import result_in
-from tests.strategies import Relation, TinyGraph
 
 SIZES = (7, 6)
 

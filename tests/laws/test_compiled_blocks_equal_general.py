@@ -10,7 +10,8 @@ import pytest
 from pbgeval.ranking import auc_sampling, blocks, certified, kernels, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
 from tests.examples import crossed
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, run_command
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 SETTINGS = {

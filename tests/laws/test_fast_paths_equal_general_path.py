@@ -18,12 +18,12 @@ import pbgeval
 from pbgeval import RunOptions, evaluate
 from pbgeval.jit import CompiledLoop
 from tests.fast_paths import OF_A_CPU, PATHS, switch, with_needs
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import OPERATORS, Edge, RowSource, TinyGraph, user_relations
+from tests.kit.on_disk import write_graph
 from tests.laws.competition import Rules, expected_cases
 from tests.laws.expected import Protocol
 from tests.laws.test_competition_equals_reference import ranks_in
 from tests.laws.test_evaluation_equals_reference import assert_equal, rank_figures
-from tests.strategies import OPERATORS, Edge, RowSource, TinyGraph, user_relations
 
 DIMENSION = 6
 SIZES = (31, 30)  # of the partitions

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pbgeval.ranking import auc_sampling, fused, kernels, ranking_pass
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 

@@ -28,7 +28,7 @@ from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
-from pbgeval.progress import Silence
+from pbgeval.progress import Observer
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, order_image
 from pbgeval.stats.histograms import MOST_DENSE_VALUES, RankHistograms, SparseCounts
@@ -43,10 +43,10 @@ from pbgeval.stats.rank_stats import (
 from pbgeval.stats.ranks import RankCounts, RankType
 from pbgeval.worker import Work, do_work
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.expected import Protocol, each_bucket
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
-from tests.strategies import TinyGraph, tiny_graphs
 
 LAYOUT = StatsLayout((1, 3, 10))
 KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in Side)
@@ -146,13 +146,13 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
 
     times = 1 << 32
     assert MOST_QUERIES == 4 * times > 10**10
-    assert 4 * times == stats.count("num_queries")
-    assert times * (8 + (largest + 1) + (2 * largest + 1) + 1) == stats.total("candidates")
-    doubled = [2, 2 + 2 * largest, 2 + 2 * largest, 2], [2, 2 + 2 * largest, 2 + 3 * largest, 2]
-    assert times * sum(doubled[0]) == stats.total("optimistic.doubled_rank")
-    assert times * sum(doubled[1]) == stats.total("realistic.doubled_rank")
-    reciprocals = [round(2.0 / value * 2.0**FRACTION_BITS) for value in doubled[1]]
-    assert times * sum(reciprocals) == stats.total("realistic.reciprocal_rank")
+    assert 4 * times == stats.total("num_queries")
+    assert times * (7 + largest + 2 * largest) == stats.total("num_competitors")
+    beyond = [0, 2 * largest, 2 * largest, 0], [0, 2 * largest, 3 * largest, 0]  # the first rank, in halves
+    assert times * sum(beyond[0]) == stats.total("optimistic.mean_rank")
+    assert times * sum(beyond[1]) == stats.total("realistic.mean_rank")
+    reciprocals = [round(2.0 / (2 + value) * 2.0**FRACTION_BITS) for value in beyond[1]]
+    assert times * sum(reciprocals) == stats.total("realistic.mean_reciprocal_rank")
     fixed = [round(value * 2**LOSS_FRACTION_BITS) for value in (loss, loss, 0.5, 0.0)]
     assert times * sum(fixed) == stats.total("loss")
 
@@ -331,7 +331,7 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
     inputs = open_inputs(config)
     owner = Ownership(output, describe_process("here", {}), pytest.fail)
     owner.acquire()
-    work = Work(inputs, make_protocol(inputs), {}, "cpu", Silence(), 0.0, output, owner.claim)
+    work = Work(inputs, make_protocol(inputs), {}, "cpu", Observer(), 0.0, output, owner.claim)
     board = Board(team_size)
 
     def work_as(rank_in_team: int) -> Any:
@@ -437,7 +437,7 @@ def test_another_seed_gives_other_negatives():
 
 
 def big_enough_graph() -> TinyGraph:
-    from tests.strategies import Relation
+    from tests.kit.graphs import Relation
 
     source = random.Random(0)
     return TinyGraph(

@@ -22,8 +22,8 @@ from pbgeval.report.report import Report
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests.examples import crossed
 from tests.fast_paths import PATHS, switch
-from tests.graph_on_disk import write_graph
-from tests.strategies import Relation, TinyGraph
+from tests.kit.graphs import Relation, TinyGraph
+from tests.kit.on_disk import write_graph
 from tests.unit.test_storage_candidates import write as write_candidates
 
 DIMENSION = 20

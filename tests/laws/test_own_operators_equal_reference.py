@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pbgeval.errors import ConfigError
 from pbgeval.scoring import distances
 from tests.examples import crossed, examples
+from tests.kit.graphs import OWN_COMPARATORS, OWN_OPERATORS, tiny_graphs
 from tests.laws.competition import Rules
 from tests.laws.test_competition_equals_reference import (
     POLICIES,
@@ -23,7 +24,6 @@ from tests.laws.test_competition_equals_reference import (
     quick,
 )
 from tests.laws.test_partitions_change_no_rank import assert_same_ranks, plain_graph
-from tests.strategies import OWN_COMPARATORS, OWN_OPERATORS, tiny_graphs
 
 PRECISIONS = ("float32", "float64")
 MODELS = [

@@ -15,8 +15,9 @@ import pytest
 from pbgeval import evaluation as driver
 from pbgeval.storage import writing as files
 from pbgeval.storage.writing import System
-from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
-from tests.tiny_checkpoint import Done, TinyCase, snapshot
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, snapshot
+from tests.kit.held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
 
 HOUSEKEEPING = ("journal", ".scratch", "owner.")
 JOB = {"SLURM_JOB_ID": "5"}  # its own job, started again elsewhere, takes a directory over at once

@@ -30,7 +30,7 @@ from tests.kit.faults import (
     setting,
     write,
 )
-from tests.report_folders import write_records
+from tests.kit.reports import write_records
 
 
 def zstd(root: Path) -> None:

@@ -27,11 +27,12 @@ from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects
-from tests.edges_by_name import write_edges_by_name
-from tests.group import run_group, start_group
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command, start_command
+from tests.kit.groups import run_group, start_group
+from tests.kit.names import write_edges_by_name
 from tests.object_store import ObjectStore, object_store
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, numbers_of, run_command, start_command
 
 POLICIES = ["sampled", "partition", "all"]
 HANGS = 60.0  # seconds after which a test takes a program for one that hangs

@@ -22,7 +22,8 @@ from pbgeval.report import contents as other_contents
 from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from scripts import reference_docs
-from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command, run_main
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, metrics_of, run_command, run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
 

@@ -26,7 +26,8 @@ from pbgeval.sinks import (
     line_of,
     make_sink,
 )
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, metrics_of, run_command
 
 
 @pytest.fixture(scope="module")

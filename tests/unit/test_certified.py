@@ -24,7 +24,7 @@ from pbgeval.scoring.fast_products import (
 from pbgeval.scoring.true_scores import CertifiedTrue
 from tests.certified_reference import Prepared, compare, exact_score_of
 from tests.examples import crossed, examples
-from tests.strategies import COMPARATORS
+from tests.kit.graphs import COMPARATORS
 
 KINDS = ("float32", "float64", "grid", "chosen", "compiled", "bfloat16")
 LARGEST, SMALLEST, SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-149, 2.0**-126

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from tests import reference
-from tests.strategies import OWN_COMPARATORS, RowSource
+from tests.kit.graphs import OWN_COMPARATORS, RowSource
 
 X, Y = [1.0, 2.0], [3.0, 4.0]
 BY_HAND = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import counting
 from pbgeval.ranking.counting import count
 from tests import reference
-from tests.strategies import score_grids
+from tests.kit.graphs import score_grids
 
 pytestmark = pytest.mark.usefixtures("counting_path")
 

@@ -16,7 +16,7 @@ from pbgeval.ranking import counting, fused
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests import reference
 from tests.examples import crossed, examples
-from tests.strategies import score_grids
+from tests.kit.graphs import score_grids
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 slowly = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted

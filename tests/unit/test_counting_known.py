@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pbgeval.ranking import counting
 from pbgeval.ranking.counting import count, count_known, expand_by_row
 from pbgeval.stats.ranks import RankCounts
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 pytestmark = pytest.mark.usefixtures("counting_path")
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.errors import ScorerError
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.models.topk import read_topk
 from pbgeval.notation import Side
@@ -147,22 +146,16 @@ class SafranEvaluator(Evaluator):
         for at in range(0, len(lines), 3):
             head, rel, tail = lines[at].split(" ")
             key = self.dl.entity_to_id[head], self.dl.relation_to_id[rel], self.dl.entity_to_id[tail]
-            self.predictions[key] = self.read(lines[at + 1], lines[at + 2])
-
-    def read(self, *of_sides):
-        return [self.listed(line) for line in of_sides]
+            self.predictions[key] = [self.listed(line) for line in lines[at + 1 : at + 3]]
 
     def listed(self, line):
         words = line.partition(":")[2].strip().split("\t")
         pairs = zip(words[::2], words[1::2], strict=False)  # of an empty line: one word, no pair
         return [(self.dl.entity_to_id[entity], float(confidence)) for entity, confidence in pairs]
 
-    def num_rows(self, batch):
-        return len(batch)
-
     def score_batch(self, batch):
         true = torch.zeros(2, len(batch))
-        rows = torch.zeros(2, self.num_rows(batch), self.num_neg)
+        rows = torch.zeros(2, len(batch), self.num_neg)
         for row, (head, rel, tail) in enumerate(batch.tolist()):
             of_sides = self.predictions.get((head, rel, tail), ([], []))
             for side, (answer, listed) in enumerate(zip((head, tail), of_sides, strict=True)):
@@ -180,21 +173,6 @@ class SafranEvaluatorOfTwo(SafranEvaluator):
     def score_batch(self, batch):
         of_head, heads, of_tail, tails = super().score_batch(batch)
         return heads.scatter(1, batch[:, :1], of_head[:, None]), tails.scatter(1, batch[:, 2:], of_tail[:, None])
-
-
-class HundredRows(SafranEvaluator):
-    """As it is published: 100 rows whatever the batch."""
-
-    def num_rows(self, batch):
-        return 100
-
-
-class SkipsBoth(SafranEvaluator):
-    """As it is published: an empty line of one side drops the other side too."""
-
-    def read(self, *of_sides):
-        lists = super().read(*of_sides)
-        return lists if all(lists) else ([], [])
 
 
 @pytest.fixture
@@ -250,22 +228,6 @@ def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(
     expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}
     assert expected == of_side
     assert 1 == found.counts["num_missing"]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_a_hundred_rows_for_fewer_edges_are_refused_by_name(batch_size, listed):
-    fault = (
-        rf"^HundredRows\.score_batch: head scores: expected shape .* for a batch of {min(batch_size, 5)}, got \(100, "
-    )
-    with pytest.raises(ScorerError, match=fault):
-        HundredRows(*listed).evaluate(batch_size, 1, filtering=False)
-
-
-def test_an_empty_line_that_drops_the_other_side_shows_in_the_count(listed):
-    ranked = SkipsBoth(*listed).rank(filtering=False)
-
-    assert 8 == ranked.num_all_tied
-    assert found_ranks(ranked)[Side.LHS][0] == (1, 10) != HEADS[0]
 
 
 def test_a_dataset_is_found_by_either_order_of_name_and_root(listed):

@@ -11,7 +11,6 @@ import torch
 
 from pbgeval.notation import Side
 from pbgeval.ranking import blocks, fused, kernels, ranking_pass
-from pbgeval.ranking import count_chunks as chunks
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample, SampledCells
 from pbgeval.ranking.contest_state import ContestState
@@ -156,7 +155,7 @@ def test_streams_take_inner_products_in_float32_of_which_nobody_wants_the_scores
         assert Kernel.SCORES is chosen("l2", device, bias=True)
         assert Kernel.SCORES is chosen("dot", device, torch.float64)
         assert Kernel.SCORES is chosen("dot", device, wants_scores=True)
-    monkeypatch.setattr(chunks.blas, "find_sgemm", lambda: None)
+    monkeypatch.setattr(blocks.blas, "find_sgemm", lambda: None)
     assert Kernel.SCORES is chosen()
 
 

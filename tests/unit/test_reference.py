@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.kit.graphs import Relation, TinyGraph, score_grids, score_values
 from tests.reference import Query, Ranks
-from tests.strategies import Relation, TinyGraph, score_grids, score_values, tiny_graphs
 
 
 def same_row_draws(row):
@@ -40,19 +40,6 @@ def test_ranks_are_the_extreme_and_mean_places_over_all_descending_orders(true_s
 
     assert (min(places), max(places)) == (optimistic, pessimistic)
     assert Fraction(sum(places), len(places)) == reference.realistic(optimistic, pessimistic)
-
-
-@given(score_grids())
-def test_counts_are_what_comparisons_give(grid):
-    for true_score, competitors in zip(*grid, strict=True):
-        better = sum(score > true_score for score in competitors)
-        tied = sum(score == true_score for score in competitors)
-
-        assert (better, tied) == reference.counts_by_sorting(true_score, competitors)
-
-
-def test_without_competitors_the_rank_is_one():
-    assert (1, 1) == reference.rank_by_sorting(-3.0, [])
 
 
 @pytest.mark.parametrize("scores", [(math.nan, [1.0]), (1.0, [2.0, math.nan])])
@@ -105,16 +92,6 @@ def test_a_long_row_is_shortened_before_the_global_embedding_is_added():
     assert [4.0, 3.0] == reference.prepare_row([3, 4], 5.0, [1, -1])
 
 
-@pytest.mark.parametrize("name", ["rotation", ""])
-def test_unknown_names_are_refused(name):
-    with pytest.raises(ValueError, match="unknown operator"):
-        reference.apply_operator(name, {}, [1.0])
-    with pytest.raises(ValueError, match="unknown comparator"):
-        reference.score(name, [1.0], [1.0])
-    with pytest.raises(ValueError, match="unknown loss"):
-        reference.loss(name, 0.0, [0.0], 1)
-
-
 def hand_graph(dynamic):
     """Two partitions of users, one of items; the operators double: the rhs by 2, the lhs (if dynamic) by 3 and 5."""
     lhs_params = {"diagonal": [3.0, 5.0]} if dynamic else {}
@@ -161,19 +138,6 @@ def test_all_partitions_compete_and_known_edges_do_not():
 
     # lhs of the first edge: (0, 1), (1, 2) are left; the items of users (1, 0) and (1, 2) are one known each.
     assert [Ranks(1, 2, 3), Ranks(1, 2, 3), Ranks(2, 3, 5), Ranks(1, 2, 3)] == ranks
-
-
-@given(tiny_graphs(max_edges=4))
-def test_more_partitions_never_improve_a_rank_and_filters_never_worsen_it(graph):
-    known = reference.known_edges(graph, graph.buckets)
-    for bucket in graph.buckets:
-        every = reference.full_queries(graph, bucket, "all")
-        within = reference.full_queries(graph, bucket, "partition")
-        filtered = reference.full_queries(graph, bucket, "all", known)
-        for a, b, c in zip(every, within, filtered, strict=True):
-            assert a.true_score == b.true_score == c.true_score
-            assert all(x >= y for x, y in zip(a.ranks, b.ranks, strict=True))
-            assert all(x >= y for x, y in zip(a.ranks, c.ranks, strict=True))
 
 
 # Chunks
@@ -246,25 +210,6 @@ def test_copies_of_the_true_entity_are_dropped_unless_pbg_lets_them_compete():
     assert [1, 2, 2, 2, 1, 3] == [query.ranks.num_candidates for query in filtered]
 
 
-@given(tiny_graphs(max_edges=12), st.integers(0, 4), st.integers(0, 4), st.integers(1, 6), st.booleans())
-def test_every_edge_is_in_one_chunk_and_its_two_queries_have_its_true_scores(graph, batch, uniform, window, pbg):
-    if batch + uniform == 0:
-        batch = 1
-    for bucket, edges in graph.buckets.items():
-        if pbg:
-            batches = reference.pbg_batches(edges, graph.dynamic, slices=window, batch_size=max(batch, 1) * 2)
-        else:
-            batches = reference.default_batches(edges, graph.dynamic, window)
-        chunks = reference.chunks(edges, batches, (batch, uniform), same_row_draws(0), pbg=pbg)
-
-        queries = reference.sampled_queries(graph, bucket, chunks, pbg=pbg)
-
-        expected = [(q.row, q.side, q.true_score) for q in reference.full_queries(graph, bucket, "partition")]
-        assert expected == sorted((q.row, q.side, q.true_score) for q in queries)
-        assert all(pbg or len(chunk.lists["lhs"]) == len(chunk.lists["rhs"]) == batch + uniform for chunk in chunks)
-        assert all(graph.dynamic or len({edges[row][1] for row in chunk.rows}) == 1 for chunk in chunks)
-
-
 # Metrics
 
 
@@ -297,19 +242,6 @@ def test_auc_is_the_share_of_pairs_that_are_in_order(grid):
     assert float(wins / len(pairs)) == reference.auc(queries)
 
 
-@given(score_grids())
-def test_per_query_auc_is_the_mean_of_the_auc_of_each_query(grid):
-    queries = [Query(0, "lhs", true_score, competitors) for true_score, competitors in zip(*grid, strict=True)]
-
-    mean = sum(reference.auc([query]) for query in queries) / len(queries)
-
-    assert pytest.approx(mean, abs=1e-15) == reference.query_auc([query.ranks for query in queries])
-
-
-def test_auc_of_queries_without_competitors_is_undefined():
-    assert reference.auc([Query(0, "lhs", 1.0, [])]) is None
-
-
 def test_losses_by_hand():
     """Two competitors left of a list of four."""
     a, b = math.log(1 + math.exp(-1)), math.log(1 + math.exp(0.5))
@@ -319,29 +251,6 @@ def test_losses_by_hand():
     softmax = -math.log(math.e / (math.e + math.exp(0.5) + 1))
     assert pytest.approx(softmax) == reference.loss("softmax", 1.0, [0.5, 0.0], 4)
     assert [0.0, 0.0] == [reference.loss(name, 1.0, [], 4) for name in ("ranking", "softmax")]
-
-
-# The strategies keep their promises
-
-
-@given(tiny_graphs())
-def test_tiny_graphs_can_be_ranked(graph):
-    assert all(len({len(row) for table in tables for row in table}) == 1 for tables in graph.embeddings.values())
-    assert len({parts for parts in graph.num_partitions.values() if parts > 1}) <= 1
-    for bucket in graph.buckets:
-        for query in reference.full_queries(graph, bucket, "all"):
-            assert all(map(math.isfinite, [query.true_score, *query.competitors]))
-
-
-@given(tiny_graphs(exact=True, max_edges=4))
-def test_exact_graphs_have_the_same_scores_in_float32(graph):
-    assert graph.is_exact
-    for bucket in graph.buckets:
-        for query in reference.full_queries(graph, bucket, "partition"):
-            scores = [query.true_score, *query.competitors]
-            if graph.comparator != "l2":
-                assert scores == np.float32(scores).tolist()
-            assert len(set(scores)) == len(set(np.float32(scores).tolist()))
 
 
 # PyTorch-BigGraph's own answers

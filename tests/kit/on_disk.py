@@ -8,8 +8,8 @@ from typing import Any
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.notation import Side
-from tests import pbg_files
-from tests.strategies import Bucket, Edge, TinyGraph
+from tests.kit import pbg_files
+from tests.kit.graphs import Bucket, Edge, TinyGraph
 
 VERSION = 7
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 
 # What would run, fetch, close a tag or break a table if it were not escaped.
 MARKUP = (

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests import pbg_files
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
 from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal
 from tests.systems_reference import write_labels
-from tests.tiny_checkpoint import TinyCase
 
 DIMENSION = 4
 

@@ -11,7 +11,8 @@ import pytest
 
 from pbgeval.storage.writing import System
 from pbgeval.worker import journal as run_journal
-from tests.tiny_checkpoint import Done, TinyCase, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]
 

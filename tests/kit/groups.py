@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pbgeval.config import load_config
 from pbgeval.evaluation import RunOptions, evaluate
+from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.group", "pbgeval.worker", "pbgeval.report.recompute", "numba"])
+_CONTEXT.set_forkserver_preload(["tests.kit.groups", "pbgeval.worker", "pbgeval.report.recompute", "numba"])
 
 
 def run_group(case: TinyCase, overrides: Sequence[str], output: Path, *, workers: int, threads: int) -> None:
