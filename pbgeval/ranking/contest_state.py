@@ -15,7 +15,6 @@ from pbgeval.errors import EvalError
 from pbgeval.notation import Side
 from pbgeval.ranking.cells import SampledCells, ScoreCollector
 from pbgeval.ranking.certified import Bfloat16Use
-from pbgeval.ranking.general import BlockCounter
 from pbgeval.ranking.groups import first_nan_of_pairs
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock
@@ -139,7 +138,6 @@ class ContestState:
     score_sink: ScoreSink | None = None  # in place of `result.scores`
     losses: LossFolds | None = None
     result: ContestResult = field(init=False)
-    counter: BlockCounter = field(factory=BlockCounter, init=False)
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
