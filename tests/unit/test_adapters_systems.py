@@ -20,7 +20,6 @@ from pbgeval.errors import ConfigError, EvalError, StorageError
 from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.ranks import read_ranks
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
 from tests.saved_ranks import read_ranks
