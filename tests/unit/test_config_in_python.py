@@ -45,10 +45,3 @@ def test_all_faults_are_reported_at_once(config: EvalConfig) -> None:
         (fault.partition(":")[0] for fault in error.value.faults),
         key=["comparator", "hits_at[0]", "edge_paths[0]"].index,
     )
-
-
-def test_a_value_of_the_wrong_type_is_a_fault(config: EvalConfig) -> None:
-    wrong = attrs.evolve(config, seed="zero")  # type: ignore[arg-type]
-
-    with pytest.raises(ConfigError, match="seed"):
-        evaluate(wrong)
