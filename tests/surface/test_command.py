@@ -405,17 +405,6 @@ def test_buckets_may_be_empty_or_absent(case: TinyCase, is_empty_partition: bool
     assert 11 + 13 * (not is_empty_partition) == succeeds(case)["num_edges"]
 
 
-def test_a_graph_of_one_entity(tmp_path: Path) -> None:
-    relations = [{"name": "knows", "lhs": "user", "rhs": "user", "operator": "none"}]
-    case = TinyCase.write(tmp_path / "case", partition_sizes=(1,), edges_per_bucket=2, relations=relations)
-
-    for candidates in ("partition", "sampled"):
-        document = succeeds(case, "-p", f"candidates={candidates}", "-p", "compute_loss=True", "--overwrite")
-        assert 1.0 == document["metrics"]["both.pessimistic.mean_rank"]
-        assert document["metrics"]["both.query_auc"] is None
-        assert 4 == document["diagnostics"]["both"]["num_queries_without_competitors"]
-
-
 def test_a_config_in_another_folder_and_paths_with_spaces(case: TinyCase, tmp_path: Path) -> None:
     before = succeeds(case)["metrics"]
     root = tmp_path / "a folder, with = signs & ümläuts"
