@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from pbgeval.stats.histograms import EXACT_BINS, bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums
-from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
@@ -166,28 +165,6 @@ Means = Callable[[str], float | None]
 
 
 @frozen(eq=False)
-class TieMeans:
-    """Means over all orders of the tied candidates, each as likely as any other: rank type `expected`.
-
-    A query's rank is then uniform on optimistic..pessimistic. The mean rank is that of realistic ranks, the others are
-    not: a true entity that ties with one other for the first place has hits at 1 of 1/2 and a reciprocal rank of 3/4.
-    """
-
-    optimistic_Q: Floats
-    pessimistic_Q: Floats
-    num_candidates_Q: Floats
-    weight_Q: Floats  # positive
-
-    def __call__(self, name: str) -> float | None:
-        """Return the mean of a metric."""
-        metric = find_query_metric(name)
-        if metric is None or metric.over_ties is None:
-            return None
-        value_Q = metric.over_ties(self.optimistic_Q, self.pessimistic_Q, self.num_candidates_Q - 1.0)
-        return fsum((self.weight_Q * value_Q).tolist()) / fsum(self.weight_Q.tolist())
-
-
-@frozen(eq=False)
 class RankDistribution:
     """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
 
@@ -285,20 +262,21 @@ class RankDistribution:
 
     def mean_rank(self) -> float:
         """Return the weighted mean of the ranks."""
-        given = self._given("mean_rank")
+        given = self.query_mean("mean_rank")
         return self.mean(self.ranks_R) if given is None else given
 
     def mean_reciprocal_rank(self) -> float:
         """Return the weighted mean of 1 / rank."""
-        given = self._given("mean_reciprocal_rank")
+        given = self.query_mean("mean_reciprocal_rank")
         return _sum(self.weight_R / self.ranks_R) / self.total_weight if given is None else given
 
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        given = self._given(f"hits_at_{cutoff}")
+        given = self.query_mean(f"hits_at_{cutoff}")
         return _sum(self.weight_R[: self._num_within(cutoff)]) / self.total_weight if given is None else given
 
-    def _given(self, name: str) -> float | None:
+    def query_mean(self, name: str) -> float | None:
+        """Return the mean of a `QueryMetric` that is known otherwise than from the ranks."""
         if name not in self._known:
             self._known[name] = None if self.means is None else self.means(name)
         return self._known[name]
