@@ -12,11 +12,13 @@ from functools import cached_property
 from math import exp, expm1, fsum
 
 import numpy as np
+import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.stats.histograms import EXACT_BINS, bin_middles
 from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
@@ -194,9 +196,21 @@ class RankDistribution:
             num_candidates_Q: its number of candidates, the true entity included.
             weight_Q: its weight, finite and not negative; default: all alike. Only ratios matter.
             groups: the same queries by number of candidates, if they are grouped already.
-            means: of the ranks, if they are known better than from the ranks.
+            means: of the ranks, if they are known better than from the ranks. Else metrics that depend on the number
+                of candidates of each query, too, are computed here.
         """
         rank = np.asarray(rank_Q, np.float64)
+
+        def mean_of_queries(name: str) -> float | None:
+            metric = find_query_metric(name)
+            if metric is None or metric.of_rank_alone:
+                return None
+            columns = (2 * rank, np.asarray(num_candidates_Q) - 1)
+            value_Q = metric.of_query(*(torch.from_numpy(of.astype(np.int64)) for of in columns)).double().numpy()
+            shares_Q = np.ones(len(rank)) if weight_Q is None else comparable_weights(np.asarray(weight_Q, np.float64))
+            return weighted_mean(value_Q / (metric.units or 1), shares_Q)
+
+        means = means or mean_of_queries
         if weight_Q is None:
             ranks_R, num_queries_R = np.unique(rank, return_counts=True)
             groups = CandidateGroups.of_queries(num_candidates_Q) if groups is None else groups
@@ -288,6 +302,11 @@ class RankDistribution:
 
     def _num_within(self, cutoff: int) -> int:
         return int(np.searchsorted(self.ranks_R, cutoff, "right"))
+
+
+def weighted_mean(value_Q: Floats, weight_Q: Floats) -> float:
+    """Return the weighted mean, of which each sum is rounded once."""
+    return fsum((weight_Q * value_Q).tolist()) / fsum(weight_Q.tolist())
 
 
 def _sum(values: Floats) -> float:

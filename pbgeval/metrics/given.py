@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from math import fsum
 
 import numpy as np
 import torch
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution, comparable_weights
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_mean
 from pbgeval.metrics.names import MetricName, UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
-from pbgeval.stats.query_metrics import QUERIES, find_query_metric
+from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
 
 ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
@@ -25,45 +24,6 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LARGEST_NUMBER = 1 << 52  # of candidates: half ranks up to it are exact as float64
-
-
-@frozen(eq=False)
-class GivenQueries:
-    """Means over queries that do not follow from how often each rank occurs.
-
-    Of rank type `expected` they are means over all orders of the tied candidates, each as likely as any other: a
-    query's rank is then uniform on optimistic..pessimistic. The mean rank is that of realistic ranks, the others are
-    not: a true entity that ties with one other for the first place has hits at 1 of 1/2 and a reciprocal rank of 3/4.
-    """
-
-    optimistic_Q: Floats
-    pessimistic_Q: Floats
-    num_candidates_Q: Floats
-    weight_Q: Floats  # not negative
-
-    def over_ties(self, name: str) -> float | None:
-        """Return the mean of a metric over all orders of the ties."""
-        metric = find_query_metric(name)
-        if metric is None or metric.over_ties is None:
-            return None
-        return self._mean(metric.over_ties(self.optimistic_Q, self.pessimistic_Q, self.num_candidates_Q - 1.0))
-
-    def of_ranks(self, rank_Q: Floats) -> Means:
-        """Return the means of metrics of these ranks that depend on the numbers of candidates too."""
-        doubled_Q, competing_Q = (
-            torch.from_numpy(of.astype(np.int64)) for of in (2 * rank_Q, self.num_candidates_Q - 1)
-        )
-
-        def mean(name: str) -> float | None:
-            metric = find_query_metric(name)
-            if metric is None or metric.of_rank_alone or metric.per != QUERIES:
-                return None
-            return self._mean(metric.of_query(doubled_Q, competing_Q).double().numpy() / (metric.units or 1))
-
-        return mean
-
-    def _mean(self, value_Q: Floats) -> float:
-        return fsum((self.weight_Q * value_Q).tolist()) / fsum(self.weight_Q.tolist())
 
 
 @frozen(eq=False)
@@ -156,15 +116,27 @@ def from_ranks(
     _check_order("pessimistic", pessimistic_Q, "at least the optimistic rank", optimistic_Q)
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
     best_Q, worst_Q, candidates_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q))
-    queries = GivenQueries(best_Q, worst_Q, candidates_Q, np.ones(len(best_Q)) if weight_Q is None else weight_Q)
+    shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
     groups: CandidateGroups | None = None  # the same for all rank types
     distributions: dict[str, RankDistribution] = {}
     ranks = (best_Q, (best_Q + worst_Q) / 2.0, worst_Q)
     for rank_type, rank_Q in zip(RankType, ranks, strict=True):
-        means = queries.of_ranks(rank_Q)
-        distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups, means=means)
+        distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
         distributions[rank_type.value], groups = distribution, distribution.groups
-    distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=queries.over_ties)
+
+    def over_ties(name: str) -> float | None:
+        """Return the mean over all orders of the tied candidates, each as likely as any other.
+
+        A query's rank is then uniform on optimistic..pessimistic. The mean rank is that of realistic ranks, the others
+        are not: a true entity that ties with one other for the first place has hits at 1 of 1/2 and a reciprocal rank
+        of 3/4.
+        """
+        metric = find_query_metric(name)
+        if metric is None or metric.over_ties is None:
+            return None
+        return weighted_mean(metric.over_ties(best_Q, worst_Q, candidates_Q - 1.0), shares_Q)
+
+    distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)
 
 
