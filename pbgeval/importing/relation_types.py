@@ -8,8 +8,8 @@ from pathlib import Path
 from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
-from pbgeval.notation import MOST_PARTITIONS
-from pbgeval.storage.text import one_line, text_lines
+from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.storage.text import one_line, rows
 
 ANY_OTHER = "*"
 ENTITY_TYPE = "all"
@@ -37,10 +37,7 @@ class RelationTypes:
             StorageError: a line is not of that form; names it.
         """
         listed: dict[str, tuple[str, str]] = {}
-        for number, line in text_lines(path):
-            if not line:
-                continue
-            fields = line.split("\t")
+        for number, line, fields in rows(path):
             if len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]):
                 raise StorageError(
                     f"{path}:{number}: expected relation, left type and right type by tabs (types without /), got "
@@ -94,8 +91,8 @@ def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], 
         name, _, number = text.rpartition("=")
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             raise ConfigError(f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER")
-        if int(number) > MOST_PARTITIONS:
-            raise ConfigError(f"--partitions {text}: expected at most {MOST_PARTITIONS:,}")
+        if int(number) > MAX_PARTITIONS:
+            raise ConfigError(f"--partitions {text}: expected at most {MAX_PARTITIONS:,}")
         if name:
             of_type[name] = int(number)
         else:

@@ -20,7 +20,7 @@ from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
 from pbgeval.models.triple_lines import triple_columns
 from pbgeval.notation import Side, distinct, sort_distinct
-from pbgeval.storage.text import text_lines
+from pbgeval.storage.text import rows
 
 Integers = NDArray[np.int64]
 
@@ -109,7 +109,7 @@ def read_topk(
 
 
 def _labels(path: Path) -> dict[str, int]:
-    labels = {line.split("\t")[-1]: 0 for _, line in text_lines(path) if line.strip()}
+    labels = {columns[-1]: 0 for _, _, columns in rows(path)}
     if not labels:
         raise StorageError(f"{path}: expected an entity a line, found none")
     return {label: at for at, label in enumerate(labels)}
@@ -301,8 +301,8 @@ class _QueryTable:
         at_n = at_E[at_E != -1]
         if at_n.size == distinct(at_n).size and not (at_n < 0).any() and not edges.met_U[at_n].any():
             edges.met_U[at_n] = 1
-            at_once: Integers = edges.edge_E[edges.first_U[at_n]]
-            return at_once
+            edge_n: Integers = edges.edge_E[edges.first_U[at_n]]
+            return edge_n
         for place in np.flatnonzero(at_E != -1).tolist():
             at, where, text = int(at_E[place]), f"{block.path}:{block.line_E[place]}", block.text_E[place]
             if at == -2:

@@ -15,13 +15,13 @@ import torch
 from attrs import define, field, frozen
 
 from pbgeval.cluster.journal import DamagedEntryError
-from pbgeval.cluster.liveness import Watch
+from pbgeval.cluster.liveness import Counters, Watch
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
-from pbgeval.inputs.queue import Counter, Holding, StripeUses, UnitQueue
+from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.metrics.rank import query_mean
 from pbgeval.metrics.summary import AucSample, SortedPools, summarise
 from pbgeval.notation import Bucket, Side, WorkUnit, distinct
@@ -134,7 +134,7 @@ class BucketProgress:
     """
 
     units: Iterable[WorkUnit]  # all that will be done, by all workers
-    counter: Counter
+    counter: Counters
     prefix: str  # of the names of counters
     edges_of: Callable[[WorkUnit], int] = attrgetter("num_edges")  # how many of a unit are evaluated
     _num_units: Multiset[tuple[object, ...]] = field(init=False)
@@ -298,7 +298,7 @@ def do_units(
     results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol), so_far)
     bench.journal.take(record.add_packed)
     queue = UnitQueue(plan, team, team.rank_in_team, prefix)
-    holding = Holding(queue, StripeUses(plan), room.partitions)
+    holding = PartitionCache(queue, room.partitions)
     with PartitionHolder(bench.inputs, bench.global_embeddings, bench.device, holding, room.one_more) as partitions:
         while (index := _draw(bench, queue)) is not None:
             unit, begun = plan.units[index], time.perf_counter()
@@ -323,7 +323,7 @@ def do_units(
 
 def _draw(bench: Bench, queue: UnitQueue) -> int | None:
     with bench.time_use.spent_on(QUEUE):
-        return queue.draw()
+        return queue.claim_next()
 
 
 def _room(bench: Bench) -> PartitionRoom:

@@ -22,10 +22,11 @@ import h5py
 import numpy as np
 from attrs import field, frozen
 
-from tests import pbg_files
-from tests.edges_by_name import write_edges_by_name
-from tests.report_folders import marked_up_result, write_records
-from tests.tiny_checkpoint import VERSION, Done, TinyCase, flags, run_main, writes_nothing
+from tests.kit import pbg_files
+from tests.kit.case import VERSION, TinyCase
+from tests.kit.commands import Done, flags, run_main, writes_nothing
+from tests.kit.names import write_edges_by_name
+from tests.kit.reports import marked_up_result, write_records
 
 Damage = Callable[[Path], object]
 
@@ -73,6 +74,7 @@ def _with_ranking(root: Path) -> None:
 
 CASE = World(TinyCase.write, RUN)
 SMALL = World(functools.partial(TinyCase.write, partition_sizes=(9, 8), edges_per_bucket=11), RUN)
+NAMED_ALOUD = World(_with_names, (*RUN, "-p", "edge_paths=edges.tsv"))
 NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
 TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
 IMPORT = World(_with_edges, ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv"))

@@ -27,7 +27,8 @@ from pbgeval.stats.ranks import RankType
 from pbgeval.worker.record import DrawTable
 from tests import reference
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases
 from tests.laws.expected import Protocol
 from tests.laws.test_competition_equals_reference import all_rules, labels, of_label
@@ -39,7 +40,6 @@ from tests.sampled_estimates_reference import (
     estimate_mean_rank,
     estimate_query_auc,
 )
-from tests.strategies import Relation, TinyGraph, tiny_graphs
 
 NUM_SEEDS = 200
 FIGURES = ("realistic.mean_rank", "optimistic.adjusted_arithmetic_mean_rank", "pessimistic.adjusted_mean_rank_index",

@@ -23,9 +23,10 @@ from pbgeval.report.output import EARLIER, FILES, METRICS, OutputDirectory
 from pbgeval.report.report import Report
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, run_command, snapshot
+from tests.kit.held_up import SteppingSystem, entries_after_each_unit
 from tests.null_owner import null_owner
-from tests.runs_held_up import SteppingSystem, entries_after_each_unit
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, snapshot
 
 OF_OTHERS = ("journal/2024.txt", "ranks/mine.csv", "sinks/a", "topk/b", "thesis.tex", ".scratch/notes", "ranks/0/x.h5")
 

@@ -29,9 +29,9 @@ from pbgeval.storage.ranks import COLUMNS, find_ranks
 from pbgeval.worker import rounds
 from pbgeval.worker import rounds as sampling
 from tests.examples import crossed
+from tests.kit.case import TinyCase
 from tests.laws.test_order_does_not_matter import result_in
 from tests.saved_ranks import read_ranks
-from tests.tiny_checkpoint import TinyCase
 
 MRR, HITS = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
 

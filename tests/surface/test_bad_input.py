@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pbgeval.storage.text import printable
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, run_command, start_command, writes_nothing
 from tests.kit.faults import (
     MODEL,
     NOTHING,
@@ -35,7 +37,6 @@ from tests.kit.faults import (
     version,
     write,
 )
-from tests.tiny_checkpoint import TinyCase, evaluated, run_command, start_command, writes_nothing
 
 JSON = ("--config", "eval.json")
 ALL = "candidates=all"
@@ -304,7 +305,7 @@ CONTENT = [
     ),
     *(
         fault(
-            "…entity type 'user', partition …",
+            "…entity type 'user', partition …'cos'…operator 'diagonal'…relation 'likes'… row …edges_…",
             data(MODEL, "model/relations/1/operator/rhs/diagonal", ..., 0.0),
             comparator="cos",
             global_emb=False,

@@ -9,7 +9,8 @@ import pytest
 
 from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.report.report import Report
-from tests.tiny_checkpoint import TinyCase, evaluated, metrics_of, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, metrics_of, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]
 

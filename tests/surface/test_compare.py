@@ -21,10 +21,11 @@ from pbgeval.notation import Side
 from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.report import saved_run
 from pbgeval.storage.ranks import find_ranks
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, run_command, run_main
 from tests.paired_reference import Query, value_of
 from tests.saved_ranks import read_ranks
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, run_main
 from tests.unit.test_metrics_paired import check
 
 CHUNK = 5  # TinyCase's num_batch_negs

@@ -19,10 +19,10 @@ from pbgeval.config import load_config
 from pbgeval.errors import EvalError
 from pbgeval.evaluation import RunOptions, evaluate, output_of
 from pbgeval.storage import writing as files
-from tests.edges_by_name import write_edges_by_name, write_tsv
-from tests.group import run_group
-from tests.imported_graph import buckets_in
-from tests.tiny_checkpoint import COMMAND, Done, TinyCase, flags, metrics_of, numbers_of, run_command, run_main
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, Done, flags, metrics_of, numbers_of, run_command, run_main
+from tests.kit.groups import run_group
+from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 
 Edges = list[tuple[str, str, str]]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pbgeval.report.report import Report
-from tests import pbg_files
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, metrics_of, run_command
 
 UNIFORM = ("candidates=sampled", "num_batch_negs=0", "num_uniform_negs=15")
 ASKED = (*UNIFORM, "metrics=rank,auc,estimates")

@@ -15,9 +15,9 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.edges_by_name import write_edges_by_name
-from tests.imported_graph import buckets_in, names_in, relations_in, unknown_in
-from tests.tiny_checkpoint import Done, TinyCase, run_command, run_main
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, run_command, run_main
+from tests.kit.names import buckets_in, names_in, relations_in, unknown_in, write_edges_by_name
 
 GRAPH = b"a\tr\tb\nb\tr\tc\nc\ts\ta\na\tr\tb\n"
 

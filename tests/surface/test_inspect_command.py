@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests import pbg_files
-from tests.tiny_checkpoint import Done, TinyCase, run_main
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, run_main
 
 
 def lines_of(done: Done) -> dict[str, dict[str, str]]:

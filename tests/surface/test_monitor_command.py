@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from tests.report_folders import write_records
-from tests.tiny_checkpoint import Done, run_main
+from tests.kit.commands import Done, run_main
+from tests.kit.reports import write_records
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from pbgeval.cluster.team import Team
 from pbgeval.errors import IncompleteError
 from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt
-from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
+from tests.kit.case import TinyCase
+from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from tests.report_folders import make_incomplete, marked_up_case, marked_up_result, write_records
-from tests.tiny_checkpoint import Done, evaluated, run_command, run_main, snapshot
+from tests.kit.commands import Done, evaluated, run_command, run_main, snapshot
+from tests.kit.reports import make_incomplete, marked_up_case, marked_up_result, write_records
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
 from tests.unit.test_taxonomy import DATA
 
 FILES = [f"--{name}={DATA / file}.tsv" for name, file in (("taxonomy", "taxonomy"), ("truth", "truth"))]

@@ -11,7 +11,8 @@ import pytest
 from pbgeval.report.report import Report
 from pbgeval.worker import journal as run_journal
 from pbgeval.worker import sweep
-from tests.tiny_checkpoint import TinyCase, flags, metrics_of, numbers_of, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, metrics_of, numbers_of, run_command
 from tests.unit.test_taxonomy import DATA
 
 TAGS = ["person", "being", "club", "horse", "thing", "soft"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config, read_relation_groups
 from pbgeval.errors import ConfigError
+from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
 
 Change = Callable[[dict[str, Any]], object]
@@ -174,7 +175,7 @@ NAMES = {
     ),
     "comparator": (
         changed(comparator="l3"),
-        "comparator: expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'",
+        f"comparator: expected one of {', '.join(COMPARATORS)}, got 'l3'",
     ),
     "loss_fn": (changed(loss_fn="hinge"), "loss_fn: expected one of logistic, ranking, softmax, got 'hinge'"),
     "candidates": (changed(candidates="every"), "candidates: expected one of sampled, partition, all, got 'every'"),
@@ -540,7 +541,7 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
         [
             "eval.json: num_batch_neg: unknown key; did you mean 'num_batch_negs'?",
             "eval.json: batch_size: expected an int, got 'many' (str)",
-            "eval.json: comparator: expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'",
+            f"eval.json: comparator: expected one of {', '.join(COMPARATORS)}, got 'l3'",
             "eval.json: entities['item'].num_partitions: must equal that of 'user' (4), got 3",
             "eval.json: relations[0].weight: expected a number, got 'heavy' (str)",
             f"eval.json: relations[0].operator: expected one of {OPERATORS}, got 'diag'",

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from benchmarks.scaling.local_counter import LocalCounter
 from pbgeval.cluster import liveness
 from pbgeval.cluster.liveness import STALL_VARIABLE, Lifeline, StalledWorkerError, Watch
-from pbgeval.inputs.queue import LocalCounter
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from pbgeval.metrics.classification import (
 )
 from pbgeval.metrics.names import CLASSIFICATION, split
 from pbgeval.stats.groups import ScorePool, order_image
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 RATES = {  # numerator and denominator, from true positives, false positives, false negatives, true negatives
     "true_positive_rate": lambda tp, fp, fn, tn: (tp, tp + fn),

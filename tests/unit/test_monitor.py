@@ -23,7 +23,7 @@ from pbgeval.monitor.records import PassKey, read_history
 from pbgeval.monitor.sums import PassSums
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
-from tests.monitored_training import train
+from tests.kit.training import train
 
 SCHEMA = ModelSchema([MonitoredRelation("links", "e", "e", "diagonal")], {"e": 2}, "dot")
 BUCKETS = [Bucket(lhs, rhs) for lhs in range(2) for rhs in range(2)]

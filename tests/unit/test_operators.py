@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from pbgeval.scoring.operators import OPERATORS
 from tests import reference
-from tests.strategies import OPERATORS as PBG_NAMES
-from tests.strategies import OWN_OPERATORS, RowSource, operator_params
+from tests.kit.graphs import OPERATORS as PBG_NAMES
+from tests.kit.graphs import OWN_OPERATORS, RowSource, operator_params
 
 NAMES = (*PBG_NAMES, *OWN_OPERATORS)
 
