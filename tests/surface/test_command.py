@@ -25,8 +25,7 @@ from pbgeval.metrics.ndcg import Discount
 from pbgeval.metrics.taxonomy import TypeGain
 from pbgeval.models.topk import TopKFilter, TopKTies
 from pbgeval.monitor import curves
-from pbgeval.report.comparison import CLUSTERS
-from pbgeval.report.comparison_formats import FORMATS
+from pbgeval.report.comparison import CLUSTERS, FORMATS
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
 from tests.examples import crossed
