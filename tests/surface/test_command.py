@@ -58,14 +58,6 @@ def test_the_version(command: list[str | Path]) -> None:
     assert (0, f"kgeval-dist {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
-def test_help_names_every_flag(tmp_path: Path) -> None:
-    done = run_main("--help", cwd=tmp_path)
-
-    assert (0, "") == (done.status, done.err)
-    flags = ("--config", "-p", "--output", "--workers", "--device", "--overwrite", "--quiet", "--version")
-    assert [] == [flag for flag in (*flags, "--help-config") if flag not in done.out]
-
-
 @pytest.mark.parametrize(
     ("command", "flag", "choices"),
     [
