@@ -84,7 +84,7 @@ class EntityNumbering:
         object.__setattr__(self, "_offsets", dict(zip(self.slots, self.boundaries.tolist(), strict=False)))
 
     @classmethod
-    def of_sizes(cls, sizes: Mapping[tuple[str, int], int]) -> EntityNumbering:
+    def from_sizes(cls, sizes: Mapping[tuple[str, int], int]) -> EntityNumbering:
         """Number the rows of each (type, partition), types by name and partitions in order."""
         slots = tuple(sorted(sizes))
         return cls(slots, np.cumsum([0, *(sizes[slot] for slot in slots)], dtype=np.int64))

@@ -120,8 +120,11 @@ def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
     first = next(iter(counts), "")
     for name, count in counts.items():
         if count != counts[first]:
-            message = f"must equal that of {first!r} ({counts[first]}), got {count}"
-            yield Fault(("entities", name, "num_partitions"), message, (("entities", first, "num_partitions"),))
+            yield Fault(
+                ("entities", name, "num_partitions"),
+                f"must equal that of {first!r} ({counts[first]}), got {count}",
+                (("entities", first, "num_partitions"),),
+            )
 
 
 def _relations(config: EvalConfig) -> Iterator[Fault]:
@@ -134,8 +137,11 @@ def _relations(config: EvalConfig) -> Iterator[Fault]:
             yield Fault(("relations", index, "weight"), f"expected a number > 0, got {relation.weight}")
         for key, entity_type in (("lhs", relation.lhs), ("rhs", relation.rhs)):
             if entity_type not in config.entities:
-                message = f"expected an entity type ({', '.join(config.entities)}), got {show(entity_type)}"
-                yield Fault(("relations", index, key), message, (("entities",),))
+                yield Fault(
+                    ("relations", index, key),
+                    f"expected an entity type ({', '.join(config.entities)}), got {show(entity_type)}",
+                    (("entities",),),
+                )
 
 
 def _operators(config: EvalConfig) -> Iterator[Fault]:
@@ -147,8 +153,11 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
     for index, relation in enumerate(config.relations):
         operator = OPERATORS.get(relation.operator)
         if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
-            message = f"expected False with operator {relation.operator!r}, which acts on candidates too, got True"
-            yield Fault(("dynamic_relations",), message, (("relations", index, "operator"),))
+            yield Fault(
+                ("dynamic_relations",),
+                f"expected False with operator {relation.operator!r}, which acts on candidates too, got True",
+                (("relations", index, "operator"),),
+            )
     if config.precision != "certified":
         return
     names: list[tuple[str, str, tuple[str, ...], KeyPath]] = [
@@ -184,8 +193,11 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(("dimension",), f"required key missing; entities without a dimension of their own: {types}")
     for name in config.entities:
         if config.bias and _dimension(config, name) == 1:
-            message = f"expected False or dimensions >= 2, as one of them is the bias; entities[{name!r}] has 1"
-            yield Fault(("bias",), message, _dimension_paths(config, name))
+            yield Fault(
+                ("bias",),
+                f"expected False or dimensions >= 2, as one of them is the bias; entities[{name!r}] has 1",
+                _dimension_paths(config, name),
+            )
 
 
 def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
@@ -205,14 +217,18 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
             found = f"{relation.lhs!r} has {lhs} and {relation.rhs!r} has {rhs}"
             yield Fault(key, f"both sides must have the same dimension, but {found}", involved)
         elif relation.operator in HALVED and rhs % 2:
-            message = f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}"
-            yield Fault((*key, "operator"), message, involved)
+            yield Fault(
+                (*key, "operator"),
+                f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}",
+                involved,
+            )
         elif takes_halves and (rhs - config.bias) % 2:
             without = " (the bias left out)" if config.bias else ""
-            message = (
-                f"{config.comparator} needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}"
+            yield Fault(
+                ("comparator",),
+                f"{config.comparator} needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}",
+                (("bias",), *involved),
             )
-            yield Fault(("comparator",), message, (("bias",), *involved))
 
 
 # Who competes: candidates, filters, restrictions.
@@ -234,8 +250,10 @@ def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
     for key, element in _NAME_LISTS.items():
         names: list[str] | None = getattr(config, key)
         if names == []:
-            message = f"empty restriction: expected the name of {element}, or several, or None, got []; remove the key"
-            yield Fault((key,), message)
+            yield Fault(
+                (key,),
+                f"empty restriction: expected the name of {element}, or several, or None, got []; remove the key",
+            )
         for index, name in enumerate(names or ()):
             if not name.strip():
                 yield Fault((key, index), f"expected the name of {element}, got {show(name)}")
@@ -257,15 +275,20 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
             else:
                 key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
                 expected, found = ("'sampled'", show(config.candidates)) if config.candidates else ("False", "True")
-                message = f"expected {expected}, as entity type {name!r} is featurized, got {found}"
-                yield Fault(key, message, involved)
+                yield Fault(key, f"expected {expected}, as entity type {name!r} is featurized, got {found}", involved)
     for name, involved in sampled.items():
         if config.num_batch_negs == 0:
-            message = f"expected an int >= 1, as entity type {name!r} is featurized and has no other candidates, got 0"
-            yield Fault(("num_batch_negs",), message, involved)
+            yield Fault(
+                ("num_batch_negs",),
+                f"expected an int >= 1, as entity type {name!r} is featurized and has no other candidates, got 0",
+                involved,
+            )
         if config.num_uniform_negs > 0 and not config.pbg_semantics:
-            message = f"expected 0, as entity type {name!r} is featurized, got {config.num_uniform_negs}"
-            yield Fault(("num_uniform_negs",), message, (*involved, ("pbg_semantics",)))
+            yield Fault(
+                ("num_uniform_negs",),
+                f"expected 0, as entity type {name!r} is featurized, got {config.num_uniform_negs}",
+                (*involved, ("pbg_semantics",)),
+            )
 
 
 def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
@@ -275,11 +298,12 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
     for key in _NEED_ENTITY_IDS if name is not None else ():
         default = default_of(keys_of(EvalConfig)[key])
         if getattr(config, key) != default:
-            message = (
+            yield Fault(
+                (key,),
                 f"expected {default!r}, as entity type {name!r} is featurized, got {show(getattr(config, key))};"
-                " an entity that is a set of features has no number to be found by"
+                " an entity that is a set of features has no number to be found by",
+                (("entities", str(name), "featurized"), ("relations",)),
             )
-            yield Fault((key,), message, (("entities", str(name), "featurized"), ("relations",)))
 
 
 def _is_featurized(config: EvalConfig, entity_type: str) -> bool:

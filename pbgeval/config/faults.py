@@ -41,7 +41,7 @@ class Fault:
     involved: tuple[KeyPath, ...] = ()  # other keys whose values make it a fault
 
     def __str__(self) -> str:
-        """The place, then the message."""
+        """Write the place, then the message."""
         return f"{render_path(self.path)}: {self.message}"
 
 

@@ -35,11 +35,12 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
         _ = config.target_key
     except UnknownMetricError:
         cutoffs = " or ".join(f"hits_at_{k}" for k in config.hits_at[:5])
-        message = (
+        yield Fault(
+            ("target_metric",),
             f"expected mean_rank, mean_reciprocal_rank, query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), with"
-            f" an enabled side and a rank type in front if wanted, got {show(config.target_metric)}"
+            f" an enabled side and a rank type in front if wanted, got {show(config.target_metric)}",
+            (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
         )
-        yield Fault(("target_metric",), message, (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)))
 
 
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
@@ -68,8 +69,11 @@ def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
 
     for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
         if Selection.of([name]).ndcg:
-            message = f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it"
-            yield Fault(("metrics", index), message, (("taxonomy_path",),))
+            yield Fault(
+                ("metrics", index),
+                f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it",
+                (("taxonomy_path",),),
+            )
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
@@ -80,23 +84,33 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
         return
     where: KeyPath = ("metrics", config.metrics.index(ESTIMATES))
     if config.pbg_semantics:
-        message = "expected pbg_semantics = False, as PBG lets the true entity compete with itself, got True"
-        yield Fault(where, f"'estimates': {message}", (("pbg_semantics",),))
+        yield Fault(
+            where,
+            "'estimates': expected pbg_semantics = False, as PBG lets the true entity compete with itself, got True",
+            (("pbg_semantics",),),
+        )
     for index, relation in enumerate(config.relations):
         candidates = "given" if config.candidate_path is not None else config.candidates_of(relation)
         if candidates != "sampled":
-            message = f"expected sampled candidates, as of others nothing is left to estimate; relations[{index}] has"
-            involved = (("candidates",), ("candidate_path",), ("relations", index, "all_negs"))
-            yield Fault(where, f"'estimates': {message} {show(candidates)}", involved)
+            yield Fault(
+                where,
+                "'estimates': expected sampled candidates, as of others nothing is left to estimate;"
+                f" relations[{index}] has {show(candidates)}",
+                (("candidates",), ("candidate_path",), ("relations", index, "all_negs")),
+            )
             break
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
-        message = f"expected types whose entities can be drawn, got {show(featurized[0])}, which is featurized"
-        yield Fault(where, f"'estimates': {message}", (("entities", featurized[0], "featurized"),))
+        found = f"{show(featurized[0])}, which is featurized"
+        involved = (("entities", featurized[0], "featurized"),)
+        yield Fault(where, f"'estimates': expected types whose entities can be drawn, got {found}", involved)
     elif config.num_batch_negs:
-        message = f"expected num_batch_negs = 0, got {config.num_batch_negs}; entities of a batch are no uniform draws"
-        reason = "they are drawn as often as they have edges, and tell nothing of the rank among all"
-        yield Fault(where, f"'estimates': {message}: {reason}", (("num_batch_negs",),))
+        yield Fault(
+            where,
+            f"'estimates': expected num_batch_negs = 0, got {config.num_batch_negs}; entities of a batch are no uniform"
+            " draws: they are drawn as often as they have edges, and tell nothing of the rank among all",
+            (("num_batch_negs",),),
+        )
 
 
 def _preset(config: EvalConfig) -> Iterator[Fault]:
@@ -109,20 +123,28 @@ def _preset(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(where, not_one_of(tuple(PRESETS), config.preset))
         return
     if tuple(config.metrics) != DEFAULT:
-        message = f"chooses the metrics itself: expected metrics unset, got {show(config.metrics)}; remove one of them"
-        yield Fault(where, message, (("metrics",),))
-    if config.filtered:
-        message = (
-            "ranks among the candidates that it is given, unfiltered: expected neither filter_paths nor train_paths;"
-            " remove them"
+        yield Fault(
+            where,
+            f"chooses the metrics itself: expected metrics unset, got {show(config.metrics)}; remove one of them",
+            (("metrics",),),
         )
-        yield Fault(where, message, (("filter_paths",), ("train_paths",)))
+    if config.filtered:
+        yield Fault(
+            where,
+            "ranks among the candidates that it is given, unfiltered: expected neither filter_paths nor train_paths;"
+            " remove them",
+            (("filter_paths",), ("train_paths",)),
+        )
     if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
-        message = "has realistic ranks: expected rank_type and pbg_semantics unset; remove them"
-        yield Fault(where, message, (("rank_type",), ("pbg_semantics",)))
+        yield Fault(
+            where,
+            "has realistic ranks: expected rank_type and pbg_semantics unset; remove them",
+            (("rank_type",), ("pbg_semantics",)),
+        )
     if not {*OGB_CUTOFFS} <= {*config.hits_at}:
-        message = f"reports hits at 1, 3 and 10: expected them in hits_at, got {config.hits_at}"
-        yield Fault(where, message, (("hits_at",),))
+        yield Fault(
+            where, f"reports hits at 1, 3 and 10: expected them in hits_at, got {config.hits_at}", (("hits_at",),)
+        )
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -131,11 +153,15 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         if name not in BREAKDOWNS:
             yield Fault(where, not_one_of(BREAKDOWNS, name))
         if name in TRAINING_BREAKDOWNS and not config.train_paths:
-            message = f"{show(name)} counts training edges: expected train_paths, got []; set it or remove {show(name)}"
-            yield Fault(where, message, (("train_paths",),))
+            yield Fault(
+                where,
+                f"{show(name)} counts training edges: expected train_paths, got []; set it or remove {show(name)}",
+                (("train_paths",),),
+            )
         if name == "groups" and config.relation_groups is None:
-            message = "'groups' needs relation_groups, got None; set it or remove 'groups'"
-            yield Fault(where, message, (("relation_groups",),))
+            yield Fault(
+                where, "'groups' needs relation_groups, got None; set it or remove 'groups'", (("relation_groups",),)
+            )
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:

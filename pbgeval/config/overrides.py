@@ -200,7 +200,7 @@ def _kind_of_edges(value: str, *, has_model: bool) -> str:
 
 
 def _places(value: str, bases: Bases) -> Iterator[tuple[str, str]]:
-    """The absolute paths that a value may mean, each once, with the name of its base ("" for an absolute value)."""
+    """Yield the absolute paths that a value may mean, each once, with its base's name ("" for an absolute value)."""
     if not value:
         return
     seen: set[str] = set()

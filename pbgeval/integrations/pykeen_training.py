@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pykeen.models import Model
@@ -36,7 +36,7 @@ from pbgeval.notation import Bucket, Side
 BUCKET = Bucket(0, 0)
 
 
-class PykeenScorer:
+class PredictionScorer:
     """A PyKEEN model's own predictions, whatever mode it is in; that mode comes back."""
 
     def __init__(self, model: Model, num_relations: int) -> None:
@@ -46,8 +46,7 @@ class PykeenScorer:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
+        return torch.device(self.model.device)
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
@@ -76,10 +75,8 @@ class PykeenScorer:
 
     def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         if hidden is Side.RHS:
-            found: Tensor = self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C)
-        else:
-            found = self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C)
-        return found
+            return cast("Tensor", self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C))
+        return cast("Tensor", self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C))
 
 
 def hold_out(
@@ -170,7 +167,7 @@ class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not i
 
     def _model(self) -> ScoredModel:
         if self._scored is None or self._scored[0] is not self.model:
-            scorer = PykeenScorer(self.model, self._num_relations)
+            scorer = PredictionScorer(self.model, self._num_relations)
             all_entities = self.monitor.schema.relations[0].all_negs
             self._scored = (self.model, ScoredModel(scorer.by_rows() if all_entities else scorer))
         return self._scored[1]

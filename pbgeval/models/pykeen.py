@@ -6,7 +6,7 @@ a sample of queries. Whatever else changes a score (a sigmoid, a clamp, a repres
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import frozen
@@ -48,10 +48,8 @@ class PyKEENScores:
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         """Return the scores (b, N) of all entities on the hidden side."""
         if hidden is Side.LHS:
-            scores_bN: Tensor = self.model.predict_h(batch_b3[:, 1:], **self.options)
-        else:
-            scores_bN = self.model.predict_t(batch_b3[:, :2], **self.options)
-        return scores_bN
+            return cast("Tensor", self.model.predict_h(batch_b3[:, 1:], **self.options))
+        return cast("Tensor", self.model.predict_t(batch_b3[:, :2], **self.options))
 
 
 def pykeen_scorer(

@@ -7,9 +7,8 @@ from enum import Enum
 import torch
 
 from pbgeval.jit import is_installed
-from pbgeval.ranking import blocks, compiled, fused
+from pbgeval.ranking import blocks, counting, fused
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.comparators import RowComparator
 from pbgeval.scoring.scorer import EdgeScorer
@@ -88,6 +87,5 @@ def choose_kernel(
 def load_compiled(device: torch.device, dtype: torch.dtype) -> None:
     """Load the compiled loops that may count on a device, so that their memory is known before any is planned."""
     if device.type == "cpu" and is_installed():
-        compiled.load(dtype)
+        counting.load(dtype)
         blocks.load()
-        compiled_hashes.load()

@@ -21,10 +21,10 @@ from pbgeval.ranking.cells import CellSample
 from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_by_block import KnownAnswers, KnownByBlock, positions
-from pbgeval.ranking.known_counts import CellIndex, OwnCells, count_known, count_known_scores, expand_by_row, own_cells
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.duplicates import Twins
@@ -199,10 +199,10 @@ def _rank_blocks(
     work = RangeWork(state, columns, known, known_of, duplicates, cells)
     tasks = _tasks(queries, len(columns.largest), threads.num_threads if state.losses is None else 1)
 
-    def count(task: BlockTask) -> QueryCounts:
+    def count_task(task: BlockTask) -> QueryCounts:
         return _count_exactly(work, task) if duplicates is None else _count(work, duplicates, task)
 
-    for task, counts in zip(tasks, threads.map(count, tasks), strict=True):
+    for task, counts in zip(tasks, threads.map(count_task, tasks), strict=True):
         state.add(task.block.first, task.block.stop, counts)
 
 
@@ -265,10 +265,9 @@ def _count(work: RangeWork, duplicates: Twins, task: BlockTask) -> QueryCounts:
                 _scores(work, rows, run)  # refuses NaN; the kernel has bits of its own, so it counts
             total = total + _count_fused(work, rows, run)
         elif kernel is Kernel.COMPILED and not may_overflow:
-            limits, none = (rows.true.score_Q, rows.true.score_Q), (rows.row_Q[:0], rows.row_Q[:0])
-            row_and_own_Q = rows.row_Q, rows.own_Q - run * columns.width
-            known = work.known_in(run, rows.block) or none
-            total = total + blocks.count(rows.query_KD, columns.rows(run), limits, row_and_own_Q, known, none).counts
+            limits = rows.true.score_Q, rows.true.score_Q
+            row_and_own_Q, known = (rows.row_Q, rows.own_Q - run * columns.width), work.known_in(run, rows.block)
+            total = total + blocks.count(rows.query_KD, columns.rows(run), limits, row_and_own_Q, known).counts
         else:
             total = total + _count_scores(work, rows, run)
     return total
@@ -277,11 +276,8 @@ def _count(work: RangeWork, duplicates: Twins, task: BlockTask) -> QueryCounts:
 def _count_scores(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
     scores_KC, true_Q = _scores(work, rows, run), rows.true.score_Q
     own_Q = rows.own_Q - run * work.columns.width
-    raw = work.state.counter.count(scores_KC, true_Q, own_cells(own_Q, scores_KC.shape[1]), row_Q=rows.row_Q)
     known = work.known_in(run, rows.block)
-    counts = QueryCounts.unfiltered(raw)
-    if known is not None:
-        counts = QueryCounts(raw, count_known(scores_KC, true_Q, rows.row_Q, own_Q.to(work.device), known))
+    counts = count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
     _hand_over(work, rows.block, run, scores_KC, (rows.row_Q, own_Q, true_Q), known)
     return counts
 
@@ -295,27 +291,22 @@ def _scores(work: RangeWork, rows: _BlockRows, run: int) -> Tensor:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
             query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.errors.nan_score(query, int(columns.numbers_C[run * columns.width + found[2]]))
+            raise state.source.nan_score(query, int(columns.numbers_C[run * columns.width + found[2]]))
     return scores_KC
 
 
 def _count_fused(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
     """Count on a GPU; every score that is taken back is read off what was counted."""
     query_KD, candidate_CD, true_Q, row_Q = rows.query_KD, work.columns.rows(run), rows.true.score_Q, rows.row_Q
-    own_query, own_column = own_cells(rows.own_Q - run * work.columns.width, candidate_CD.shape[0])
-    own_query, own_column = own_query.to(work.device), own_column.to(work.device)
+    own_Q = (rows.own_Q - run * work.columns.width).to(work.device)
+    own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
     known = work.known_in(run, rows.block) or (row_Q[:0], row_Q[:0])
     cells = torch.cat([known[0], row_Q[own_query]]), torch.cat([known[1], own_column])
     found = fused.count(query_KD, candidate_CD, true_Q, row_Q, cells)
     known_score, own_score = torch.split(found.cell_score_P, [known[0].numel(), own_query.numel()])
-    true_own = true_Q[own_query]
-    competing_Q = torch.full_like(row_Q, candidate_CD.shape[0])
-    competing_Q[own_query] -= 1
-    found.better_Q[own_query] -= (own_score > true_own).long()
-    found.tied_Q[own_query] -= (own_score == true_own).long()
-    raw = RankCounts(found.better_Q, found.tied_Q, competing_Q)
-    own, shape = OwnCells(own_query, own_column, own_score), (query_KD.shape[0], candidate_CD.shape[0])
-    return QueryCounts(raw, count_known_scores(known_score, known, true_Q, row_Q, own, shape))
+    raw = RankCounts(found.better_Q, found.tied_Q, torch.full_like(row_Q, candidate_CD.shape[0]))
+    raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
+    return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
 
 
 def _duplicates_tie(work: RangeWork, duplicates: Twins, rows: _BlockRows, runs: range) -> QueryCounts:
@@ -372,9 +363,7 @@ def _count_exactly(work: RangeWork, task: BlockTask) -> QueryCounts:
             found = count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
         if found is None:
             fast = fast_scores(prepared, candidates, values=state.wants_all_scores)
-            there_Q = own_Q.to(device)
-            excluded = own_cells(there_Q, candidates.rows_NL.shape[0])
-            found = count_certified(queries, candidates.rows_NL, 0, fast, state.counter, excluded, known, there_Q)
+            found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(device), known)
             _hand_over(work, block, run, fast.scores_KC, (row_Q, own_Q, true.value_Q), known)
         total = total + found
     return total
@@ -491,5 +480,5 @@ def score_pairs(
     if state.certified is None:
         bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
         if bad is not None:
-            raise state.errors.nan_score(int(cells[0][bad]), int(cells[1][bad]))
+            raise state.source.nan_score(int(cells[0][bad]), int(cells[1][bad]))
     return candidate_PD, scores_P

@@ -91,10 +91,12 @@ class HistogramRows(Sequence[Row]):
     @classmethod
     def from_groups(cls, groups: GroupStats, sides: Iterable[Side]) -> HistogramRows:
         """Take the histograms of all groups."""
-        of_sides = {side.label: groups.side_histograms(side).ranks for side in sides}
-        return cls(
-            tuple((side, kind, of[kind].keys, of[kind].counts) for side, of in of_sides.items() for kind in RankType)
-        )
+        parts = []
+        for side in sides:
+            histograms = groups.side_histograms(side)
+            ranks = {kind: histograms.ranks(kind) for kind in RankType}
+            parts += [(side.label, kind, of.keys, of.counts) for kind, of in ranks.items()]
+        return cls(tuple(parts))
 
     def __len__(self) -> int:
         return sum(len(bins_B) for _, _, bins_B, _ in self.parts)

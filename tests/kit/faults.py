@@ -74,6 +74,7 @@ def _with_ranking(root: Path) -> None:
 
 CASE = World(TinyCase.write, RUN)
 SMALL = World(functools.partial(TinyCase.write, partition_sizes=(9, 8), edges_per_bucket=11), RUN)
+NAMED_ALOUD = World(_with_names, (*RUN, "-p", "edge_paths=edges.tsv"))
 NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
 TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
 IMPORT = World(_with_edges, ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv"))

@@ -305,7 +305,7 @@ CONTENT = [
     ),
     *(
         fault(
-            "…entity type 'user', partition …",
+            "…entity type 'user', partition …'cos'…operator 'diagonal'…relation 'likes'… row …edges_…",
             data(MODEL, "model/relations/1/operator/rhs/diagonal", ..., 0.0),
             comparator="cos",
             global_emb=False,

@@ -17,6 +17,7 @@ from tests.kit.faults import (
     IMPORT,
     MONITOR,
     NAMED,
+    NAMED_ALOUD,
     NOTHING,
     REPORT,
     TOPK,
@@ -235,7 +236,7 @@ BY_NAME = [
         p="dictionary_path=names",
         world=NAMED,
     ),
-    fault("…embeddings_user_0…", without_vectors, world=NAMED),  # found before text is read
+    fault("…embeddings_user_0…", without_vectors, world=NAMED_ALOUD),  # found before text is read
     fault(
         "relations: expected each name once, as edges are given by name, found knows again…",
         setting(relations=lambda of: [{**relation, "name": "knows"} for relation in of["relations"]]),

@@ -19,7 +19,7 @@ import typer
 from pbgeval.cli import app
 from pbgeval.config.explain import explained_keys
 from pbgeval.config.overrides import OverrideError, apply_override
-from tests.pasted_commands import INDENTED, REPOSITORY, RUN_LANGUAGES, Block, blocks_of, calls_of, code_in_text, pages
+from tests.pasted_commands import INDENTED, REPOSITORY, RUN_LANGUAGES, Block, blocks_of, code_in_text, pages
 
 PAGES = pages()
 # Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.
@@ -216,31 +216,6 @@ def test_a_wrong_word_of_a_program_or_a_sentence_is_found() -> None:
 
     assert 3 == len([*faults_of_program(program)])
     assert [1, 1, 1, 0, 0, 0, 0] == [len([*faults_in_text(code)]) for code in codes + right]
-
-
-def test_a_block_has_its_heading_its_line_and_its_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.pasted_commands.REPOSITORY", tmp_path)
-    page = (
-        "# One\n\n```bash\na\n```\n\n## Two\n\nOn `two hosts` (*needs two hosts*):\n\n```bash\nb \\\n  c\n```\n\n"
-        "```text\nd\n```\n\n- a list\n\n  ```python\n  e\n  ```\n\n      f\n"
-    )
-    (tmp_path / "page.md").write_text(page, encoding="utf-8")
-
-    found = [(b.heading, b.line, b.language, b.text, b.needs) for b in blocks_of("page.md")]
-
-    assert ("One", 3, "bash", "a\n", None) == found[0]
-    assert ("Two", 11, "bash", "b \\\n  c\n", "two hosts") == found[1]
-    assert ["text", "python", INDENTED] == [language for _, _, language, _, _ in found[2:]]
-    assert [None] * 3 == [needs for *_, needs in found[2:]]
-
-
-def test_plain_calls_are_told_from_what_only_a_shell_does() -> None:
-    calls = "kgeval-dist inspect graph   # what's in it?\nkgeval-dist --config a.py \\\n    -p 'b=c d'\n"
-
-    assert [["inspect", "graph"], ["--config", "a.py", "-p", "b=c d"]] == calls_of(calls)
-    assert calls_of("kgeval-dist report a > b") is None
-    assert calls_of("cd a\nkgeval-dist report a") is None
-    assert calls_of('python -c "\nprint(1)\n"') is None
 
 
 def test_the_readme_lists_every_extra() -> None:

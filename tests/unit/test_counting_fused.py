@@ -12,8 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.ranking import fused
-from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking import counting, fused
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests import reference
 from tests.examples import crossed, examples
@@ -82,7 +81,7 @@ def test_counts_equal_those_of_the_general_path_on_exact_data(fused_device, name
     arguments = [x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)]
     found = fused.count(*arguments, tuple(x.to(fused_device) for x in cells))
 
-    expected = BlockCounter().count(scores_KC, true_Q, row_Q=row_Q)
+    expected = counting.count(scores_KC, true_Q, row_Q=row_Q).raw
     assert torch.equal(expected.better_Q, found.better_Q.cpu())
     assert torch.equal(expected.tied_Q, found.tied_Q.cpu())
     assert torch.equal(true_Q, found.cell_score_P.cpu())
@@ -98,7 +97,7 @@ def test_elsewhere_counts_differ_by_candidates_within_the_rounding_bound_only(fu
     rounding = (dimension + 1) * 2.0**-24 / (1 - (dimension + 1) * 2.0**-24)
     bound_KC = rounding * (query_KD.double().abs() @ candidate_CD.double().abs().t())
     gap_KC = exact_KC - true_Q.double().unsqueeze(1)
-    general = BlockCounter().count(query_KD @ candidate_CD.t(), true_Q)
+    general = counting.count(query_KD @ candidate_CD.t(), true_Q).raw
 
     found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, own_Q))
 

@@ -1,36 +1,18 @@
-"""The two evaluators of OpenBioLink's documentation, corrected, on datasets and files on disk, by both contracts."""
+"""The evaluator of ranking files of OpenBioLink's documentation, corrected, on files on disk, by both contracts."""
 
 from __future__ import annotations
 
-import json
-import random
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.models.topk import read_topk
 from pbgeval.notation import Side
-from tests.reference import rank_by_sorting
-from tests.systems_reference import DglkeFolder, write_labels
 
-NUM_ENTITIES, NUM_RELATIONS = 41, 4
-ENTITIES = [f"DOID:{number * 7 % 100}" for number in range(NUM_ENTITIES)]
+ENTITIES = [f"DOID:{number * 7 % 100}" for number in range(41)]
 RELATIONS = ["DIS_DRUG", "GENE_DIS", "A", "Z"]
-SOURCE = random.Random(8)
-
-
-def some_edges(number):
-    return [
-        (SOURCE.randrange(NUM_ENTITIES), SOURCE.randrange(NUM_RELATIONS), SOURCE.randrange(NUM_ENTITIES))
-        for _ in range(number)
-    ]
-
-
-TRAIN, VALID, TEST = some_edges(80), some_edges(9), some_edges(13)
 
 
 def write_dataset(folder, train, valid, test):
@@ -43,44 +25,6 @@ def write_dataset(folder, train, valid, test):
     return folder / "HQ_DIR"
 
 
-class DglkeEvaluator(Evaluator):
-    """A saved model: true scores edge by edge, all others by products and distances of tables."""
-
-    def __init__(self, dataset, model_path, entity_to_id_path, relation_to_id_path):
-        dl = DataLoader(dataset, entity_to_id_path=entity_to_id_path, relation_to_id_path=relation_to_id_path)
-        super().__init__(dl)
-        config = json.loads((Path(model_path) / "config.json").read_text())
-        stem = f"{model_path}/{config['dataset']}_{config['model_name']}"
-        entities, relations = (torch.from_numpy(np.load(f"{stem}_{of}.npy")) for of in ("entity", "relation"))
-        self.kind, self.gamma = config["model_name"], config["gamma"]
-        self.entity_emb = entities[self.entities.long()].share_memory_()
-        self.relation_emb = relations[self.relations.long()].share_memory_()
-
-    def score_batch(self, batch):
-        head, rel, tail = self.entity_emb[batch[:, 0]], self.relation_emb[batch[:, 1]], self.entity_emb[batch[:, 2]]
-        if self.kind == "ComplEx":
-            head, rel, tail = (torch.complex(*of.chunk(2, -1)) for of in (head, rel, tail))
-            every = torch.complex(*self.entity_emb.chunk(2, -1))
-            true = (head * rel * tail.conj()).sum(-1).real
-            heads, tails = (rel * tail.conj()) @ every.T, (head * rel) @ every.conj().T
-            return true, heads.real, true, tails.real
-        if self.kind == "DistMult":
-            true = (head * rel * tail).sum(-1)
-            return true, (rel * tail) @ self.entity_emb.T, true, (head * rel) @ self.entity_emb.T
-        true = self.gamma - (head + rel - tail).abs().sum(-1)
-        queries = tail - rel, head + rel
-        heads, tails = (self.gamma - torch.cdist(query, self.entity_emb, p=1) for query in queries)
-        return true, heads, true, tails
-
-
-class DglkeEvaluatorOfTwo(DglkeEvaluator):
-    """By the later contract."""
-
-    def score_batch(self, batch):
-        _, heads, _, tails = super().score_batch(batch)
-        return heads, tails
-
-
 def found_ranks(ranked):
     return {
         side: [
@@ -89,34 +33,6 @@ def found_ranks(ranked):
         ]
         for side, of in ranked.of_side.items()
     }
-
-
-@pytest.mark.parametrize("evaluator", [DglkeEvaluator, DglkeEvaluatorOfTwo])
-@pytest.mark.parametrize("name", ["TransE_l1", "DistMult", "ComplEx"])
-def test_a_model_of_dglke_has_the_ranks_of_its_definition(evaluator, name, tmp_path):
-    """Multiples of 1/4, so that nothing is rounded; batches of one, a last one that is short, and one for all."""
-    model = DglkeFolder(tmp_path / "model", name)
-    write_labels(tmp_path / "entities.tsv", ENTITIES)
-    write_labels(tmp_path / "relations.tsv", RELATIONS)
-    dataset = write_dataset(tmp_path, TRAIN, VALID, TEST)
-    known, expected = {*TRAIN, *VALID, *TEST}, {}
-    for side in Side:
-        expected[side] = []
-        for h, r, t in TEST:
-            others = [side.pick((e, r, t), (h, r, e)) for e in range(NUM_ENTITIES)]
-            scores = [model.score(*edge) for edge in others if edge not in known]
-            expected[side].append(rank_by_sorting(model.score(h, r, t), scores))
-    mine = evaluator(dataset, tmp_path / "model", tmp_path / "entities.tsv", tmp_path / "relations.tsv")
-
-    for batch_size in (1, 4, 100):
-        ranked = mine.rank(batch_size)
-        assert expected == found_ranks(ranked)
-        assert (0, 0) == (ranked.num_dropped, ranked.num_without_true)
-
-    worst = [of for of_side in expected.values() for _, of in of_side]
-    metrics = {f"hits@{k}": sum(rank <= k for rank in worst) / len(worst) for k in (1, 3, 10)}
-    metrics["mrr"] = float(sum(Fraction(1, rank) for rank in worst) / len(worst))
-    assert metrics == pytest.approx(mine.evaluate(100, -1), rel=1e-14)
 
 
 # Edges that share no key with another, so that the file's own filter and ours leave the same entities.
