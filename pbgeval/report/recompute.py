@@ -27,7 +27,7 @@ from pbgeval.ranking.keys import KnownBlock
 from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
-from pbgeval.report.saved_run import MOST_ROWS, RowRange, RunFacts, SavedRun
+from pbgeval.report.saved_run import MAX_ROWS, RowRange, RunFacts, SavedRun
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
@@ -260,7 +260,7 @@ class _KeyTables:
                 whole = [rows for of_partition in blocks_of.values() for rows in of_partition]
                 for partition, blocks in blocks_of.items() if is_split else [(0, whole)]:
                     edges = cls._edges(run, kept, blocks, known, name)
-                    tables[hidden, name, partition] = KeyFrequency.of_blocks(hidden, edges, MOST_ROWS)
+                    tables[hidden, name, partition] = KeyFrequency.of_blocks(hidden, edges, MAX_ROWS)
         return cls(facts, tables)
 
     @staticmethod
