@@ -73,10 +73,6 @@ def without(raw: dict[str, Any], *path: str | int) -> dict[str, Any]:
     return raw
 
 
-def test_a_valid_config_has_no_fault(folder: Path) -> None:
-    assert [] == faults_of(folder, valid())
-
-
 OPERATORS = (
     "affine, complex_diagonal, diagonal, linear, none, projected_translation, rotate, swapped_diagonal, translation"
 )
@@ -112,11 +108,6 @@ WRONG_TYPES = {
 }
 
 
-@pytest.mark.parametrize(("raw", "fault"), WRONG_TYPES.values(), ids=WRONG_TYPES.keys())
-def test_a_value_of_the_wrong_type_is_reported(folder: Path, raw: dict[str, Any], fault: str) -> None:
-    assert [f"eval.json: {fault}"] == faults_of(folder, raw)
-
-
 UNKNOWN_OR_MISSING = {
     "misspelt": (changed(num_batch_neg=3), "num_batch_neg: unknown key; did you mean 'num_batch_negs'?"),
     "mixed case": (changed(numUniformNegs=3), "numUniformNegs: unknown key; did you mean 'num_uniform_negs'?"),
@@ -147,11 +138,6 @@ UNKNOWN_OR_MISSING = {
 }
 
 
-@pytest.mark.parametrize(("raw", "fault"), UNKNOWN_OR_MISSING.values(), ids=UNKNOWN_OR_MISSING.keys())
-def test_an_unknown_or_missing_key_is_reported(folder: Path, raw: dict[str, Any], fault: str) -> None:
-    assert [f"eval.json: {fault}"] == faults_of(folder, raw)
-
-
 RANGES = {
     "batch_size": (changed(batch_size=0, num_batch_negs=0), "batch_size: expected an int >= 1, got 0"),
     "num_batch_negs": (changed(num_batch_negs=-1), "num_batch_negs: expected an int >= 0, got -1"),
@@ -179,11 +165,6 @@ RANGES = {
 }
 
 
-@pytest.mark.parametrize(("raw", "fault"), RANGES.values(), ids=RANGES.keys())
-def test_a_value_out_of_range_is_reported(folder: Path, raw: dict[str, Any], fault: str) -> None:
-    assert [f"eval.json: {fault}"] == faults_of(folder, raw)
-
-
 NAMES = {
     "operator": (
         nested("relations", 1, operator="diag"),
@@ -204,11 +185,6 @@ NAMES = {
         "relations[0].lhs: expected an entity type (user, item, tag), got 'person'",
     ),
 }
-
-
-@pytest.mark.parametrize(("raw", "fault"), NAMES.values(), ids=NAMES.keys())
-def test_an_unknown_name_is_reported_with_the_known_ones(folder: Path, raw: dict[str, Any], fault: str) -> None:
-    assert [f"eval.json: {fault}"] == faults_of(folder, raw)
 
 
 def dynamic(**values: object) -> dict[str, Any]:
@@ -271,11 +247,6 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize(("raw", "fault"), TOGETHER.values(), ids=TOGETHER.keys())
-def test_values_that_do_not_go_together_are_reported(folder: Path, raw: dict[str, Any], fault: str) -> None:
-    assert [f"eval.json: {fault}"] == faults_of(folder, raw)
-
-
 def featurized(all_negs: bool = False, **values: object) -> dict[str, Any]:
     raw = nested("entities", "tag", featurized=True) | {"num_uniform_negs": 0} | values
     raw["relations"] = [{"name": "has", "lhs": "item", "rhs": "tag", "all_negs": all_negs}]
@@ -295,15 +266,18 @@ FEATURIZED = {
         featurized(all_negs=True),
         "relations[0].all_negs: expected False, as entity type 'tag' is featurized, got True",
     ),
-    "candidates": (
+    "featurized, with partition": (
         featurized(candidates="partition"),
         "candidates: expected 'sampled', as entity type 'tag' is featurized, got 'partition'",
     ),
 }
 
 
-@pytest.mark.parametrize(("raw", "fault"), FEATURIZED.values(), ids=FEATURIZED.keys())
-def test_featurized_entities_are_candidates_only_within_a_chunk(folder: Path, raw: dict[str, Any], fault: str) -> None:
+FAULTY = WRONG_TYPES | UNKNOWN_OR_MISSING | RANGES | NAMES | TOGETHER | FEATURIZED
+
+
+@pytest.mark.parametrize(("raw", "fault"), FAULTY.values(), ids=FAULTY.keys())
+def test_a_fault_is_one_line(folder: Path, raw: dict[str, Any], fault: str) -> None:
     assert [f"eval.json: {fault}"] == faults_of(folder, raw)
 
 

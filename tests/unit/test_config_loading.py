@@ -140,7 +140,7 @@ def test_a_python_file_may_define_dataclasses_and_have_any_suffix(folder: Path) 
     assert 8 == load_config(write(folder / "eval.cfg", text + THEIRS)).dimension
 
 
-BROKEN = {
+BROKEN_PYTHON = {
     "syntax error": ("x = 1\n\ndef get_config(:\n", "eval.py:3: SyntaxError: invalid syntax"),
     "unclosed bracket": ("x = 1\ny = (\n", "eval.py:2: SyntaxError: '(' was never closed"),
     "exception at import": ("x = 1\ny = x / 0\n", "eval.py:2: ZeroDivisionError: division by zero"),
@@ -170,11 +170,21 @@ BROKEN = {
     ),
     "null byte": ("x = 1\0", "eval.py: SyntaxError: source code string cannot contain null bytes"),
 }
+BROKEN = {name: ("eval.py", *case) for name, case in BROKEN_PYTHON.items()} | {
+    "no key": (
+        "eval.json",
+        '{\n  "a": 1,\n  b\n}',
+        "eval.json:3:3: not valid JSON: Expecting property name enclosed in double quotes",
+    ),
+    "no JSON": ("eval.json", "", "eval.json:1:1: not valid JSON: Expecting value"),
+    "a list in JSON": ("eval.json", "[1]", "eval.json: expected a JSON object, got [1]"),
+    "null": ("eval.json", "null", "eval.json: expected a JSON object, got None"),
+}
 
 
-@pytest.mark.parametrize(("text", "start"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_python_file_gives_one_line_with_its_place(folder: Path, text: str, start: str) -> None:
-    (fault,) = faults_of(write(folder / "eval.py", text))
+@pytest.mark.parametrize(("name", "text", "start"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_file_gives_one_line_with_its_place(folder: Path, name: str, text: str, start: str) -> None:
+    (fault,) = faults_of(write(folder / name, text))
 
     assert fault.startswith(start), fault
 
@@ -206,21 +216,6 @@ def test_types_of_an_evalconfig_are_checked_too(folder: Path) -> None:
 
 
 # JSON files and files that cannot be read
-
-
-@pytest.mark.parametrize(
-    ("text", "start"),
-    [
-        ('{\n  "a": 1,\n  b\n}', "eval.json:3:3: not valid JSON: Expecting property name enclosed in double quotes"),
-        ("", "eval.json:1:1: not valid JSON: Expecting value"),
-        ("[1]", "eval.json: expected a JSON object, got [1]"),
-        ("null", "eval.json: expected a JSON object, got None"),
-    ],
-)
-def test_broken_json_gives_one_line_with_its_place(folder: Path, text: str, start: str) -> None:
-    (fault,) = faults_of(write(folder / "eval.json", text))
-
-    assert fault.startswith(start), fault
 
 
 def test_bytes_that_are_no_text_give_one_line(folder: Path) -> None:
