@@ -17,13 +17,10 @@ import torch
 from attrs import frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, compiled, fused, gathered_chunks
+from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.ranking import partition as partition_blocks
-from pbgeval.ranking import sweep_rank as sweep_blocks
 from pbgeval.scoring import certified as exact
 from pbgeval.scoring import (
-    compiled_hashes,
     contest,
     distances,
     fast_products,
@@ -112,8 +109,7 @@ def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
-    for module in (partition_blocks, sweep_blocks):
-        watch_calls(patch, module, "count_fused", note)
+    watch_calls(patch, ranking_pass, "_count_fused", note)
 
 
 # Operators that act on queries instead of candidates, so that relations share them.
@@ -146,11 +142,10 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
 
 WORTH_COMPILING = "CELLS_WORTH_COMPILING"
 PATHS: Mapping[str, FastPath] = {
-    "compiled": by_loops(compiled, WORTH_COMPILING, compiled._COMPARE, compiled._COMPARE_KNOWN),
+    "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
     "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
     "distances": by_loops(distances, "TERMS_WORTH_COMPILING", distances._ABSOLUTE, distances._MODULUS),
-    "hashes": by_loops(compiled_hashes, "NUMBERS_WORTH_COMPILING", compiled_hashes._HASH),
     "pairs": by_loops(exact, "NUMBERS_WORTH_COMPILING", exact._SUMS),
     "semi_join": by_loops(semi_join, "ROWS_WORTH_COMPILING", semi_join._PASSES),
     "bfloat16": FastPath(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pbgeval.config import EvalConfig, check_config
-from pbgeval.config.models import Given, ModelForm
+from pbgeval.config.models import SCORER, ModelForm
 from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, ScorerError
 from pbgeval.inputs.opening import Inputs, Model, open_inputs
@@ -34,12 +34,13 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         EvalError: all faults, a line each.
     """
     opened = None if model is None else _opened(model, trust_pickle=config.trust_pickle)
-    by_key = _edges(edges)
+    by_key: Mapping[str, Mapping[str, ArrayEdges]] = {}
+    if edges is not None:
+        by_key = (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
     form = None
     if opened is not None:
-        form = ModelForm.of_embeddings(opened) if isinstance(opened, EmbeddingModel) else ModelForm.of_scorer()
-    given = Given(form, None if by_key is None else {key: tuple(arrays) for key, arrays in by_key.items()})
-    checked = check_config(config, given)
+        form = ModelForm.from_model(opened) if isinstance(opened, EmbeddingModel) else SCORER
+    checked = check_config(config, form, by_key)
     if opened is not None and not isinstance(opened, EmbeddingModel) and checked.precision == "certified":
         raise ConfigError(
             "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
@@ -48,7 +49,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     for path in (checked.entity_path, checked.checkpoint_path, *edge_paths):
         if is_url(path):
             raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
-    arrays = {name: array for of_key in (by_key or {}).values() for name, array in of_key.items()}
+    arrays = {name: array for of_key in by_key.values() for name, array in of_key.items()}
     return open_inputs(checked, opened, arrays)
 
 
@@ -68,9 +69,3 @@ def _opened(model: GivenModel, *, trust_pickle: bool) -> Model:
         if not isinstance(found, int) or isinstance(found, bool) or found < 1:
             raise ScorerError(f"{type(model).__name__}.{name}: expected an int >= 1, got {found!r}")
     return model
-
-
-def _edges(edges: Edges | Array | None) -> Mapping[str, Mapping[str, ArrayEdges]] | None:
-    if edges is None:
-        return None
-    return (edges if isinstance(edges, Edges) else Edges(edges)).by_name()

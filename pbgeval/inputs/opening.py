@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
 
@@ -51,7 +51,7 @@ class Inputs:
     @property
     def numbering(self) -> EntityNumbering:
         """The numbers of all entities that relations may touch; rows of features for featurized types."""
-        return EntityNumbering.of_sizes({key: file.num_rows for key, file in self.embeddings.items()})
+        return EntityNumbering.from_sizes({key: file.num_rows for key, file in self.embeddings.items()})
 
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
@@ -204,10 +204,11 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
     embeddings: dict[tuple[str, int], PartitionRows] = {}
     version = _collect(faults, read_checkpoint_version, Path(config.checkpoint_path))
     if version is not None:
-        for entity_type, partition in _partitions(config):
-            file = _collect(faults, _open_partition, config, entity_type, partition, version)
-            if file is not None:
-                embeddings[entity_type, partition] = file
+        for name in config.used_entity_types:
+            for partition in range(config.entities[name].num_partitions):
+                rows = _collect(faults, _open_partition, config, name, partition, version)
+                if rows is not None:
+                    embeddings[name, partition] = rows
         if num_relations is not None:
             _collect(faults, read_relations, config, version, num_relations)
     if version is None or num_relations is None:
@@ -244,12 +245,6 @@ def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **na
     except EvalError as error:
         faults.extend(error.faults)
         return None
-
-
-def _partitions(config: EvalConfig) -> Iterable[tuple[str, int]]:
-    for entity_type in config.used_entity_types:
-        for partition in range(config.entities[entity_type].num_partitions):
-            yield entity_type, partition
 
 
 def _open_partition(config: EvalConfig, entity_type: str, partition: int, version: int) -> PartitionRows:

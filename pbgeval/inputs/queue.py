@@ -20,7 +20,7 @@ from pbgeval.cluster.liveness import Counters
 from pbgeval.inputs.dispatch import DispatchPlan, Partition, Partitions, Stripe, Uses, evict
 from pbgeval.notation import WorkUnit
 
-MAX_POLLS_IN_VAIN = 16  # of stripes with too little left; then a worker no longer joins others
+POLLS_IN_VAIN = 0.75  # for each unit of a worker, of stripes with too little left; then it no longer joins others
 WORTH_JOINING = 0.5  # of the cost of the loads that joining takes: where no more is left, helping would be too late
 GOLDEN_RATIO = 0.618
 STRIPES_COMPARED = 3  # of those that have something left, before a worker joins one
@@ -92,13 +92,14 @@ class UnitQueue:
         best, best_left, num_compared = None, 0.0, 0
         num_stripes = len(self.plan.stripes)
         # From one to the next by about the golden ratio: neighbours are often alike.
+        max_in_vain = POLLS_IN_VAIN * len(self.plan.units) / max(num_stripes, 1)
         least = round(GOLDEN_RATIO * num_stripes)
         stride = next(step for step in range(least, least + num_stripes + 2) if gcd(step, num_stripes) == 1)
         for turn in range(num_stripes):
             number = (self.rank_in_team + turn * stride) % num_stripes
             if number in self._used_up:
                 continue
-            if self._num_in_vain == MAX_POLLS_IN_VAIN or num_compared == STRIPES_COMPARED:
+            if self._num_in_vain >= max_in_vain or num_compared == STRIPES_COMPARED:
                 break
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)

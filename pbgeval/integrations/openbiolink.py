@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, ScorerError, StorageError
 from pbgeval.metrics.given import RankMetrics, from_ranks
-from pbgeval.models.openbiolink import DATA, read_openbiolink
+from pbgeval.models.model import read_labels
+from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import Side, sort_distinct
 from pbgeval.ranking.keys import QueryKeys
 from pbgeval.ranking.known_answers import KEY_BITS, AnswersByKey
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.edges import Edges
+from pbgeval.storage.text import text_lines
 
 # What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.
 
@@ -62,24 +65,19 @@ def batch_scores(
     found = score_batch(batch_b3.clone())
     where = f"{name}.score_batch"
     size = len(batch_b3)
-    wanted: dict[str, tuple[int, ...]] = {"head scores": (size, num_entities), "tail scores": (size, num_entities)}
+    names = ["head scores", "tail scores"]
     if isinstance(found, tuple | list) and len(found) == 4:
-        wanted = {
-            "true scores of heads": (size,),
-            "head scores": (size, num_entities),
-            "true scores of tails": (size,),
-            "tail scores": (size, num_entities),
-        }
+        names = ["true scores of heads", "head scores", "true scores of tails", "tail scores"]
     elif not isinstance(found, tuple | list) or len(found) != 2:
         got = f"a tuple of {len(found)}" if isinstance(found, tuple | list) else type(found).__name__
         raise ScorerError(f"{where}: expected (head scores, tail scores) or four of them, got {got}")
-    parts = [
-        _checked(part, shape, f"{where}: {what}") for part, (what, shape) in zip(found, wanted.items(), strict=True)
-    ]
-    given = [None, parts[0], None, parts[1]] if len(parts) == 2 else parts
+    parts = {
+        name: _checked(part, (size,) if name.startswith("true") else (size, num_entities), f"{where}: {name}")
+        for name, part in zip(names, found, strict=True)
+    }
     return {
-        Side.LHS: _of_side(given[0], given[1], batch_b3[:, 0]),
-        Side.RHS: _of_side(given[2], given[3], batch_b3[:, 2]),
+        Side.LHS: _side_scores(parts.get("true scores of heads"), parts["head scores"], batch_b3[:, 0]),
+        Side.RHS: _side_scores(parts.get("true scores of tails"), parts["tail scores"], batch_b3[:, 2]),
     }
 
 
@@ -96,8 +94,7 @@ def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: 
     return part.detach().double()  # exact, so that true scores of another type compare as they are
 
 
-def _of_side(given_b: Tensor | None, scores_bN: Tensor | None, true_entity_b: Tensor) -> SideScores:
-    assert scores_bN is not None, "each contract has them"
+def _side_scores(given_b: Tensor | None, scores_bN: Tensor, true_entity_b: Tensor) -> SideScores:
     own_b = scores_bN.gather(1, true_entity_b.to(scores_bN.device).unsqueeze(1)).squeeze(1)
     if given_b is None:
         return SideScores(scores_bN, own_b, torch.ones_like(own_b, dtype=torch.bool))
@@ -121,7 +118,7 @@ class KnownAnswers:
     answers: Mapping[Side, AnswersByKey]
 
     @classmethod
-    def of_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
+    def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
         """Keep of known edges those that share their key with an evaluated one."""
         (lhs_E, rel_E, rhs_E), known = (of.numpy().T for of in (evaluated_E3, known_K3))
         keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
@@ -142,44 +139,31 @@ class KnownAnswers:
         return torch.from_numpy(rows), torch.from_numpy(answers)
 
 
-@frozen(eq=False)
-class RankedBatch:
-    """What competitors say of a batch's queries on each side, and what their scores were like."""
-
-    counts: Mapping[Side, RankCounts]
-    num_without_true: int  # rows that do not hold the true entity's score
-
-
-def rank_batch(
-    batch_b3: Tensor, scores: Mapping[Side, SideScores], known: KnownAnswers | None, *, higher_is_better: bool
-) -> RankedBatch:
+def count_competitors(
+    side: Side, batch_b3: Tensor, scores: SideScores, known: KnownAnswers | None, *, higher_is_better: bool
+) -> RankCounts:
     """Count competitors of a batch's true entities: neither known answers compete nor the true entity itself.
 
     Args:
+        side: that is hidden.
         batch_b3: edges, int64.
-        scores: of each side.
+        scores: of that side.
         known: known answers; None: everybody competes.
         higher_is_better: False for distances and ranks.
 
     Raises:
         DataError: a score that is compared is not a number; names edge and entity.
     """
-    counts: dict[Side, RankCounts] = {}
-    for side, of_side in scores.items():
-        competes_bN = torch.ones_like(of_side.scores_bN, dtype=torch.bool)
-        if known is not None:
-            rows, answers = (of.to(competes_bN.device) for of in known.cells(side, batch_b3))
-            competes_bN[rows, answers] = False
-        true_b1 = side.pick(batch_b3[:, :1], batch_b3[:, 2:]).to(competes_bN.device)
-        competes_bN.scatter_(1, true_b1, False)
-        _refuse_nan(side, batch_b3, of_side, competes_bN)
-        true_score_b1 = of_side.true_b.unsqueeze(1)
-        better_bN = of_side.scores_bN > true_score_b1 if higher_is_better else of_side.scores_bN < true_score_b1
-        tied_bN = of_side.scores_bN == true_score_b1
-        counts[side] = RankCounts(
-            (better_bN & competes_bN).sum(1), (tied_bN & competes_bN).sum(1), competes_bN.sum(1)
-        ).cpu()
-    return RankedBatch(counts, sum(int((~of_side.has_true_b).sum()) for of_side in scores.values()))
+    competes_bN = torch.ones_like(scores.scores_bN, dtype=torch.bool)
+    if known is not None:
+        rows, answers = (of.to(competes_bN.device) for of in known.cells(side, batch_b3))
+        competes_bN[rows, answers] = False
+    competes_bN.scatter_(1, side.pick(batch_b3[:, :1], batch_b3[:, 2:]).to(competes_bN.device), False)
+    _refuse_nan(side, batch_b3, scores, competes_bN)
+    true_b1 = scores.true_b.unsqueeze(1)
+    better_bN = scores.scores_bN > true_b1 if higher_is_better else scores.scores_bN < true_b1
+    tied_bN = scores.scores_bN == true_b1
+    return RankCounts((better_bN & competes_bN).sum(1), (tied_bN & competes_bN).sum(1), competes_bN.sum(1)).cpu()
 
 
 def _refuse_nan(side: Side, batch_b3: Tensor, of_side: SideScores, competes_bN: Tensor) -> None:
@@ -204,15 +188,11 @@ class RankedEdges:
     of_side: Mapping[Side, RankCounts]
     num_dropped: int  # test edges that have labels without a number, and are not ranked
     num_without_true: int  # queries whose candidates' scores do not hold the true entity's, as in a ranking file's rows
-    num_all_tied: int  # queries whose true entity ties with every competitor, as an edge does that a file lacks
 
-    @classmethod
-    def of_batches(cls, batches: Sequence[RankedBatch], num_dropped: int) -> RankedEdges:
-        """Join the batches of all edges."""
-        of_side = {side: RankCounts.concatenate([batch.counts[side] for batch in batches]) for side in Side}
-        all_tied = [(of.tied_Q == of.competing_Q) & (of.competing_Q > 0) for of in of_side.values()]
-        without_true = sum(batch.num_without_true for batch in batches)
-        return cls(of_side, num_dropped, without_true, sum(int(of.sum()) for of in all_tied))
+    @property
+    def num_all_tied(self) -> int:
+        """The queries whose true entity ties with every competitor, as an edge does that a file lacks."""
+        return sum(int(((of.tied_Q == of.competing_Q) & (of.competing_Q > 0)).sum()) for of in self.of_side.values())
 
     def metrics(self, side: Side | None = None) -> RankMetrics:
         """Return every metric of every rank type: of the queries that hide a side, or of both sides pooled."""
@@ -223,6 +203,8 @@ class RankedEdges:
 
 
 HITS_AT = (1, 3, 10)
+DATA = "train_test_data"
+FILES = {"training": "train_sample.csv", "validation": "val_sample.csv", "testing": "test_sample.csv"}
 
 
 class DataLoader:
@@ -250,13 +232,21 @@ class DataLoader:
         folder = next((one for one in folders if (one / DATA).is_dir()), folders[1])
         if not (folder / DATA).is_dir():
             raise StorageError(f"{folder}: expected a dataset of OpenBioLink, a folder with {DATA}, found none")
-        labels = [None if path is None else Path(path) for path in (entity_to_id_path, relation_to_id_path)]
-        data = read_openbiolink(folder, *labels)
-        self.entity_to_id, self.relation_to_id = dict(data.entity_to_id), dict(data.relation_to_id)
-        self.num_entities, self.num_relations = len(data.entity_to_id), len(data.relation_to_id)
-        # int64 (n, 3): head, relation, tail
-        self.training, self.validation, self.testing = (data.splits[of] for of in ("training", "validation", "testing"))
-        self.num_dropped = dict(data.num_dropped)  # by split: edges with a label that has no number
+        paths = {split: folder / DATA / name for split, name in FILES.items()}
+        missing = next((path for path in paths.values() if not path.is_file()), None)
+        if missing is not None:
+            raise StorageError(f"{missing}: expected a file of OpenBioLink's dataset (record 3834052), found none")
+        given = [
+            None if path is None else _numbered_by_file(Path(path)) for path in (entity_to_id_path, relation_to_id_path)
+        ]
+        of_training = _numbered_by_training(paths["training"]) if None in given else ({}, {})
+        self.entity_to_id, self.relation_to_id = (
+            numbers if of_file is None else of_file for of_file, numbers in zip(given, of_training, strict=True)
+        )
+        self.num_entities, self.num_relations = len(self.entity_to_id), len(self.relation_to_id)
+        found = {split: _edges(path, self.entity_to_id, self.relation_to_id) for split, path in paths.items()}
+        self.training, self.validation, self.testing = (edges for edges, _ in found.values())  # int64 (n, 3): h, r, t
+        self.num_dropped = {split: number for split, (_, number) in found.items()}  # edges with a label without number
         if any(self.num_dropped.values()):
             counts = ", ".join(f"{number} of {split}" for split, number in self.num_dropped.items() if number)
             warnings.warn(
@@ -332,10 +322,45 @@ class Evaluator(ABC):
             raise DataError("testing: expected edges to rank, got none")
         if batch_size < 1:
             raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
-        known = KnownAnswers.of_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
-        ranked = []
+        known = KnownAnswers.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
+        counts: dict[Side, list[RankCounts]] = {side: [] for side in Side}
+        num_without_true = 0
         for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
             with torch.no_grad():
                 scores = batch_scores(self.score_batch, batch_b3, self.num_neg, type(self).__name__)
-            ranked.append(rank_batch(batch_b3, scores, known, higher_is_better=self.higher_is_better))
-        return RankedEdges.of_batches(ranked, self.dl.num_dropped["testing"])
+            for side, of in scores.items():
+                found = count_competitors(side, batch_b3, of, known, higher_is_better=self.higher_is_better)
+                counts[side].append(found)
+                num_without_true += int((~of.has_true_b).sum())
+        of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
+        return RankedEdges(of_side, self.dl.num_dropped["testing"], num_without_true)
+
+
+def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:
+    entities: set[str] = set()
+    relations: set[str] = set()
+    for head, relation, tail in triples_of(path):
+        entities.update((head, tail))
+        relations.add(relation)
+    return tuple({label: index for index, label in enumerate(sorted(labels))} for labels in (entities, relations))
+
+
+def _numbered_by_file(path: Path) -> dict[str, int]:
+    labels = read_labels(path, sum(1 for _ in text_lines(path)))
+    ids = {label: index for index, label in enumerate(labels)}
+    if len(ids) != len(labels):
+        again = next(label for index, label in enumerate(labels) if ids[label] != index)
+        raise StorageError(f"{path}: expected each label once, found {again!r} again")
+    return ids
+
+
+def _edges(path: Path, entities: Mapping[str, int], relations: Mapping[str, int]) -> tuple[Tensor, int]:
+    numbers, num_dropped = array("q"), 0
+    for head, relation, tail in triples_of(path):
+        ids = entities.get(head), relations.get(relation), entities.get(tail)
+        if None in ids:
+            num_dropped += 1
+        else:
+            numbers.extend(number for number in ids if number is not None)
+    edges_E3 = np.frombuffer(numbers, np.int64).reshape(-1, 3) if numbers else np.empty((0, 3), np.int64)
+    return torch.from_numpy(edges_E3.copy()), num_dropped

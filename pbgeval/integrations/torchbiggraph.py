@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import Enum
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import asdict, define, field
@@ -77,9 +77,19 @@ def train(
     """
     _refuse(config, output)
     model = model or make_model(config)
-    monitor = Monitor(schema_of(config, model), output, **{**_settings(config), **settings})
-    hook = _Hook(config, model, monitor, _iterations_done(config))
-    seen = _SeenByTrainer.of(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)
+    disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
+    of_config = {
+        "eval_fraction": config.eval_fraction,
+        "eval_num_batch_negs": config.eval_num_batch_negs,
+        "eval_num_uniform_negs": config.eval_num_uniform_negs,
+        "sides": [side for side, is_disabled in disabled.items() if not is_disabled],
+        "margin": config.margin,
+        "batch_size": config.batch_size,
+    }
+    monitor = Monitor(schema_of(config, model), output, **(of_config | settings))
+    with closing(CheckpointManager(config.checkpoint_path)) as checkpoints:
+        hook = _Hook(config, model, monitor, int(checkpoints.checkpoint_version) - 1)
+    seen = _SeenByTrainer.from_config(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)
     with _registered(hook):
         for _, _, stats, _ in train_and_report_stats(seen, model, trainer, evaluator, subprocess_init=subprocess_init):
             hook.bucket_is_trained(stats)
@@ -123,8 +133,7 @@ class TrainerModel:
     def global_embedding(self, entity_type: str) -> Tensor | None:
         if self.model.global_embs is None:
             return None
-        vector: Tensor = self.model.global_embs[self.model.EMB_PREFIX + entity_type]
-        return vector
+        return cast("Tensor", self.model.global_embs[self.model.EMB_PREFIX + entity_type])
 
 
 @define(eq=False)
@@ -134,14 +143,9 @@ class _Hook:
     config: ConfigSchema
     model: MultiRelationEmbedder
     monitor: Monitor
-    iteration: int  # passes of all runs of this checkpoint before the one in hand, of all paths and chunks
+    iteration: int  # the number of the pass in hand from 0, of all runs of this checkpoint, all paths and all chunks
     _visit: Visit | None = field(default=None, init=False)
     _last: PassKey | None = field(default=None, init=False)
-    _num_passes: int = field(default=0, init=False)
-
-    def pass_begins(self) -> None:
-        self.iteration += self._num_passes > 0
-        self._num_passes += 1
 
     def bucket_is_loaded(self, edges: EdgeList, place: Bucket, path: int, chunk: int, num_chunks: int) -> EdgeList:
         """Hold edges out and measure them; return the others."""
@@ -172,7 +176,7 @@ class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not
     """A config with our edge paths; what it writes is the user's."""
 
     @classmethod
-    def of(cls, config: ConfigSchema, *, own_fraction: float) -> _SeenByTrainer:
+    def from_config(cls, config: ConfigSchema, *, own_fraction: float) -> _SeenByTrainer:
         values = {of.name: getattr(config, of.name) for of in ConfigSchema.__attrs_attrs__}
         values["edge_paths"] = [f"{SCHEME}:{index}:{path}" for index, path in enumerate(config.edge_paths)]
         seen = cls(**{**values, "eval_fraction": own_fraction})
@@ -208,17 +212,15 @@ def _registered(hook: _Hook) -> Iterator[None]:
             self.storage.prepare()
 
         def has_edges(self, lhs_p: int, rhs_p: int) -> bool:
-            has: bool = self.storage.has_edges(lhs_p, rhs_p)
-            return has
+            return bool(self.storage.has_edges(lhs_p, rhs_p))
 
         def get_number_of_edges(self, lhs_p: int, rhs_p: int) -> int:
-            number: int = self.storage.get_number_of_edges(lhs_p, rhs_p)
-            return number
+            return int(self.storage.get_number_of_edges(lhs_p, rhs_p))
 
         def load_chunk_of_edges(self, lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
             edges = self.storage.load_chunk_of_edges(lhs_p, rhs_p, chunk_idx, num_chunks)
             if self.is_new:  # the trainer makes a storage for each pass, one more to count edges
-                hook.pass_begins()
+                hook.iteration += 1
                 self.is_new = False
             return hook.bucket_is_loaded(edges, Bucket(lhs_p, rhs_p), self.path_index, chunk_idx, num_chunks)
 
@@ -260,24 +262,3 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
         )
     if faults:
         raise ConfigError(*faults)
-
-
-def _settings(config: ConfigSchema) -> dict[str, Any]:
-    disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
-    return {
-        "eval_fraction": config.eval_fraction,
-        "eval_num_batch_negs": config.eval_num_batch_negs,
-        "eval_num_uniform_negs": config.eval_num_uniform_negs,
-        "sides": [side for side, is_disabled in disabled.items() if not is_disabled],
-        "margin": config.margin,
-        "batch_size": config.batch_size,
-    }
-
-
-def _iterations_done(config: ConfigSchema) -> int:
-    manager = CheckpointManager(config.checkpoint_path)
-    try:
-        version: int = manager.checkpoint_version
-        return version
-    finally:
-        manager.close()

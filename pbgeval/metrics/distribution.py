@@ -15,7 +15,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from pbgeval.stats.histograms import EXACT_BINS, SparseCounts, bin_middles
+from pbgeval.stats.histograms import EXACT_BINS, bin_middles
+from pbgeval.stats.keyed_sums import KeyedSums
 from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
 
@@ -59,7 +60,7 @@ class CandidateGroups:
         return cls(candidates[first_G].astype(np.float64), weight[first_G], num_queries_G.astype(np.int64))
 
     @classmethod
-    def of_counts(cls, num_candidates: SparseCounts) -> CandidateGroups:
+    def of_counts(cls, num_candidates: KeyedSums) -> CandidateGroups:
         """Take the groups of queries without weights from a histogram."""
         return cls(num_candidates.keys.astype(np.float64), np.ones(len(num_candidates.keys)), num_candidates.counts)
 
@@ -232,7 +233,7 @@ class RankDistribution:
 
     @classmethod
     def of_counts(
-        cls, ranks: SparseCounts, num_candidates: SparseCounts, *, doubled: bool = False, means: Means | None = None
+        cls, ranks: KeyedSums, num_candidates: KeyedSums, *, doubled: bool = False, means: Means | None = None
     ) -> RankDistribution:
         """Take queries without weights from histograms as `stats.histograms` keeps them.
 

@@ -15,7 +15,9 @@ from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistributio
 from pbgeval.metrics.rank import Sums, query_mean
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.stats.histograms import RankHistograms, WeightedHistograms, bin_middles
+from pbgeval.stats.grouped import GroupedStats
+from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
+from pbgeval.stats.keyed_sums import KeyedSums
 from pbgeval.stats.query_metrics import QUERIES
 from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankType
@@ -57,7 +59,7 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
 
     def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
         of_counts = RankDistribution.of_counts(
-            histograms.ranks[rank_type],
+            histograms.ranks(rank_type),
             histograms.num_candidates,
             doubled=rank_type is RankType.REALISTIC,
             means=means,
@@ -67,20 +69,20 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
     return dict(_values(ExactSums(stats.total, stats.layout), distribution, optional))
 
 
-def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides: tuple[Side, ...]) -> dict[str, Value]:
+def all_weighted_metrics(sums: ExactSums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
     """Return `<rank type>.<metric>` -> value for queries that weigh 1 / (class): None where it is undefined.
 
     Args:
         sums: over the queries of the sides, times their weights.
-        histograms: of the same queries by class.
+        grouped: the same queries by class.
         sides: which queries.
     """
-    class_G, candidates_G, num_G = _joined([histograms.num_candidates(side) for side in sides])
+    class_G, candidates_G, num_G = _joined([grouped.key_histogram(NUM_CANDIDATES, side) for side in sides])
     groups = CandidateGroups(candidates_G.astype(np.float64), 1.0 / class_G, num_G)
     num_queries = int(num_G.sum())
 
     def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
-        class_B, bin_B, num_B = _joined([histograms.rank_bins(side, rank_type) for side in sides])
+        class_B, bin_B, num_B = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
         bins, place_B = np.unique(bin_B, return_inverse=True)
         ranks = bin_middles(bins)
         return RankDistribution(
@@ -111,12 +113,8 @@ def _values(
             yield f"{EXPECTED}.{metric.name}", metric.value(expected)
 
 
-def _joined(entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _joined(counts: list[KeyedSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add up (class, value, count) of several sides, by value, then class."""
-    of_class, value, count = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+    of_class, value, count = by_class(KeyedSums.sum(counts))
     order = np.lexsort((of_class, value))
-    of_class, value, count = of_class[order], value[order], count[order]
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = (of_class[1:] != of_class[:-1]) | (value[1:] != value[:-1])
-    first = np.flatnonzero(is_first)
-    return of_class[first], value[first], np.add.reduceat(count, first) if len(first) else count
+    return of_class[order], value[order], count[order]

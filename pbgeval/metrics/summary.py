@@ -199,7 +199,7 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
         exact = ExactSums(_weighted_sums(grouped.layout, of_label).__getitem__, grouped.layout)
         of_sides = tuple(side for side in sides if label in ("both", side.label))
-        weighted = all_weighted_metrics(exact, grouped.key_histograms, of_sides)
+        weighted = all_weighted_metrics(exact, grouped, of_sides)
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 

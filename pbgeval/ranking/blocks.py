@@ -1,7 +1,7 @@
 """Prepared queries and candidates on a CPU -> counts, by one compiled loop: scores are multiplied, compared, forgotten.
 
 A block of scores that is a tensor goes through memory, whose pages are new each time: that took as long as the product.
-Here a part of it at a time stays in a core's cache. The fast path of `general` and `known` where nobody asks for all
+Here a part of it at a time stays in a core's cache. The fast path of `counting` where nobody asks for all
 scores; it multiplies by the same routine, and a self-check and a property test hold it to the same bits and integers.
 """
 
@@ -16,32 +16,17 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, count_block, multiply
-from pbgeval.ranking.compiled import CELLS_WORTH_COMPILING
-from pbgeval.ranking.known_counts import CellIndex
+from pbgeval.ranking.counting import CELLS_WORTH_COMPILING, CellIndex, by_row, counts_of
 from pbgeval.scoring import blas
-from pbgeval.scoring.comparators import RowComparator
-from pbgeval.scoring.product import (
-    BlockRule,
-    block_rule,
-    longest_inner,
-    padded_in_chunks,
-    padded_rows,
-    paired_product,
-    product,
-)
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
+from pbgeval.stats.ranks import QueryCounts
 
 CHECKED_SHAPES = ((1, 1), (1, 40), (3, 17), (16, 107), (50, 100), (64, 129), (100, 200), (130, 300))
 CHECKED_DIMENSIONS = (16, 101, 257)
 
 
-def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype, num_cells: int) -> bool:
-    """Tell whether the loop counts a comparator's scores in a type of numbers on a device, and so many are worth it."""
-    return dtype is torch.float32 and comparator.is_inner_product and is_worth_it(device, num_cells)
-
-
 def is_worth_it(device: torch.device, num_cells: int) -> bool:
-    """Tell whether the loop can be had on a device, and so many scores pay for loading it."""
+    """Tell whether the loop counts inner products in float32 on a device, and so many scores pay for loading it."""
     if device.type != "cpu" or not (count_block.is_loaded or num_cells >= CELLS_WORTH_COMPILING):
         return False
     return is_installed() and product_is_callable()
@@ -115,7 +100,7 @@ def load() -> None:
     if is_installed() and product_is_callable():
         none = torch.empty(0, dtype=torch.int64)
         nobody = torch.empty((0, 16))
-        count(nobody, nobody, (torch.empty(0), torch.empty(0)), (none, none), (none, none), (none, none))
+        count(nobody, nobody, (torch.empty(0), torch.empty(0)), (none, none), None)
 
 
 @frozen(eq=False)
@@ -123,7 +108,6 @@ class BlockFound:
     """What a block of candidates says about each query."""
 
     counts: QueryCounts
-    wanted_score_P: Tensor
     open: CellIndex | None  # (query, candidate) of the cells that were counted as tied; None: there is no room for them
 
 
@@ -132,10 +116,9 @@ def count(
     candidate_CD: Tensor,
     high_and_low_Q: tuple[Tensor, Tensor],
     row_and_own_Q: tuple[Tensor, Tensor],
-    known: CellIndex,
-    wanted: CellIndex,
-    room_for_open: int = 0,
+    known: CellIndex | None,
     excluded: CellIndex | None = None,
+    room_for_open: int = 0,
 ) -> BlockFound:
     """Count every candidate for every query.
 
@@ -146,16 +129,13 @@ def count(
             the score of each query's true entity.
         row_and_own_Q: the row of each query's key, ascending; the candidate that is the true entity itself and does
             not compete, out of range where it is none of these.
-        known: (row, candidate) of known answers, each once; the true entity may be among them and is left out.
-        wanted: (query, candidate) whose scores are asked for.
-        room_for_open: so many cells that tie are listed, if there are no more.
+        known: (row, candidate) of known answers, each once; the true entity may be among them and is left out. None:
+            nothing is filtered.
         excluded: (query, candidate) that do not compete either, each once, none of them known; not where cells are
             listed.
+        room_for_open: so many cells that tie are listed, if there are no more.
     """
     row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
-    wanted_score_P = torch.empty(0)
-    if wanted[0].numel():
-        wanted_score_P = paired_product(query_KD[row_and_own_Q[0][wanted[0]]], candidate_CD[wanted[1]])
     routine, inner, query_RD, candidate_CD = _factors(padded_rows(query_KD), candidate_CD)
     num_candidates, num_queries = candidate_CD.shape[0], row_Q.size
     counts_6Q = np.zeros((6, num_queries), np.int64)
@@ -169,29 +149,17 @@ def count(
             _numbers(padded_in_chunks(tail_ND)),
             np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
-            _by_row(known, query_KD.shape[0], num_candidates),
-            _by_row(excluded or (row_and_own_Q[0][:0],) * 2, num_queries, num_candidates),
+            by_row(known, query_KD.shape[0], num_candidates),
+            by_row(excluded, num_queries, num_candidates),
             listed,
             counts_6Q,
         )
-    found = torch.from_numpy(counts_6Q)
-    counts = QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:]))
     open_query_P, open_column_P = (torch.from_numpy(index[:num_open]) for index in listed)
     is_listed = num_open <= room_for_open
-    return BlockFound(counts, wanted_score_P, (open_query_P, open_column_P) if is_listed else None)
+    return BlockFound(counts_of(counts_6Q), (open_query_P, open_column_P) if is_listed else None)
 
 
 def _numbers(x_ND: Tensor) -> np.ndarray:
     """Return rows as an array, of which the loop knows the address and shape; numpy has no bfloat16."""
     array: np.ndarray = (x_ND.view(torch.int16) if x_ND.dtype is torch.bfloat16 else x_ND).numpy()
     return array
-
-
-def _by_row(cells: CellIndex, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each row's cells start, and all columns by row, ascending."""
-    row_P, column_P = (index.contiguous().numpy() for index in cells)
-    code_P = row_P * num_columns + column_P
-    if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
-        order = np.argsort(code_P)
-        row_P, column_P = row_P[order], column_P[order]
-    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P

@@ -133,6 +133,40 @@ def count_row(
     return tied
 
 
+# Rows of scores -> counts.
+
+
+def _count_rows(
+    flat: Compiled,
+    stride: Compiled,
+    num_columns: Compiled,
+    row_Q: Compiled,
+    queries: Compiled,
+    excluded: Compiled,
+    known: Compiled,
+    counts_6Q: Compiled,
+) -> None:
+    """Count all candidates for all queries; `counting.count` says what the arrays are."""
+    high_Q, low_Q, own_Q = queries
+    excluded_start_Q, excluded_P = excluded
+    known_start_R, known_P, known_score_P = known
+    for row in range(known_start_R.size - 1):
+        of_row = slice(known_start_R[row], known_start_R[row + 1])
+        gather_scores(flat[row * stride : row * stride + num_columns], 0, known_P[of_row], known_score_P[of_row])
+    for query in range(row_Q.size):
+        row = row_Q[query]
+        of_row = slice(known_start_R[row], known_start_R[row + 1])
+        count_row(
+            flat[row * stride : row * stride + num_columns],
+            0,
+            (high_Q[query], low_Q[query]),
+            own_Q[query],
+            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
+            (known_P[of_row], known_score_P[of_row]),
+            counts_6Q[:, query],
+        )
+
+
 # Blocks of queries and candidates -> counts.
 
 
@@ -349,6 +383,7 @@ def _multiply(
     product_of_chunk(multiplication, query_RD.ctypes.data, candidate_SD.ctypes.data, dimension, scores_RS.ctypes.data)
 
 
+count_rows = CompiledLoop(_count_rows)
 count_block = CompiledLoop(_count_block)
 count_gathered = CompiledLoop(_count_gathered)
 multiply = CompiledLoop(_multiply)

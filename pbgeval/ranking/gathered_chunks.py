@@ -19,11 +19,10 @@ from pbgeval.jit import is_installed
 from pbgeval.notation import Side
 from pbgeval.ranking.blocks import product_is_callable
 from pbgeval.ranking.chunk_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
-from pbgeval.ranking.compiled import CELLS_WORTH_COMPILING
-from pbgeval.ranking.known_counts import CellIndex
+from pbgeval.ranking.counting import CELLS_WORTH_COMPILING, CellIndex, by_row, counts_of
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import longest_inner, size_in_chunks
-from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.stats.ranks import QueryCounts
 
 # What the loop knows of operators: their code, and which parameters it reads.
 OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -73,7 +72,7 @@ class GatheredChunks:
         return {
             side: (
                 np.empty(num_queries, np.float32),
-                *(_by_query(cells, num_queries) for cells in end.excluded_and_known or ()),
+                *(by_row(cells, num_queries, end.ids_BK.shape[1]) for cells in end.excluded_and_known or ()),
                 np.zeros((6, num_queries), np.int64),
             )
             for side, end in self.ends.items()
@@ -117,15 +116,8 @@ class GatheredChunks:
 
     def found(self, side: Side) -> tuple[QueryCounts, Tensor]:
         """Return the counts and true scores of the queries that hide a side, once all chunks have been counted."""
-        counts_6Q = torch.from_numpy(self._results[side][-1])
-        counts = QueryCounts(RankCounts(*counts_6Q[:3]), RankCounts(*counts_6Q[3:]))
-        return counts, torch.from_numpy(self._results[side][0])
-
-
-def _by_query(cells: CellIndex, num_queries: int) -> Arrays:
-    """Return where each query's cells start, and all their candidates."""
-    query_P, candidate_P = (index.contiguous().numpy() for index in cells)
-    return np.searchsorted(query_P, np.arange(num_queries + 1)), candidate_P
+        true_Q, *_, counts_6Q = self._results[side]
+        return counts_of(counts_6Q), torch.from_numpy(true_Q)
 
 
 def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> Arrays:

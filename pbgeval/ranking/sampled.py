@@ -21,12 +21,12 @@ from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.competitors import num_competitors
 from pbgeval.ranking.copies import copies_of_true
+from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, serves
-from pbgeval.ranking.general import MOST_CANDIDATES, BlockCounter
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
+from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_cells import known_cells
-from pbgeval.ranking.known_counts import CellIndex, are_among, count_cells
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
 from pbgeval.scoring.certified import CertifiedComparator
@@ -251,6 +251,13 @@ class ChunkPart:
         """Whether lists begin with the true entities of their queries."""
         return self.block.num_batch > 0
 
+    @property
+    def own_Q(self) -> Tensor:
+        """The candidate that is each query's true entity by its place in the list; -1: there is none."""
+        num_chunks, num_queries = self.rows_BQ.shape
+        own_Q = torch.arange(num_queries) if self.holds_true else torch.full((num_queries,), -1)
+        return own_Q.repeat(num_chunks)
+
     def true_rows(self) -> Tensor:
         """Return the prepared rows of all queries' true entities."""
         if self.holds_true:
@@ -287,7 +294,7 @@ class Found:
     loss_Q: Tensor | None = None  # None: not asked for
 
 
-def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter) -> Found:
+def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> Found:
     """Score every query of some chunks with its list.
 
     Raises:
@@ -295,12 +302,13 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, coun
     """
     scorer = part.group.relation.scorer
     if scorer.certified is not None:
-        return _certified(scorer.certified, part, cells, settings, counter)
+        return _certified(scorer.certified, part, cells, settings)
     if settings.loss is None and cells.sampled is not None and _counts_by_blocks(part):
         return _by_blocks(part, cells)
     true_Q, scores_QC = _scores(part)
-    raw = counter.count(scores_QC, true_Q, cells.excluded, holds_true=part.holds_true)
-    counts = QueryCounts(raw, count_cells(scores_QC, true_Q, cells.known))
+    counts = count(
+        scores_QC, true_Q, own_Q=part.own_Q, excluded=cells.excluded, known=_to(cells.known, scores_QC.device)
+    )
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
     if cells.sampled is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
@@ -312,9 +320,9 @@ def _counts_by_blocks(part: ChunkPart) -> bool:
     """Tell whether chunks are as large as blocks, each of which a compiled loop multiplies and counts."""
     query_BQD, candidate_BCD = part.queries_BQD, part.candidates_BCD
     num_cells = query_BQD.shape[1] * candidate_BCD.shape[1]
-    if num_cells < CELLS_OF_BLOCK or not blocks.serves(
-        part.group.relation.scorer.comparator, query_BQD.device, query_BQD.dtype, num_cells
-    ):
+    relation = part.group.relation
+    kernel = choose_kernel(relation.scorer, query_BQD.device, relation.dtype, wants_scores=False, num_cells=num_cells)
+    if num_cells < CELLS_OF_BLOCK or kernel is not Kernel.COMPILED:
         return False
     return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
 
@@ -324,21 +332,25 @@ def _by_blocks(part: ChunkPart, cells: PartCells) -> Found:
     assert cells.sampled is not None, "the caller has asked"
     num_chunks, num_queries = part.rows_BQ.shape
     true_Q, query_Q = part.true_scores(), torch.arange(num_queries)
-    own_Q = query_Q if part.holds_true else torch.full_like(query_Q, -1)
+    own_Q = part.own_Q[:num_queries]
 
-    def count(chunk: int) -> QueryCounts:
+    def count_chunk(chunk: int) -> QueryCounts:
         queries = slice(chunk * num_queries, (chunk + 1) * num_queries)
         known, excluded = (_of_queries(of, queries.start, queries.stop) for of in (cells.known, cells.excluded))
         limits = true_Q[queries], true_Q[queries]
         rows = part.queries_BQD[chunk], part.candidates_BCD[chunk]
-        return blocks.count(*rows, limits, (query_Q, own_Q), known, (NONE, NONE), excluded=excluded).counts
+        return blocks.count(*rows, limits, (query_Q, own_Q), known, excluded).counts
 
     threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
-    counts = QueryCounts.concatenate(threads.map(count, range(num_chunks)))
+    counts = QueryCounts.concatenate(threads.map(count_chunk, range(num_chunks)))
     query, candidate = cells.sampled
     pairs = part.queries_BQD.flatten(0, 1)[query], part.candidates_BCD[query // num_queries, candidate]
     score_P = part.group.relation.scorer.comparator.paired_scores(*pairs)
     return Found(counts, true_Q, score_P, query, cells.sampled_is_known)
+
+
+def _to(cells: CellIndex, device: torch.device) -> CellIndex:
+    return cells[0].to(device), cells[1].to(device)
 
 
 def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
@@ -356,13 +368,11 @@ def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
     return true_Q, scores_BQC.flatten(0, 1)
 
 
-def _certified(
-    comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter
-) -> Found:
+def _certified(comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings) -> Found:
     values = settings.loss is not None or cells.sampled is None
     chunks = CertifiedChunks.score(comparator, part.queries_BQD, part.candidates_BCD, part.true_rows(), values=values)
     scores_QC, true_Q = chunks.fast.scores_KC, chunks.queries.true.value_Q
-    counts = chunks.count(counter, cells.with_own(part.block), cells.known)
+    counts = chunks.count(part.own_Q, cells.known, cells.excluded)
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
     if cells.sampled is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
@@ -446,7 +456,7 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         return False
     if scorer.comparator.name != "dot" or scorer.comparator.bias:
         return False
-    if any(of.auc_cells is None or of.length > MOST_CANDIDATES for of in lists.values()):
+    if any(of.auc_cells is None or of.length > MAX_CANDIDATES for of in lists.values()):
         return False
     ends = [group.side(side) for side in Side]
     if any(end.featurized or end.table.max_norm is not None for end in ends):
@@ -478,7 +488,6 @@ def count_sampled(
     streams: dict[Side, DrawStream],
     auc_words: dict[Side, np.ndarray | None],
     tallies: dict[Side, SideTally],
-    counter: BlockCounter,
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
     lists = {side: make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
@@ -494,7 +503,7 @@ def count_sampled(
             known_BQD = known_rows(group, block, hidden.other, rows, start, stop)
             part = ChunkPart.prepare(group, block, hidden, candidates, known_BQD, rows[hidden], start)
             cells = cells_of_part(group, block, hidden, candidates, start, stop)
-            found = score_chunks(part, cells, settings, counter)
+            found = score_chunks(part, cells, settings)
             _tally(block, candidates, cells, found, start, tallies[hidden])
 
 

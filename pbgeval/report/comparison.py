@@ -144,7 +144,7 @@ def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
 
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
-MOST_SHOWN = 60  # characters of a value
+MAX_SHOWN = 60  # characters of a value
 OBSERVED = "observed"  # the type constraint that known edges decide
 
 # Settings that decide which edges are evaluated, and which of their sides.
@@ -161,6 +161,11 @@ QUERY_SETTINGS = (
 CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
 # And those that decide it where lists are sampled: the same draws.
 LIST_SETTINGS = ("num_batch_negs", "num_uniform_negs", "seed", "workers", "batch_size")
+# Digests that tell of other queries or competitors.
+DIGESTS = {
+    "restrictions": "restrict_entities or restrict_relations: names stand for others",
+    "candidates": "candidate_path: files differ",
+}
 
 
 def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
@@ -173,93 +178,73 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         b: of the second.
         filtered: whether filtered figures are to be compared, so that known answers must be the same.
     """
-    found = [*_edges(a, b), *_settings(a, b, QUERY_SETTINGS), *_relation_names(a, b), *_entities(a, b)]
-    found += _settings(a, b, CANDIDATE_SETTINGS)
-    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in a["settings"]["relations"]):
-        found += _settings(a, b, LIST_SETTINGS)
-    elif _is_sample(a) or _is_sample(b):
-        found += _settings(a, b, ("seed",))
-    found += _digests(a, b, "restrictions", "restrict_entities or restrict_relations: names stand for others")
-    found += _digests(a, b, "candidates", "candidate_path: files differ")
-    if filtered or OBSERVED in (of["settings"].get("type_constraint") for of in (a, b)):
-        found += _known(a, b)
+    of_a, of_b = a["settings"], b["settings"]
+    names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
+    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
+        names += LIST_SETTINGS
+    elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
+        names.append("seed")
+    found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
+    found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
+    found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
+    if filtered or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
+        found += _known(a["data"], b["data"])
     return found
 
 
-def _is_sample(provenance: Mapping[str, Any]) -> bool:
-    settings = provenance["settings"]
-    return settings.get("sample_edges") is not None or settings.get("target_error") is not None
-
-
 def _line(key: str, a: object, b: object) -> str:
-    return f"{key}: A {_shown(a)}, B {_shown(b)}"
+    shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
+    of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
+    return f"{key}: A {of_a}, B {of_b}"
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+def _more(unlike: Sequence[object]) -> str:
+    """Return the first, and how many more there are."""
+    return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
 
 
-def _settings(a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        of_a, of_b = (of["settings"].get(name) for of in (a, b))
-        if of_a != of_b:
-            yield _line(name, of_a, of_b)
-
-
-def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    paths_a, paths_b = (of["data"]["edges"] for of in (a, b))
-    if len(paths_a) != len(paths_b):
-        yield _line("edge_paths", f"has {len(paths_a)}", f"{len(paths_b)}")
+def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if len(a) != len(b):
+        yield _line("edge_paths", f"has {len(a)}", str(len(b)))
         return
-    for index, (of_a, of_b) in enumerate(zip(paths_a, paths_b, strict=True)):
+    for index, (of_a, of_b) in enumerate(zip(a, b, strict=True)):
         unlike = sorted(bucket for bucket in {*of_a, *of_b} if of_a.get(bucket) != of_b.get(bucket))
         if unlike:
-            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
             of_bucket = (of.get(unlike[0], "none")[:8] for of in (of_a, of_b))
-            yield _line(f"edge_paths[{index}], edges of bucket {unlike[0]}{more}", *of_bucket)
+            yield _line(f"edge_paths[{index}], edges of bucket {_more(unlike)}", *of_bucket)
 
 
-def _relation_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    of_a, of_b = (of["settings"]["relations"] for of in (a, b))
+def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how relations and entity types differ; relations may have other names and operators."""
+    of_a, of_b = a["relations"], b["relations"]
     if len(of_a) != len(of_b):
-        yield _line("relations", f"has {len(of_a)}", f"{len(of_b)}")
-        return
-    for name in ("lhs", "rhs", "candidates"):
-        unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
-        if unlike:
-            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
-            yield _line(f"relations[{unlike[0]}]{more}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
-
-
-def _entities(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    of_a, of_b = (of["settings"]["entities"] for of in (a, b))
-    used = {relation[side] for of in (a, b) for relation in of["settings"]["relations"] for side in ("lhs", "rhs")}
-    for name in sorted(used & {*of_a} & {*of_b}):
+        yield _line("relations", f"has {len(of_a)}", str(len(of_b)))
+    else:
+        for name in ("lhs", "rhs", "candidates"):
+            unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
+            if unlike:
+                which = _more([f"[{unlike[0]}]", *unlike[1:]])
+                yield _line(f"relations{which}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
+    used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
+    for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
         for key in ("num_partitions", "featurized"):
-            if of_a[name][key] != of_b[name][key]:
-                yield _line(f"entities['{name}'].{key}", of_a[name][key], of_b[name][key])
+            values = [of["entities"][name][key] for of in (a, b)]
+            if values[0] != values[1]:
+                yield _line(f"entities['{name}'].{key}", *values)
 
 
-def _digests(a: Mapping[str, Any], b: Mapping[str, Any], name: str, text: str) -> Iterator[str]:
-    if a["data"].get(name) != b["data"].get(name):
-        yield text
-
-
-def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
-    lists = [
-        {json.dumps(of_path, sort_keys=True) for name in ("filter", "training") for of_path in of["data"][name]}
+def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Return how known edges differ: whether a path is a filter path or a training path makes no difference."""
+    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["edges"]}  # known in both
+    known_a, known_b = (
+        {json.dumps(of_path, sort_keys=True) for of_path in (*of["filter"], *of["training"])} - evaluated
         for of in (a, b)
-    ]
-    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["data"]["edges"]}  # known in both
-    of_a, of_b = (found - evaluated for found in lists)
-    if of_a != of_b:
-        pairs = ((of_a, of_b, "B"), (of_b, of_a, "A"))
-        yield _line(
-            "filter_paths and train_paths",
-            *(f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs),
-        )
+    )
+    if known_a == known_b:
+        return []
+    pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
+    texts = (f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs)
+    return [_line("filter_paths and train_paths", *texts)]
 
 
 CLUSTERS = ("key", "edge")

@@ -1,4 +1,4 @@
-"""One pass of a training run -> its cells in a table; a verdict -> what it means."""
+"""Curves of a training run -> a picture (PNG)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.monitor.curves import METRICS, Curves
+from pbgeval.report.charts import Z
 from pbgeval.storage.text import open_input
 from pbgeval.storage.writing import write_atomically
 
@@ -19,52 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Z = 1.959963984540054  # of a 95 % interval
-PASS_COLUMNS = ("pass", "before", "after", "gap", "± SE", "training", "diverged", "verdict")
-
-_VERDICTS = {
-    "too_early": "too early to tell: some bucket was visited fewer than three times",
-    "vanished": "the gap has vanished: buckets agree",
-    "shrinking": "the gap is shrinking",
-    "persists": "the gap persists: training overfits to buckets",
-    "undecided": "undecided: more passes must tell",
-}
-
-
-def verdict_of(curves: Curves) -> str:
-    """Return what the last pass says, in words."""
-    return _VERDICTS[curves.passes[-1].verdict]
-
-
-def cells_of_pass(row: PassRow) -> tuple[str, ...]:
-    """Return a text for each of `PASS_COLUMNS`."""
-    numbers = (row.before, row.after, row.gap, row.gap_error, row.training)
-    before, after, gap, error, training = ("-" if value is None else f"{value:.4f}" for value in numbers)
-    key = row.key
-    name = str(key.epoch)
-    if key.edge_path or key.edge_chunk:
-        name += f", path {key.edge_path}, chunk {key.edge_chunk}"
-    return name, before, after, gap, error, training, str(row.num_diverged), row.verdict.replace("_", " ")
-
-
-# Curves of a training run -> a table and a picture (PNG).
-
 PICTURE = "training_curves.png"
 MOST_BUCKETS = 64  # drawn one by one
 _MARK = "kgeval-dist monitor"  # in the picture, so that only such pictures are replaced
-
-
-def training_table(curves: Curves) -> Table:
-    """Return a row per pass, without columns that tell nothing, and below them what the last verdict means."""
-    table = Table(title=f"{METRICS[curves.metric]} of held-out edges", title_justify="left")
-    rows = [cells_of_pass(row) for row in curves.passes]
-    told = [at for at in range(len(PASS_COLUMNS)) if any(row[at] not in ("-", "0") for row in rows) or at == 0]
-    for at in told:
-        table.add_column(PASS_COLUMNS[at], justify="left" if at == len(PASS_COLUMNS) - 1 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[at] for at in told))
-    table.caption, table.caption_justify = verdict_of(curves), "left"
-    return table
 
 
 def write_picture(curves: Curves, folder: Path) -> Path:

@@ -27,10 +27,11 @@ from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
-from pbgeval.progress import Silence
+from pbgeval.progress import Observer
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, order_image
-from pbgeval.stats.histograms import MOST_DENSE_VALUES, RankHistograms, SparseCounts
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.keyed_sums import MOST_DENSE_VALUES, KeyedSums
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
     LARGEST_LOSS,
@@ -82,7 +83,7 @@ def pooled(parts: Sequence[SideStats]) -> list[int]:
 
 def bits(of: SideStats) -> list[Any]:
     pool = of.pool.sort()
-    histograms = [array.tolist() for part in of.histograms.parts() for array in (part.keys, part.counts)]
+    histograms = [array.tolist() for part in of.histograms.parts for array in (part.keys, part.counts)]
     return [of.stats.sums.tolist(), histograms, len(pool.true) + len(pool.competing)]
 
 
@@ -123,8 +124,8 @@ def test_statistics_of_unlike_columns_do_not_add():
 
 @given(st.lists(st.integers(0, 2 * MOST_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
 def test_sparse_counts_are_counters(first, second):
-    def count(values: list[int]) -> SparseCounts:
-        return SparseCounts.of_values(torch.tensor(values, dtype=torch.int64))
+    def count(values: list[int]) -> KeyedSums:
+        return KeyedSums.of_values(torch.tensor(values, dtype=torch.int64))
 
     added = count(first) + count(second)
 
@@ -173,7 +174,7 @@ def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
     for side in Side:
         mine = [query for key, of in zip(KEYS, of_groups, strict=True) if key.side is side for query in of + of[:1]]
         expected = RankHistograms.of_queries(counts_of([query for query, _, _ in mine]))
-        for one, two in zip(expected.parts(), receiver.side_histograms(side).parts(), strict=True):
+        for one, two in zip(expected.parts, receiver.side_histograms(side).parts, strict=True):
             assert (one.keys.tolist(), one.counts.tolist()) == (two.keys.tolist(), two.counts.tolist())
 
 
@@ -316,7 +317,7 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
     inputs = open_inputs(config)
     owner = Ownership(output, describe_process("here", {}), pytest.fail)
     owner.acquire()
-    work = Work(inputs, make_protocol(inputs), {}, "cpu", Silence(), 0.0, output, owner.claim)
+    work = Work(inputs, make_protocol(inputs), {}, "cpu", Observer(), 0.0, output, owner.claim)
     board = Board(team_size)
 
     def work_as(rank_in_team: int) -> Any:
@@ -348,14 +349,14 @@ SMALL_BLOCKS = {
     "worker.diagnostics.SIEVE_CELLS": 4,
     "ranking.chunks.ENTRIES_PER_BLOCK": 20,
     "ranking.sampled.CELLS_AT_A_TIME": 30,
-    "ranking.partition.QUERIES_PER_BLOCK": 3,
-    "ranking.partition.CANDIDATES_PER_BLOCK": 2,
     "scoring.entities.ROWS_AT_A_TIME": 2,
-    "ranking.query_edges.QUERIES_PER_BLOCK": 3,
-    "ranking.sweep_rank.CANDIDATES_PER_BLOCK": 2,
-    "ranking.sweep_pass.KEYS_AT_A_TIME": 2,
-    "ranking.sweep_pass.QUERIES_AT_A_TIME": 3,
-    "ranking.sweep_cells.ROWS_AT_A_TIME": 4,
+    "ranking.kernels.QUERIES_PER_BLOCK": 3,
+    "ranking.kernels.CANDIDATES_PER_BLOCK": 2,
+    "ranking.ranking_pass.CELLS_AT_A_TIME": 2,
+    "ranking.partition.BYTES_PER_RANGE": 40,
+    "ranking.contest_state.KEYS_AT_A_TIME": 2,
+    "ranking.contest_state.QUERIES_AT_A_TIME": 3,
+    "ranking.cells.ROWS_AT_A_TIME": 4,
     "inputs.partitions.MOST_ROWS_PER_RANGE": 3,
     "inputs.partitions.MOST_KNOWN_ROWS": 3,
     "inputs.partitions.PAIRS_BYTES": 16,

@@ -25,7 +25,7 @@ LIBRARIES = {
     "commands": {"typer", "rich"},
     "report": {"rich", "numpy", "attrs", "matplotlib", "jinja2", "pandas"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
-    "config": {"cattrs", "attrs"},
+    "config": {"attrs"},
     "importing": NUMERICS | {"duckdb"},
     "jit": {"numba", "llvmlite", "attrs"},
     "ranking": NUMERICS | {"triton"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
 import pty
@@ -11,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,16 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval import cli
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, keys_of
+from pbgeval.metrics.given import Absent
+from pbgeval.metrics.names import SIDES
+from pbgeval.metrics.ndcg import Discount
+from pbgeval.metrics.taxonomy import TypeGain
+from pbgeval.models.topk import TopKFilter, TopKTies
+from pbgeval.monitor import curves
+from pbgeval.report.comparison import CLUSTERS
+from pbgeval.report.comparison_formats import FORMATS
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
 from tests.examples import crossed
 from tests.kit import pbg_files
@@ -62,6 +69,30 @@ def test_help_names_every_flag(tmp_path: Path) -> None:
     assert [] == [flag for flag in (*flags, "--help-config") if flag not in done.out]
 
 
+@pytest.mark.parametrize(
+    ("command", "flag", "choices"),
+    [
+        ("topk", "filter", [choice.value for choice in TopKFilter]),
+        ("topk", "ties", [choice.value for choice in TopKTies]),
+        ("topk", "absent", [choice.value for choice in Absent]),
+        ("topk", "rank-type", RANK_TYPE_SYNONYMS),
+        ("types", "gain", [choice.value for choice in TypeGain]),
+        ("types", "discount", [choice.value for choice in Discount]),
+        ("compare", "side", SIDES),
+        ("compare", "rank-type", RANK_TYPE_SYNONYMS),
+        ("compare", "clusters", CLUSTERS),
+        ("compare", "format", ["text", *FORMATS]),
+        ("monitor", "metric", curves.METRICS),
+    ],
+)
+def test_help_lists_the_choices_that_the_program_takes(
+    command: str, flag: str, choices: Collection[str], tmp_path: Path
+) -> None:
+    (shown,) = re.findall(rf"--{flag} <(.*?)>", run_main(command, "--help", cwd=tmp_path).out)
+
+    assert sorted(choices) == sorted(shown.split("|"))
+
+
 def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
     done = run_main("--help-config", cwd=tmp_path)
 
@@ -92,7 +123,7 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
     }.items():
         assert [f"{metrics[f'{side}.{key}']:.4f}" for side in ("head", "tail", "both")] == rows[label]
     assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("head", "tail", "both")] == rows["mean rank"]
-    assert ["-", "-", f"{metrics['both.loss']:,.2f}"] == rows["loss"]
+    assert ["–", "–", f"{metrics['both.loss']:,.2f}"] == rows["loss"]
     assert "50 edges, raw, among 6 to 10 candidates" in done.out
     assert done.out.endswith("output: metrics.json, buckets.csv, rank_histogram.csv, metrics.jsonl, relations.csv\n")
 
@@ -471,20 +502,6 @@ def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
     assert 0 != done.returncode
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
     assert not (case.root / "output").exists()
-
-
-def test_imports_of_a_command_are_not_looked_through_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where the process is the command's own: then torch has not been imported before."""
-    for is_own in (True, False):
-        frozen = gc.get_freeze_count()
-        with monkeypatch.context() as patch:
-            if is_own:
-                patch.delitem(sys.modules, "torch")
-            with cli._imports():
-                assert is_own != gc.isenabled()
-        assert gc.isenabled()
-        assert is_own == (gc.get_freeze_count() > frozen)
-        gc.unfreeze()
 
 
 def out_of_files(*_: object, **__: object) -> None:

@@ -193,4 +193,4 @@ print(json.dumps(missing))
 def test_libraries_of_extras_are_not_required_by_the_package_itself(installed: InstalledWheel) -> None:
     core = {of.name for of in requirements_of(installed.wheel)}
 
-    assert {"torch", "numpy", "h5py", "attrs", "cattrs", "typer", "rich", "numba"} == core
+    assert {"torch", "numpy", "h5py", "attrs", "typer", "rich", "numba"} == core

@@ -287,13 +287,6 @@ def test_a_model_with_compiled_code_is_refused(tmp_path: Path) -> None:
     assert "torchscript" in refusal(tmp_path / "x.pt")
 
 
-def test_the_old_format_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
-    mark = tmp_path / "it ran"
-    torch.save({"x": Calls(open, str(mark), "w")}, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
-    assert "1.6 or later" in refusal(tmp_path / "x.pt")
-    assert not mark.exists()
-
-
 @pytest.mark.parametrize("record", ["data.pkl", "data/0"])
 def test_a_compressed_record_is_refused_before_it_is_read(record: str, tmp_path: Path) -> None:
     """Of a few kilobytes it may make gigabytes, and a table in it cannot be mapped."""

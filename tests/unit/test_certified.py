@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pbgeval.ranking import blocks as compiled_blocks
 from pbgeval.ranking import certified
 from pbgeval.ranking.certified import CertifiedQueries, count_certified
-from pbgeval.ranking.general import BlockCounter
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
 from pbgeval.scoring.fast_products import (
@@ -99,8 +98,7 @@ def counts_of(
         fast = scores_by(kind, prepared, candidates)
         if fast is None:
             return None
-        inside = ((own >= 0) & (own < len(block_CL))).nonzero().squeeze(1)
-        counts = count_certified(queries, block_CL, 0, fast, BlockCounter(), (inside, own[inside]), None).raw
+        counts = count_certified(queries, block_CL, 0, fast, own, None).raw
         better, tied = better + counts.better_Q, tied + counts.tied_Q
     return list(zip(better.long().tolist(), tied.long().tolist(), strict=True))
 

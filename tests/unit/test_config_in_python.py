@@ -45,3 +45,10 @@ def test_all_faults_are_reported_at_once(config: EvalConfig) -> None:
         (fault.partition(":")[0] for fault in error.value.faults),
         key=["comparator", "hits_at[0]", "edge_paths[0]"].index,
     )
+
+
+def test_a_name_of_an_entity_type_that_is_no_string_is_a_fault(config: EvalConfig) -> None:
+    wrong = attrs.evolve(config, entities={5: EntitySchema(num_partitions=1)})  # type: ignore[dict-item]
+
+    with pytest.raises(ConfigError, match=r"entities\[5\]: expected a string, got 5 \(int\)$"):
+        check_config(wrong)

@@ -87,7 +87,7 @@ def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
         histograms = RankHistograms.of_queries(counts)
         doubled = rank_type is RankType.REALISTIC
         distribution = RankDistribution.of_counts(
-            histograms.ranks[rank_type], histograms.num_candidates, doubled=doubled
+            histograms.ranks(rank_type), histograms.num_candidates, doubled=doubled
         )
         exact = np.unique(counts.doubled_rank(rank_type).numpy() / 2.0)
         nearest = distribution.ranks_R[np.abs(distribution.ranks_R[:, None] - exact).argmin(0)]

@@ -95,12 +95,11 @@ def test_order_blocks_and_workers_do_not_change_a_bit(of, random, num_workers):
     shuffled = random.sample(of, len(of))
     parts = [grouped_of(shuffled[worker::num_workers]) for worker in range(num_workers)]
 
-    merged, joined = GroupedStats(LAYOUT), GroupedStats(LAYOUT)
+    merged = GroupedStats(LAYOUT)
     for part in parts:
         merged.add_packed(part.pack())
-        joined += part
 
-    assert expected.pack().tolist() == merged.pack().tolist() == joined.pack().tolist()
+    assert expected.pack().tolist() == merged.pack().tolist()
     assert torch.int64 == expected.pack().dtype
 
 
@@ -133,15 +132,6 @@ def test_many_parts_are_added_up_in_between(monkeypatch):
     assert 0 == grouped.rows("relation")[2][Side.RHS].total("num_queries")
 
 
-def test_adding_does_not_change_what_is_added():
-    one = grouped_of([("relation", Side.LHS, 1, 0, 1, 2)])
-    before = one.pack().tolist()
-    twice = one + one
-
-    assert before == one.pack().tolist()
-    assert 2 == twice.rows("relation")[1][Side.LHS].total("num_queries")
-
-
 @pytest.mark.parametrize("group", [[], [-1, -5]])
 def test_without_queries_in_a_group_there_is_nothing(group):
     grouped = GroupedStats(LAYOUT)
@@ -149,14 +139,12 @@ def test_without_queries_in_a_group_there_is_nothing(group):
     grouped.add_packed(GroupedStats(LAYOUT).pack())
 
     assert {} == grouped.rows("relation") == grouped.rows("unknown")
-    assert [0] == grouped.pack().tolist()
+    assert [] == grouped.pack().tolist()
 
 
 def test_unlike_columns_do_not_add():
     other = GroupedStats(StatsLayout((1,)))
     other.add("relation", Side.LHS, torch.tensor([0]), counts_of([(0, 0, 1)]))
 
-    with pytest.raises(ValueError, match="unlike columns"):
-        GroupedStats(LAYOUT) + other
     with pytest.raises(ValueError, match="unlike columns"):
         GroupedStats(LAYOUT).add_packed(other.pack())
