@@ -24,7 +24,6 @@ from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
 from pbgeval.ranking.sweep_pass import (
     EntityVectors,
-    ErrorsOfSweep,
     GatheredEntities,
     GatheredQueries,
     entities_of_edges,
@@ -181,7 +180,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             queries,
             CompetingEntities(0, num_entities, lambda _: None),
             kernel,
-            ErrorsOfSweep(edges, queries),
+            GatheredQueries(edges, queries, entities, vectors),
             MemoryRows(queries.num_keys, width, graph.dtype),
             MemoryRows(queries.num_queries, TrueScores.width(graph.dtype), graph.dtype),
             graph.dtype,
@@ -189,7 +188,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
             None if with_scores else SampledCells(sample, np.ones(queries.num_queries, bool)),
         )
         state.result.top = TopCandidates(queries.num_keys, 5) if with_scores else None
-        state.prepare(GatheredQueries(queries, entities, vectors), (0, queries.num_keys))
+        state.prepare((0, queries.num_keys))
         for start, stop in ((0, num_entities // 3), (num_entities // 3, num_entities)):
             here = (number_P >= start) & (number_P < stop)
             known = KnownAnswers(key_P[here], number_P[here])

@@ -20,7 +20,7 @@ from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
 from pbgeval.models.triple_lines import triple_columns
 from pbgeval.notation import Side, distinct, sort_distinct
-from pbgeval.storage.text import text_lines
+from pbgeval.storage.text import rows
 
 Integers = NDArray[np.int64]
 
@@ -109,7 +109,7 @@ def read_topk(
 
 
 def _labels(path: Path) -> dict[str, int]:
-    labels = {line.split("\t")[-1]: 0 for _, line in text_lines(path) if line.strip()}
+    labels = {columns[-1]: 0 for _, _, columns in rows(path)}
     if not labels:
         raise StorageError(f"{path}: expected an entity a line, found none")
     return {label: at for at, label in enumerate(labels)}

@@ -19,6 +19,7 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
+from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import student_quantile
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.ranks import RankCounts, RankType
@@ -75,15 +76,6 @@ class QueryValues:
         return QueryValues(self.values_EM - other.values_EM, self.queries_EM)
 
 
-@frozen
-class Estimate:
-    """A mean with its standard error; None where there are no queries, or a single cluster."""
-
-    value: float | None
-    standard_error: float | None
-    num_clusters: int
-
-
 @frozen(eq=False)
 class ClusterSums:
     """What two ways of clustering the same queries leave to add."""
@@ -132,16 +124,16 @@ class ClusterSums:
         first = (self.SIZE // 2 if self.unit == "chunk" else 0) + 1 + at * _COLUMNS
         queries, squares, values, *limbs = self.sums[first : first + _COLUMNS].tolist()
         if not queries:
-            return Estimate(None, None, self.num_clusters)
+            return Estimate(None, None)
         mean = Fraction(values, queries)
         with_queries, with_values = (low + (high << _LIMB) for low, high in (limbs[:2], limbs[2:]))
         residual = with_values - 2 * mean * with_queries + mean * mean * squares  # sum of (value - mean x queries)^2
         num = self.num_clusters
         unit = 1 / metric.denominator(VALUE_BITS)
         if num < 2:
-            return Estimate(float(mean) * unit, None, num)
+            return Estimate(float(mean) * unit, None)
         variance = Fraction(num, num - 1) * max(residual, Fraction(0)) / queries**2
-        return Estimate(float(mean) * unit, math.sqrt(variance) * unit, num)
+        return Estimate(float(mean) * unit, math.sqrt(variance) * unit)
 
 
 def _sums(of_edges: QueryValues, starts: np.ndarray) -> np.ndarray:
@@ -240,8 +232,8 @@ class GapTest:
     def judge(
         self,
         visits: Mapping[Any, BucketVisit],
-        pooled_gained: Estimate | None = None,
-        pooled_lost: Estimate | None = None,
+        pooled_gained: ClusterSums | None = None,
+        pooled_lost: ClusterSums | None = None,
     ) -> Judgement:
         """Add the visits of a pass and judge it.
 
@@ -259,21 +251,21 @@ class GapTest:
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
         shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
         shares_B /= shares_B.sum()
-        gained = _Mean.of(shares_B, [of.gained for of in teeth], pooled_gained)
-        lost = _Mean.of(shares_B, [of.lost for of in teeth], pooled_lost)
+        gained = _Change.of(shares_B, [of.gained for of in teeth], pooled_gained)
+        lost = _Change.of(shares_B, [of.lost for of in teeth], pooled_lost)
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         verdict = self._verdict(teeth, shares_B, (gained, lost), (margin, level))
         return Judgement(verdict, gained.value, lost.value, margin, level)
 
     def _verdict(
-        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Mean, _Mean], bounds: tuple[float, float]
+        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Change, _Change], bounds: tuple[float, float]
     ) -> Verdict:
         gained, (margin, level) = means[0], bounds
         if all(gained.times(sign).exceeds(-margin, self.alarm_rate) for sign in (1.0, -1.0)):
             return Verdict.VANISHED
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        if _Mean.of(shares_B, shrunk, None).exceeds(0.0, self.alarm_rate):
+        if _Change.of(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
             return Verdict.SHRINKING
         for direction in (1.0, -1.0):
             # Both have to be significant, so the level is that of either; half of it for each direction.
@@ -283,18 +275,19 @@ class GapTest:
 
 
 @frozen
-class _Mean:
+class _Change:
     value: float
     error: float | None
     degrees_of_freedom: int
 
     @classmethod
-    def of(cls, shares_B: np.ndarray, values: list[float], pooled: Estimate | None) -> _Mean:
+    def of(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> _Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
         values_B = np.array(values)
         mean = float(shares_B @ values_B)
-        if pooled is not None and pooled.standard_error is not None:
-            return cls(mean, pooled.standard_error, pooled.num_clusters - 1)
+        error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
+        if pooled is not None and error is not None:
+            return cls(mean, error, pooled.num_clusters - 1)
         num_buckets = len(values)
         if num_buckets < FEWEST_BUCKETS:
             return cls(mean, None, 1)
@@ -303,7 +296,7 @@ class _Mean:
         freedom = max(1, math.floor(1.0 / float(shares_B @ shares_B) + 1e-9) - 1)
         return cls(mean, math.sqrt(variance), freedom)
 
-    def times(self, sign: float) -> _Mean:
+    def times(self, sign: float) -> _Change:
         """Return the mean of the values times 1 or -1."""
         return evolve(self, value=sign * self.value)
 

@@ -12,13 +12,13 @@ Of a pass the figures of both sides together; of edge paths and chunks but the f
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from attrs import define, field
 
-from pbgeval.monitor.records import Difference, Figures, PassKey, PassRecord, Values, VisitRecord
+from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
 from pbgeval.sinks import Log, RunFacts, check_sink, open_sink
 
 Scalars = Iterator[tuple[str, float | int | None]]
@@ -39,8 +39,7 @@ def _prefix(key: PassKey) -> str:
 
 
 def _of_visit(record: VisitRecord) -> Scalars:
-    whens: list[tuple[str, Figures | None]] = [("before", record.before), ("after", record.after)]
-    for when, figures in whens:
+    for when, figures in (("before", record.before), ("after", record.after)):
         if figures is None:
             continue
         for metric, value in figures.metrics.items():
@@ -52,20 +51,12 @@ def _of_pass(record: PassRecord) -> Scalars:
     details = record.details
     if details is None:
         return
-    whens: list[tuple[str, Values | None]] = [
-        ("before", details.before),
-        ("after", details.after),
-        ("training", details.training),
-    ]
+    whens = (("before", details.before), ("after", details.after), ("training", details.training))
     for when, values in whens:
         for metric, value in (values or {}).items():
             if metric.startswith(_BOTH):
                 yield f"pass/{metric.removeprefix(_BOTH)}/{when}", value
-    differences: list[tuple[str, Mapping[str, Difference]]] = [
-        ("gap", details.gap),
-        ("generalisation", details.generalisation),
-    ]
-    for name, of_metrics in differences:
+    for name, of_metrics in (("gap", details.gap), ("generalisation", details.generalisation)):
         for metric, difference in of_metrics.items():
             yield f"pass/{metric.removeprefix(_BOTH)}/{name}", difference.value
             yield f"pass/{metric.removeprefix(_BOTH)}/{name}_error", difference.standard_error

@@ -42,7 +42,7 @@ class Rows(Protocol):
 
 
 class QuerySource(Protocol):
-    """The vectors that queries are made of, as operators see them."""
+    """The vectors that the queries of a contest are made of, as operators see them, and names for errors."""
 
     def known(self, first_key: int, stop_key: int) -> Tensor:
         """Return those of the known entities of consecutive keys, all of one relation schema."""
@@ -52,13 +52,13 @@ class QuerySource(Protocol):
         """Return those of the true entities of consecutive queries."""
         ...
 
+    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
+        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
+        ...
 
-class QueryErrors(Protocol):
-    """Names queries and candidates that cannot be ranked."""
-
-    def unrankable_query(self, error: UnrankableRowsError, key: int) -> EvalError: ...
-    def unrankable_candidate(self, error: UnrankableRowsError, number: int) -> EvalError: ...
-    def nan_score(self, query: int, number: int) -> EvalError: ...
+    def nan_score(self, query: int, number: int) -> EvalError:
+        """Return the error that names a query and a candidate whose score is not a number."""
+        ...
 
 
 class ScoreSink(Protocol):
@@ -94,10 +94,6 @@ class ContestResult:
     top: TopCandidates | None = None
     gains: TypeGains | None = None  # of its queries for types
 
-    @classmethod
-    def zero(cls, num_queries: int) -> ContestResult:
-        return cls(torch.zeros((6, num_queries), dtype=torch.int64))
-
     def empty(self) -> ContestResult:
         """Return the result of the same queries before they have met any candidate."""
         top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k)
@@ -129,7 +125,7 @@ class ContestState:
     queries: ContestQueries
     competing: CompetingEntities
     kernel: Kernel
-    errors: QueryErrors
+    source: QuerySource
     prepared: Rows  # (K, D'): a prepared query per key
     true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
     dtype: torch.dtype  # of vectors before they are prepared
@@ -141,12 +137,15 @@ class ContestState:
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
     lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
     # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
-    _late: QuerySource | None = field(default=None, init=False)
-    _is_read_Q: np.ndarray = field(init=False)  # bool
+    _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
+
+    @result.default
+    def _nothing(self) -> ContestResult:
+        return ContestResult(torch.zeros((6, self.queries.num_queries), dtype=torch.int64))
 
     def __attrs_post_init__(self) -> None:
-        self.result = ContestResult.zero(self.queries.num_queries)
-        self._is_read_Q = np.zeros(self.queries.num_queries, bool)
+        if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
+            self._is_read_Q = np.zeros(self.queries.num_queries, bool)
 
     @property
     def hidden(self) -> Side:
@@ -174,10 +173,10 @@ class ContestState:
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""
-        if self._late is not None and not self._is_read_Q[first:stop].all():
+        if self._is_read_Q is not None and not self._is_read_Q[first:stop].all():
             first_key = int(self.queries.key_Q[first])
             prepared_KD = self.prepared.read(first_key, int(self.queries.key_Q[stop - 1]) + 1).to(self.device)
-            self._write_true_scores(self._late, prepared_KD, first_key, (first, stop))
+            self._write_true_scores(prepared_KD, first_key, (first, stop))
             self._is_read_Q[first:stop] = True
         return TrueScores.unpacked(self.true_scores.read(first, stop), self.device)
 
@@ -190,7 +189,7 @@ class ContestState:
         """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
         if self.certified is not None:
             return self.true_scores.read(0, self.queries.num_queries)[:, -1]
-        if self._late is not None:
+        if self._is_read_Q is not None:
             for block in self.queries.blocks:  # those that met no candidate
                 self.true(block.first, block.stop)
         rows_QW = self.true_scores.read(0, self.queries.num_queries)
@@ -207,7 +206,7 @@ class ContestState:
         try:
             return self.queries.contest.candidates(x_CD)
         except UnrankableRowsError as error:
-            raise self.errors.unrankable_candidate(error, int(numbers_C[error.rows[0]])) from error
+            raise self.source.unrankable(error, int(numbers_C[error.rows[0]]), None) from error
 
     def add(self, first: int, stop: int, counts: QueryCounts) -> None:
         """Add what a block of candidates says about consecutive queries."""
@@ -219,40 +218,36 @@ class ContestState:
         """Return the counts of all queries, once every candidate has been met."""
         return QueryCounts(RankCounts(*self.result.counts_6Q[:3]), RankCounts(*self.result.counts_6Q[3:]))
 
-    def prepare(self, source: QuerySource, share: tuple[int, int]) -> None:
+    def prepare(self, share: tuple[int, int]) -> None:
         """Make the prepared queries and true scores of a share of the keys.
 
         Args:
-            source: the vectors that they are made of.
             share: first key and one past the last; shares of workers need not be aligned with anything.
 
         Raises:
             DataError: a query or true entity without a direction under cos, or a true score that is not a number.
         """
         queries = self.queries
-        if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
-            self._late = source
         for first, stop in _runs_of_one_schema(queries, *share):
             schema = int(queries.schema_K[first])
             rel_K = torch.from_numpy(queries.rel_K[first:stop]) if queries.contest.scorers[schema].dynamic else None
             try:
-                prepared_KD = queries.contest.queries(schema, source.known(first, stop), rel_K)
+                prepared_KD = queries.contest.queries(schema, self.source.known(first, stop), rel_K)
             except UnrankableRowsError as error:
-                raise self.errors.unrankable_query(error, first + error.rows[0]) from error
+                key = first + error.rows[0]
+                raise self.source.unrankable(error, int(queries.known_K[key]), key) from error
             self.prepared.write(first, prepared_KD)
-            if self._late is None:
+            if self._is_read_Q is None:
                 first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
-                self._write_true_scores(source, prepared_KD, first, (first_query, last_query))
+                self._write_true_scores(prepared_KD, first, (first_query, last_query))
 
-    def _write_true_scores(
-        self, source: QuerySource, prepared_KD: Tensor, first_key: int, of_queries: tuple[int, int]
-    ) -> None:
+    def _write_true_scores(self, prepared_KD: Tensor, first_key: int, of_queries: tuple[int, int]) -> None:
         queries, (first, last) = self.queries, of_queries
         for at in range(first, last, QUERIES_AT_A_TIME):
             until = min(at + QUERIES_AT_A_TIME, last)
             true_Q = queries.true_Q[at:until]
             row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
-            candidates_QD = self.prepared_candidates(source.true(at, until), true_Q)
+            candidates_QD = self.prepared_candidates(self.source.true(at, until), true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
             if self.certified is not None:
                 self.true_scores.write(at, CertifiedTrue.of_pairs(self.certified, queries_QD, candidates_QD).packed())
@@ -261,7 +256,7 @@ class ContestState:
             true = TrueScores.of_pairs(self.comparator, queries_QD, candidates_QD, paired_scores)
             bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
             if bad is not None:
-                raise self.errors.nan_score(at + bad, int(true_Q[bad]))
+                raise self.source.nan_score(at + bad, int(true_Q[bad]))
             self.true_scores.write(at, true.packed())
 
 

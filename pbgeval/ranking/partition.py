@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import EvalError
@@ -43,7 +43,7 @@ def count_against_partition(
         state = _state(group, hidden, rows_E, settings, auc_words[hidden], tallies[hidden])
         tallies[hidden].add_outside(rows_E.numel() - state.queries.num_queries)
         if state.queries.num_queries:
-            state.prepare(_Queries(group, state.queries), (0, state.queries.num_keys))
+            state.prepare((0, state.queries.num_keys))
             _rank(group, state)
             _tally(group, state, settings, tallies[hidden])
 
@@ -84,7 +84,7 @@ def _state(
         queries,
         competing,
         kernel,
-        _Errors(group, queries),
+        _Source(group, queries),
         MemoryRows(queries.num_keys, contest.width(dimension), dtype),
         MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
         group.relation.dtype,
@@ -158,8 +158,8 @@ def _of_block(weights_Q: Tensor | float, first: int, stop: int) -> Tensor | floa
 
 
 @frozen(eq=False)
-class _Queries:
-    """The vectors of the queries of a group."""
+class _Source:
+    """The vectors of the queries of a group, and names for errors."""
 
     group: Group
     queries: ContestQueries
@@ -172,28 +172,15 @@ class _Queries:
         side = self.group.side(self.queries.contest.hidden)
         return side.rows(torch.from_numpy(self.queries.true_Q[first:stop]))
 
-
-@frozen(eq=False)
-class _Errors:
-    """Names the queries and candidates of a group that cannot be ranked."""
-
-    group: Group
-    queries: ContestQueries
-    hidden: Side = field(init=False)
-
-    @hidden.default
-    def _hidden(self) -> Side:
-        return self.queries.contest.hidden
-
-    def unrankable_query(self, error: UnrankableRowsError, key: int) -> EvalError:
+    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
+        hidden = self.queries.contest.hidden
+        if key is None:
+            return self.group.unrankable(error, hidden, number, None)
         row = int(self.queries.edge_Q[np.searchsorted(self.queries.key_Q, key)])
-        return self.group.unrankable(error, self.hidden.other, int(self.queries.known_K[key]), row)
-
-    def unrankable_candidate(self, error: UnrankableRowsError, number: int) -> EvalError:
-        return self.group.unrankable(error, self.hidden, number, None)
+        return self.group.unrankable(error, hidden.other, number, row)
 
     def nan_score(self, query: int, number: int) -> EvalError:
-        return self.group.nan_score(self.hidden, int(self.queries.edge_Q[query]), number)
+        return self.group.nan_score(self.queries.contest.hidden, int(self.queries.edge_Q[query]), number)
 
 
 @frozen(eq=False)

@@ -291,7 +291,7 @@ def _scores(work: RangeWork, rows: _BlockRows, run: int) -> Tensor:
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
             query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.errors.nan_score(query, int(columns.numbers_C[run * columns.width + found[2]]))
+            raise state.source.nan_score(query, int(columns.numbers_C[run * columns.width + found[2]]))
     return scores_KC
 
 
@@ -480,5 +480,5 @@ def score_pairs(
     if state.certified is None:
         bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
         if bad is not None:
-            raise state.errors.nan_score(int(cells[0][bad]), int(cells[1][bad]))
+            raise state.source.nan_score(int(cells[0][bad]), int(cells[1][bad]))
     return candidate_PD, scores_P

@@ -25,6 +25,7 @@ from pbgeval.ranking.contest_state import Rows
 from pbgeval.ranking.query_edges import ContestQueries, QueryEdges
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.scorer import EdgeScorer
 
 
 @frozen(eq=False)
@@ -76,43 +77,32 @@ class GatheredEntities:
 
 @frozen(eq=False)
 class GatheredQueries:
-    """The vectors of the queries of one contest."""
+    """The vectors of the queries of one contest, and names for errors."""
 
+    edges: QueryEdges
     queries: ContestQueries
     entities: GatheredEntities
     vectors: EntityVectors
 
     def known(self, first_key: int, stop_key: int) -> Tensor:
         """Return those of the known entities of consecutive keys, all of one relation schema."""
-        contest = self.queries.contest
-        known_type = contest.scorers[int(self.queries.schema_K[first_key])].entity_type(contest.hidden.other)
+        known_type = self._scorer(first_key).entity_type(self.queries.contest.hidden.other)
         return self._take(known_type, self.queries.known_K[first_key:stop_key])
 
     def true(self, first: int, stop: int) -> Tensor:
         """Return those of the true entities of consecutive queries."""
         return self._take(self.queries.contest.candidate_type, self.queries.true_Q[first:stop])
 
-    def _take(self, entity_type: str, numbers: np.ndarray) -> Tensor:
-        rows_ND = self.entities.take(entity_type, numbers)
-        table = self.vectors.table(entity_type, 0, rows_ND)
-        return table.range_of_rows(0, table.num_rows, self.vectors.dtype)
-
-
-@frozen(eq=False)
-class ErrorsOfSweep:
-    """Names the queries and candidates of one contest that cannot be ranked."""
-
-    edges: QueryEdges
-    queries: ContestQueries
-
-    def unrankable_query(self, error: UnrankableRowsError, key: int) -> DataError:
-        name = self.queries.contest.scorers[int(self.queries.schema_K[key])].name
-        return self._unrankable(error, name, int(self.queries.known_K[key]))
-
-    def unrankable_candidate(self, error: UnrankableRowsError, number: int) -> DataError:
-        return self._unrankable(error, self.queries.contest.scorer.name, number)
+    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> DataError:
+        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
+        scorer = self.queries.contest.scorer if key is None else self._scorer(key)
+        return DataError(
+            f"{self.edges.entity_label(number)}: expected {error.expected}, got {error.found} "
+            f"after the operator of relation '{scorer.name}'; this checkpoint cannot be ranked"
+        )
 
     def nan_score(self, query: int, number: int) -> DataError:
+        """Return the error that names a query and a candidate whose score is not a number."""
         edges = self.edges
         return DataError(
             f"{edges.label(int(self.queries.edge_Q[query]))}: expected a number as the score of "
@@ -120,11 +110,12 @@ class ErrorsOfSweep:
             "overflow; this checkpoint cannot be ranked"
         )
 
-    def _unrankable(self, error: UnrankableRowsError, relation: str, number: int) -> DataError:
-        return DataError(
-            f"{self.edges.entity_label(number)}: expected {error.expected}, got {error.found} "
-            f"after the operator of relation '{relation}'; this checkpoint cannot be ranked"
-        )
+    def _scorer(self, key: int) -> EdgeScorer:
+        return self.queries.contest.scorers[int(self.queries.schema_K[key])]
+
+    def _take(self, entity_type: str, numbers: np.ndarray) -> Tensor:
+        rows_ND = self.entities.take(entity_type, numbers)
+        return self.vectors.table(entity_type, 0, rows_ND).range_of_rows(0, len(numbers), self.vectors.dtype)
 
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:

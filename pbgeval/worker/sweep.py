@@ -35,7 +35,6 @@ from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sweep_given import rank_given
 from pbgeval.ranking.sweep_pass import (
     EntityVectors,
-    ErrorsOfSweep,
     GatheredEntities,
     GatheredQueries,
     entities_of_edges,
@@ -99,9 +98,9 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     entities = _gather(bench, edges, vectors, plan)
     done = bench.journal.look(bench.team, bench.work.observer, share_rows)
     ranges = _ranges(bench, plan, [range_of_name(name) for name in done])
-    states = _states(bench, edges, of_contests, sets, kernel, plan)
+    states = _states(bench, edges, of_contests, sets, kernel, plan, entities, vectors)
     given = _given(bench, edges, states, ranges, plan)
-    _prepare(bench, states, entities, vectors)
+    _prepare(bench, states)
     _rank(bench, edges, states, given, keys, vectors, pairs, plan, ranges)
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(bench, touched)
@@ -154,6 +153,8 @@ def _states(
     sets: CandidateSets,
     kernel: Kernel,
     plan: MemoryPlan,
+    entities: GatheredEntities,
+    vectors: EntityVectors,
 ) -> list[ContestState]:
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
     competing = [_competing(edges, queries, sets) for queries in of_contests]
@@ -177,7 +178,7 @@ def _states(
             queries,
             competing[number],
             kernel,
-            ErrorsOfSweep(edges, queries),
+            GatheredQueries(edges, queries, entities, vectors),
             _rows(bench, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
             _rows(bench, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
             bench.relations[0].dtype,
@@ -275,12 +276,11 @@ def _tables(bench: Bench, vectors: EntityVectors, parts: Sequence[CandidateRange
         yield table
 
 
-def _prepare(bench: Bench, states: list[ContestState], entities: GatheredEntities, vectors: EntityVectors) -> None:
+def _prepare(bench: Bench, states: list[ContestState]) -> None:
     def work() -> None:
         for one in states:
             num_keys, rank_in_team, size = one.queries.num_keys, bench.team.rank_in_team, bench.team.size
-            share = (num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size)
-            one.prepare(GatheredQueries(one.queries, entities, vectors), share)
+            one.prepare((num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size))
 
     in_step(bench.team, work)
 

@@ -54,22 +54,21 @@ def ranked(kernel: Kernel, comparator: str, monkeypatch: pytest.MonkeyPatch) -> 
     columns = nothing_E, known_E % 20, true_E
     queries = queries_by_key(contest, np.arange(NUM_QUERIES), columns, nothing_E, 20, 7, by_relation=False)
     cells = np.stack([np.arange(90) % NUM_QUERIES, np.arange(90)])
-    errors: Any = None
+    vectors: Any = SimpleNamespace(
+        known=lambda first, stop: x_ND[queries.known_K[first:stop]], true=lambda at, to: x_ND[queries.true_Q[at:to]]
+    )
     state = ContestState(
         queries,
         CompetingEntities(0, NUM_ENTITIES, lambda _: None),
         kernel,
-        errors,
+        vectors,
         MemoryRows(queries.num_keys, contest.width(DIMENSION), torch.float32),
         MemoryRows(NUM_QUERIES, contest.true_width(DIMENSION, torch.float32), torch.float32),
         torch.float32,
         CPU,
         SampledCells(CellSample.by_number(*cells), np.ones(NUM_QUERIES, bool)),
     )
-    vectors: Any = SimpleNamespace(
-        known=lambda first, stop: x_ND[queries.known_K[first:stop]], true=lambda at, to: x_ND[queries.true_Q[at:to]]
-    )
-    state.prepare(vectors, (0, queries.num_keys))
+    state.prepare((0, queries.num_keys))
     for start, stop in ((0, 70), (70, NUM_ENTITIES)):
         known = KnownAnswers(*KNOWN).between(start, stop)
         rank(state, EntityTable("user", 0, x_ND[start:stop]), start, known, BlockThreads(2))
