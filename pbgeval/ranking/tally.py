@@ -9,7 +9,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.loss import LOSSES
 from pbgeval.stats.groups import ScorePool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts
