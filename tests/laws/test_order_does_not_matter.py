@@ -29,7 +29,7 @@ from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
 from pbgeval.progress import Observer
 from pbgeval.report.report import Report
-from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, order_image
+from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, sortable_int32
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.keyed_sums import MOST_DENSE_VALUES, KeyedSums
 from pbgeval.stats.rank_stats import (
@@ -69,7 +69,7 @@ def side_stats(of: Sequence[tuple[tuple[int, int, int], float, list[float]]]) ->
     counts = counts_of([query for query, _, _ in of])
     stats = RankStats.of_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of))
     stats = stats.with_losses(torch.tensor([loss for _, loss, _ in of], dtype=torch.float64))
-    images = [order_image(torch.tensor(values)) for _, _, values in of]
+    images = [sortable_int32(torch.tensor(values)) for _, _, values in of]
     return SideStats(stats, RankHistograms.of_queries(counts), ScorePool(images[:1], images[1:]) if of else ScorePool())
 
 
