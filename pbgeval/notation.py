@@ -22,7 +22,7 @@ from attrs import field, frozen
 
 T = TypeVar("T")
 
-MOST_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them
+MAX_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them
 
 
 class Side(Enum):
@@ -84,7 +84,7 @@ class EntityNumbering:
         object.__setattr__(self, "_offsets", dict(zip(self.slots, self.boundaries.tolist(), strict=False)))
 
     @classmethod
-    def of_sizes(cls, sizes: Mapping[tuple[str, int], int]) -> EntityNumbering:
+    def from_sizes(cls, sizes: Mapping[tuple[str, int], int]) -> EntityNumbering:
         """Number the rows of each (type, partition), types by name and partitions in order."""
         slots = tuple(sorted(sizes))
         return cls(slots, np.cumsum([0, *(sizes[slot] for slot in slots)], dtype=np.int64))

@@ -14,21 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, compiled, compiled_copies, fused, gathered_chunks
-from pbgeval.ranking import count_chunks as chunks
+from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.ranking import partition as partition_blocks
-from pbgeval.ranking import sweep_rank as sweep_blocks
+from pbgeval.scoring import certified as exact
 from pbgeval.scoring import (
-    compiled_distances,
-    compiled_hashes,
-    compiled_lengths,
-    compiled_operators,
-    compiled_pairs,
     contest,
+    distances,
     fast_products,
 )
 from pbgeval.scoring.self_check import check_kernels
@@ -92,7 +86,7 @@ def watch_calls(
 
 def multiply_bfloat16(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(blocks, "multiplies_bfloat16", lambda: True)
-    patch.setattr(certified, "MOST_OPEN_SHARE", 1.0)  # never given up
+    patch.setattr(certified, "MAX_OPEN_SHARE", 1.0)  # never given up
 
 
 def watch_bfloat16(patch: pytest.MonkeyPatch, note: Note) -> None:
@@ -115,8 +109,7 @@ def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
-    for module in (partition_blocks, sweep_blocks):
-        watch_calls(patch, module, "count_fused", note)
+    watch_calls(patch, ranking_pass, "_count_fused", note)
 
 
 # Operators that act on queries instead of candidates, so that relations share them.
@@ -147,22 +140,14 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
     """Whatever the size, the package takes the path by itself."""
 
 
-WORTH_COMPILING = "CELLS_WORTH_COMPILING"
+WORTH_COMPILING = "JIT_MIN_CELLS"
 PATHS: Mapping[str, FastPath] = {
-    "compiled": by_loops(compiled, WORTH_COMPILING, compiled._COMPARE, compiled._COMPARE_KNOWN),
-    "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block),
-    "chunks": by_loops(chunks, WORTH_COMPILING, chunk_loops.count_prepared),
+    "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
+    "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "copies": by_loops(compiled_copies, "ENTRIES_WORTH_COMPILING", compiled_copies._FIND),
-    "distances": by_loops(
-        compiled_distances, "TERMS_WORTH_COMPILING", compiled_distances._ABSOLUTE, compiled_distances._MODULUS
-    ),
-    "hashes": by_loops(compiled_hashes, "NUMBERS_WORTH_COMPILING", compiled_hashes._HASH),
-    "lengths": by_loops(compiled_lengths, "NUMBERS_WORTH_COMPILING", compiled_lengths._SQUARES),
-    "operators": by_loops(compiled_operators, "VALUES_WORTH_COMPILING", compiled_operators._COMPLEX),
-    # A product in float64 leaves hardly any pair open.
-    "pairs": evolve(by_loops(compiled_pairs, "PAIRS_WORTH_COMPILING", compiled_pairs._PAIRS), needs=("float32",)),
-    "semi_join": by_loops(semi_join, "ROWS_WORTH_COMPILING", semi_join._PASSES),
+    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._ABSOLUTE, distances._MODULUS),
+    "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._SUMS),
+    "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._PASSES),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,
         turn_off=lambda patch: patch.setattr(blocks, "multiplies_bfloat16", lambda: False),
@@ -211,7 +196,7 @@ def switch(patch: pytest.MonkeyPatch, *on: str) -> set[str]:
         The names of the paths that are taken from now on, as they are.
     """
     check_kernels(torch.device("cpu"))
-    chunks.product_is_callable()  # its self-check calls a loop, which is not what counts
+    blocks.product_is_callable()  # its self-check calls a loop, which is not what counts
     taken: set[str] = set()
     wanted = set().union(*map(with_needs, on))
     for name, path in PATHS.items():

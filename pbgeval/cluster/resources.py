@@ -13,8 +13,6 @@ import torch
 
 from pbgeval.errors import LaunchError
 
-DEVICES = ("auto", "cpu", "cuda")
-
 
 def cores() -> set[int]:
     """Return the numbers of the cores that this process may run on."""

@@ -1,8 +1,8 @@
 """A config file -> `EvalConfig`, checked; its keys explained; the part of it that can change a number."""
 
-from pbgeval.config.checks_of_output import read_relation_groups
 from pbgeval.config.explain import help_config
 from pbgeval.config.loading import check_config, load_config
+from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.config.overrides import names_file_of_edges
 from pbgeval.config.provenance import numeric_settings
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema

@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from pbgeval.config.schema import GROUPS, EntitySchema, EvalConfig, RelationSchema, default_of, keys_of
+from pbgeval.config.schema import GROUPS, EntitySchema, EvalConfig, RelationSchema, default_of, keys_of, types_of
 
 _WIDTH = 100
 _INTRODUCTION = """\
@@ -18,6 +18,11 @@ Keys of a config file, by group: type, default, meaning. A config file is Python
 returns a pbgeval.EvalConfig, or with PyTorch-BigGraph's get_torchbiggraph_config(), which returns a dict; or JSON. \
 On the command line: -p KEY=VALUE, with lists by comma (hits_at=1,10), none for an unset key, \
 and dots into nested keys (entities.user.num_partitions=4, relations.0.operator=diagonal)."""
+
+_NESTED: Mapping[str, tuple[type[attrs.AttrsInstance], str]] = {
+    "entities": (EntitySchema, "entities.NAME."),
+    "relations": (RelationSchema, "relations.INDEX."),
+}
 
 
 @attrs.frozen
@@ -45,25 +50,21 @@ def meanings() -> dict[str, str]:
     return {name: spec.metadata["help"] for name, spec in keys_of(EvalConfig).items()}
 
 
-def explained_keys() -> Iterator[ExplainedKey]:
-    """Every key, as declared; the keys of `entities` and `relations` follow those, in the same group."""
-    yield from _keys_of(EvalConfig, "")
-
-
-def _keys_of(schema: type[attrs.AttrsInstance], prefix: str) -> Iterator[ExplainedKey]:
-    hints = typing.get_type_hints(schema)
-    nested: dict[str, tuple[type[attrs.AttrsInstance], str]] = {
-        "entities": (EntitySchema, "entities.NAME."),
-        "relations": (RelationSchema, "relations.INDEX."),
-    }
+def explained_keys(
+    schema: type[attrs.AttrsInstance] = EvalConfig, prefix: str = "", group: str | None = None
+) -> Iterator[ExplainedKey]:
+    """Yield every key, as declared; the keys of `entities` and `relations` follow those, in the same group."""
     for name, spec in keys_of(schema).items():
         default = default_of(spec)
-        value = "required" if default is attrs.NOTHING else _write(default)
-        metadata = spec.metadata
-        explained = ExplainedKey(f"{prefix}{name}", metadata["group"], _type_name(hints[name]), value, metadata["help"])
-        yield explained
-        if not prefix and name in nested:
-            yield from (attrs.evolve(key, group=explained.group) for key in _keys_of(*nested[name]))
+        yield ExplainedKey(
+            f"{prefix}{name}",
+            group or spec.metadata["group"],
+            _type_name(types_of(schema)[name]),
+            "required" if default is attrs.NOTHING else _write(default),
+            spec.metadata["help"],
+        )
+        if name in _NESTED and not prefix:
+            yield from explained_keys(*_NESTED[name], spec.metadata["group"])
 
 
 def _entry(key: ExplainedKey) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import reprlib
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 from attrs import frozen
+
+from pbgeval.config.schema import EvalConfig, default_of, keys_of
+from pbgeval.errors import ConfigError
 
 # A place in a config: names of keys, indices of lists, names of entity types.
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -37,8 +41,47 @@ class Fault:
     involved: tuple[KeyPath, ...] = ()  # other keys whose values make it a fault
 
     def __str__(self) -> str:
-        """The place, then the message."""
+        """Write the place, then the message."""
         return f"{render_path(self.path)}: {self.message}"
+
+
+Check: TypeAlias = Callable[[EvalConfig], Iterator[Fault]]
+
+
+def parse_json(
+    content: bytes, where: object, object_pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict
+) -> Any:  # noqa: ANN401 (what the text says)
+    """Parse JSON of UTF-8, with or without a byte order mark.
+
+    Raises:
+        ConfigError: It is no JSON; says where.
+    """
+    try:
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=object_pairs_hook)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
+        raise ConfigError(f"{where}: not valid JSON: {' '.join(str(error).split())}") from error
+
+
+def rule(key: str, is_wrong: Callable[[EvalConfig], object], message: str, *involved: str) -> Check:
+    """Make a check of one key.
+
+    Args:
+        key: the key that the user should look at.
+        is_wrong: tells whether its value is wrong.
+        message: may name `{found}`, `{length}` and `{default}` of the key, and `{config.KEY}`.
+        involved: other keys whose values make it wrong.
+    """
+
+    def check(config: EvalConfig) -> Iterator[Fault]:
+        if is_wrong(config):
+            value = getattr(config, key)
+            values = {"found": show(value), "length": len(value) if isinstance(value, list) else None}
+            text = message.format(config=config, default=repr(default_of(keys_of(EvalConfig)[key])), **values)
+            yield Fault((key,), text, tuple((other,) for other in involved))
+
+    return check
 
 
 def render_path(path: KeyPath) -> str:

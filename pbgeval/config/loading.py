@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import json
+import importlib
 import os
 import re
 import sys
 import traceback
+import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
-from attrs import frozen
-from cattrs import (
-    BaseValidationError,
-    ClassValidationError,
-    Converter,
-    ForbiddenExtraKeysError,
-    IterableValidationError,
-)
-from cattrs.cols import list_structure_factory
-from cattrs.gen import make_dict_structure_fn, override
+from attrs import define, field
 
 from pbgeval.config.checks import find_faults
-from pbgeval.config.faults import Fault, KeyPath, is_within, show, unknown_key, wrong_type
-from pbgeval.config.models import Given, with_form, with_model_of_path
+from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, show, unknown_key, wrong_type
+from pbgeval.config.models import ModelForm, with_form, with_model_of_path
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
@@ -40,42 +29,114 @@ from pbgeval.config.overrides import (
     apply_override,
     resolve_paths,
 )
-from pbgeval.config.schema import TRAINING, EntitySchema, EvalConfig, RelationSchema, default_of, keys_of
+from pbgeval.config.schema import (
+    TRAINING,
+    EntitySchema,
+    EvalConfig,
+    RelationSchema,
+    default_of,
+    keys_of,
+    types_of,
+    without_none,
+)
 from pbgeval.errors import ConfigError
 from pbgeval.storage.text import read_bytes
 
 # Plain values -> `EvalConfig`, with all faults of type at once.
 #
 # Nothing is converted but an int where a number is asked for: "4" is not an int, True is not an int, 1.5 is not cut to
-# 1.
-# So that one faulty value does not hide faults elsewhere, it is replaced by a blank and its place is remembered.
+# 1. So that one faulty value does not hide faults elsewhere, it is replaced by a blank and its place is remembered.
 
-_Hook: TypeAlias = Callable[[Any, Any], Any]  # (value, type) -> value of that type
-
-_NESTED: Mapping[object, type[attrs.AttrsInstance]] = {"entities": EntitySchema, "relations": RelationSchema}
-OF_MODEL = ("entities", "relations", "entity_path", "checkpoint_path")  # required keys that `model` stands for
-_BLANKS: Mapping[str, Callable[[], object]] = {
-    "entities": dict,
-    "relations": list,
-    "edge_paths": list,
-    "num_partitions": lambda: 1,
-}  # of required keys; all others are strings
-
-
-@frozen
-class Structured:
-    """A config, and what of it is a blank in the place of a faulty value."""
-
-    config: EvalConfig
-    faults: tuple[Fault, ...]
-    blanks: tuple[KeyPath, ...]
-
-    def is_blank(self, fault: Fault) -> bool:
-        """Tell whether a fault is only a consequence of one already found."""
-        return any(is_within(path, blank) for path in (fault.path, *fault.involved) for blank in self.blanks)
+_OF_MODEL = ("entities", "relations", "entity_path", "checkpoint_path")  # required keys that `model` stands for
+_BLANKS = {"num_partitions": 1, "name": "", "lhs": "", "rhs": ""}  # of keys without a default
+_FAULTY = object()  # in the place of a value that is not of its type
+_EXPECTED = {
+    bool: "a bool (True or False)",
+    int: "an int",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "a dict",
+}
 
 
-def plain(value: object, levels: int = 4) -> object:
+@define
+class _Structurer:
+    """Makes a config of plain values, and notes their faults and the places of blanks."""
+
+    faults: list[Fault] = field(factory=list)
+    blanks: list[KeyPath] = field(factory=list)
+
+    def config(self, raw: Mapping[Any, Any]) -> EvalConfig:
+        """Make a config of what a file or its function says."""
+        for key, spec in keys_of(EvalConfig).items():
+            is_of_model = raw.get("model") is not None and key in _OF_MODEL
+            if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
+                self._refuse((key,), "required key missing")
+                self.blanks.append((key,))
+        made: EvalConfig = self._schema(EvalConfig, raw, ())
+        return made
+
+    def all_faults(self, faults_of_values: Iterable[Fault]) -> list[Fault]:
+        """Return the faults of types, then those of values that no blank has caused."""
+        return self.faults + [
+            fault
+            for fault in faults_of_values
+            if not any(is_within(path, blank) for path in (fault.path, *fault.involved) for blank in self.blanks)
+        ]
+
+    def _schema(self, schema: Any, raw: Mapping[Any, Any], path: KeyPath) -> Any:  # noqa: ANN401 (one of our classes)
+        """Make one of our classes; a faulty value gets its default, or a blank."""
+        known = keys_of(schema)
+        values = {}
+        for key, spec in known.items():
+            if key in raw:
+                values[key] = self._value(raw[key], types_of(schema)[key], (*path, key))
+            elif spec.default is attrs.NOTHING:
+                values[key] = self._refuse((*path, key), "required key missing")
+        for key in sorted(raw.keys() - known.keys(), key=str):
+            values[key] = self._refuse((*path, key), unknown_key(key, known))
+        faulty = [key for key, value in values.items() if value is _FAULTY]
+        self.blanks += [(*path, key) for key in faulty]
+        for key in faulty:
+            del values[key]
+        blanks = {key: _BLANKS[key] for key in faulty if key in _BLANKS and key in known}
+        return schema(**values, **blanks)
+
+    def _value(self, value: Any, type_: Any, path: KeyPath) -> Any:  # noqa: ANN401 (any value, any annotation)
+        """Return a value, converted, if it is of its type, else `_FAULTY`."""
+        required = without_none(type_)
+        kind, arguments = typing.get_origin(required) or required, typing.get_args(required)
+        if value is None and required != type_:
+            return None
+        if kind is list and isinstance(value, list):
+            items = [self._value(item, arguments[0], (*path, index)) for index, item in enumerate(value)]
+            return _FAULTY if any(item is _FAULTY for item in items) else items
+        if kind is dict and isinstance(value, dict):
+            named = {name: self._named(name, item, arguments[1], (*path, name)) for name, item in value.items()}
+            return _FAULTY if any(item is _FAULTY for item in named.values()) else named
+        if attrs.has(kind) and isinstance(value, dict):
+            return self._schema(kind, value, path)
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            is_finite = -sys.float_info.max <= value <= sys.float_info.max
+            return float(value) if is_finite else self._refuse(path, f"expected a finite number, got {show(value)}")
+        if type(value) is not kind:
+            expected = _EXPECTED.get(kind) or f"a dict with the keys {', '.join(keys_of(kind))}"
+            return self._refuse(path, wrong_type(expected, value))
+        if isinstance(value, int) and value.bit_length() > 64:  # which messages could not write, nor arrays hold
+            return self._refuse(path, f"expected an int of at most 64 bits, got {show(value)}")
+        return value
+
+    def _named(self, name: object, item: object, type_: object, path: KeyPath) -> object:
+        found = self._value(item, type_, path)
+        return found if found is _FAULTY or isinstance(name, str) else self._refuse(path, wrong_type("a string", name))
+
+    def _refuse(self, path: KeyPath, message: str) -> object:
+        self.faults.append(Fault(path, message))
+        return _FAULTY
+
+
+def plain(value: object, levels: int = 4) -> Any:  # noqa: ANN401 (the same kind of value)
     """Copy dicts, lists, tuples, paths and our classes as dicts, lists and strings; leave all else as it is.
 
     No key is deeper than `entities.NAME.KEY`: what lies below some levels is left as it is and refused for its type,
@@ -84,7 +145,7 @@ def plain(value: object, levels: int = 4) -> object:
     if not levels:
         return value
     if isinstance(value, EvalConfig | EntitySchema | RelationSchema):
-        return {key: plain(getattr(value, key), levels - 1) for key in keys_of(type(value))}
+        value = {key: getattr(value, key) for key in keys_of(type(value))}
     if isinstance(value, Mapping):
         return {key: plain(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -92,138 +153,13 @@ def plain(value: object, levels: int = 4) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def structure(raw: dict[Any, Any]) -> Structured:
-    """Make a config of plain values. `raw` is changed: faulty values are taken out."""
-    faults = [*_missing(raw)]
-    blanks = [fault.path for fault in faults]
-    converter = _make_converter()
-    try:
-        config = converter.structure(raw, EvalConfig)
-    except BaseValidationError as error:
-        found = list(_faults_of(error, ()))
-        faults += found
-        blanks += [_blank_out(raw, fault.path) for fault in sorted(found, key=lambda fault: len(fault.path))]
-        config = converter.structure(raw, EvalConfig)
-    return Structured(config, tuple(faults), tuple(blanks))
-
-
-def _missing(raw: dict[Any, Any]) -> Iterator[Fault]:
-    """Name the required keys that are not there; a model says what most of them would."""
-    for key, spec in keys_of(EvalConfig).items():
-        is_said = raw.get("model") is not None and key in OF_MODEL
-        if default_of(spec) is attrs.NOTHING and key not in raw and not is_said:
-            yield Fault((key,), "required key missing")
-
-
-@functools.cache
-def _make_converter() -> Converter:
-    """Write code that structures each class: nine tenths of the time that a small config takes, once per process."""
-    converter = Converter(detailed_validation=True, forbid_extra_keys=True)
-    for type_, expected in ((bool, "a bool (True or False)"), (int, "an int"), (str, "a string")):
-        converter.register_structure_hook(type_, _strict(type_, expected))
-    converter.register_structure_hook(float, _structure_number)
-    converter.register_structure_hook_factory(_is_a(list), _list_hook)
-    converter.register_structure_hook_factory(_is_a(dict), _dict_hook)
-    for schema in (EntitySchema, RelationSchema, EvalConfig):
-        converter.register_structure_hook(schema, _schema_hook(schema, converter))
-    return converter
-
-
-def _strict(type_: type, expected: str) -> _Hook:
-    def structure_strictly(value: object, _: object) -> object:
-        if type(value) is not type_:
-            raise TypeError(wrong_type(expected, value))
-        if isinstance(value, int) and value.bit_length() > 64:  # which messages could not write, nor arrays hold
-            raise ValueError(f"expected an int of at most 64 bits, got {show(value)}")
-        return value
-
-    return structure_strictly
-
-
-def _structure_number(value: object, _: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(wrong_type("a number", value))
-    if not -sys.float_info.max <= value <= sys.float_info.max:
-        raise ValueError(f"expected a finite number, got {show(value)}")
-    return float(value)
-
-
-def _is_a(container: type) -> Callable[[object], bool]:
-    def is_such(type_: object) -> bool:
-        return typing.get_origin(type_) == container
-
-    return is_such
-
-
-def _list_hook(type_: Any, converter: Converter) -> _Hook:  # noqa: ANN401 (cattrs' signature)
-    inner = list_structure_factory(type_, converter)
-    return _only_if(list, "a list", inner)
-
-
-def _dict_hook(type_: Any, converter: Converter) -> _Hook:  # noqa: ANN401 (cattrs' signature)
-    return _only_if(dict, "a dict", converter.gen_structure_mapping(type_))
-
-
-def _schema_hook(schema: type[attrs.AttrsInstance], converter: Converter) -> _Hook:
-    hidden = {name: override(omit=True) for name in attrs.fields_dict(schema) if name not in keys_of(schema)}
-    inner: _Hook = make_dict_structure_fn(schema, converter, **hidden)  # type: ignore[arg-type]
-    return _only_if(dict, f"a dict with the keys {', '.join(keys_of(schema))}", inner)
-
-
-def _only_if(type_: type, expected: str, inner: _Hook) -> _Hook:
-    def structure_it(value: object, target: object) -> object:
-        if not isinstance(value, type_):
-            raise TypeError(wrong_type(expected, value))
-        return inner(value, target)
-
-    return structure_it
-
-
-def _faults_of(error: Exception, path: KeyPath) -> Iterator[Fault]:
-    """Flatten what cattrs collected: one fault per place."""
-    if isinstance(error, ClassValidationError):
-        for inner, attribute in error.group_exceptions()[0]:
-            yield from _faults_of(inner, (*path, attribute.name))
-        for other in error.group_exceptions()[1]:
-            yield from _faults_of(other, path)
-    elif isinstance(error, IterableValidationError):
-        for inner, item in error.group_exceptions()[0]:
-            yield from _faults_of(inner, (*path, item.index))
-    elif isinstance(error, ForbiddenExtraKeysError):
-        for key in sorted(error.extra_fields, key=str):
-            yield Fault((*path, key), unknown_key(key, keys_of(error.cl)))
-    elif isinstance(error, KeyError):
-        yield Fault(path, "required key missing")
-    else:
-        yield Fault(path, str(error))
-
-
-def _blank_out(raw: dict[Any, Any], path: KeyPath) -> KeyPath:
-    """Take the faulty value at `path` out of `raw`, with what encloses it up to a key; return the path of that key."""
-    schema: type[attrs.AttrsInstance] = EvalConfig
-    owner, depth = raw, 0
-    if len(path) > 2 and path[0] in _NESTED:
-        if not raw[path[0]]:  # already blanked with all that is in it
-            return path[:1]
-        schema, owner, depth = _NESTED[path[0]], raw[path[0]][path[1]], 2
-    key = path[depth]
-    spec = keys_of(schema).get(str(key))
-    if spec is not None and default_of(spec) is attrs.NOTHING:
-        owner[key] = _BLANKS.get(spec.name, str)()
-    else:
-        owner.pop(key, None)
-    return path[: depth + 1]
-
-
 # A Python config file -> what its function returns; whatever goes wrong in it becomes one line with file and line.
 
 FUNCTIONS = ("get_config", "get_torchbiggraph_config")  # the first that a file defines is called
-_SCHEMAS: dict[str, type[attrs.AttrsInstance]] = {
-    schema.__name__: schema for schema in (EvalConfig, EntitySchema, RelationSchema)
-}
+_SCHEMAS = {schema.__name__: schema for schema in (EvalConfig, EntitySchema, RelationSchema)}
 
 
-def run_python_file(source: Path, code: bytes) -> tuple[str, object, object]:
+def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
     """Execute a config file from its own place and call its function.
 
     The file sees its own `__file__` and can import its neighbours. Nothing is cached: neither bytecode beside it, nor
@@ -235,37 +171,22 @@ def run_python_file(source: Path, code: bytes) -> tuple[str, object, object]:
     Raises:
         ConfigError: If the file has a syntax error, raises an exception, or defines none of the functions.
     """
+    module = types.ModuleType(f"pbgeval_config_{source.stem}")
+    module.__file__ = str(source)
     with _importable(source.parent):
+        sys.modules[module.__name__] = module  # dataclasses and pickle look it up
         try:
-            name, value = _run(source, code)
-            return name, value, plain(value)  # a copy, here: a value of its own classes may raise, too
+            exec(compile(code, str(source), "exec", dont_inherit=True), module.__dict__)
+            for name in FUNCTIONS:
+                if callable(function := getattr(module, name, None)):
+                    value = function()
+                    return name, value, plain(value)  # a copy, here: a value of its own classes may raise, too
         except BaseException as error:
             # Not what an operator or a scheduler wants; whatever else a file raises is the file's.
             if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
                 raise
             raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error
-
-
-def _run(source: Path, code: bytes) -> tuple[str, object]:
-    module_name = f"pbgeval_config_{source.stem}"
-    loader = SourceFileLoader(module_name, str(source))
-    spec = importlib.util.spec_from_file_location(module_name, source, loader=loader)
-    if spec is None:
-        raise ImportError(f"cannot import {source}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pickle look it up
-    try:
-        exec(loader.source_to_code(code, str(source)), module.__dict__)
-        for name in FUNCTIONS:
-            if callable(function := getattr(module, name, None)):
-                return name, function()
-    finally:
-        del sys.modules[module_name]
-    raise _NoFunctionError
-
-
-class _NoFunctionError(Exception):
-    """A file without any of the functions."""
+    raise ConfigError(f"{source.name}: expected a function {FUNCTIONS[0]}() or {FUNCTIONS[1]}(), found neither")
 
 
 @contextmanager
@@ -291,7 +212,7 @@ def _is_in(file: str | None, folder: Path) -> bool:
 
 
 def _place(error: BaseException, source: Path) -> str:
-    """The file and line to look at: the innermost one in the config's folder."""
+    """Return the file and line to look at: the innermost one in the config's folder."""
     if isinstance(error, SyntaxError) and error.lineno is not None and _is_in(error.filename, source.parent):
         return f"{Path(str(error.filename)).name}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_in(frame.filename, source.parent)]
@@ -299,8 +220,6 @@ def _place(error: BaseException, source: Path) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    if isinstance(error, _NoFunctionError):
-        return f"expected a function {FUNCTIONS[0]}() or {FUNCTIONS[1]}(), found neither"
     try:
         message = str(error.msg) if isinstance(error, SyntaxError) else str(error)
     except Exception:
@@ -313,14 +232,6 @@ def _describe(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, " ".join(message.split()))))
 
 
-@frozen
-class _Document:
-    """What a config file says, before types are checked."""
-
-    raw: dict[Any, Any]
-    is_ours: bool  # it comes from get_config(), not from a PBG dict
-
-
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
     """Load a config file, apply `KEY=VALUE` overrides, check everything.
 
@@ -330,58 +241,77 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
     Raises:
         ConfigError: With all faults, a line each, which starts with the name of the file or with `-p KEY=VALUE`.
     """
-    source = Path(os.path.abspath(path))
-    working_directory = Path.cwd()
-    document = _read_document(source, str(path))
-    raw = document.raw
-    if _is_in_checkpoint(source):
+    source, working_directory = Path(os.path.abspath(path)), Path.cwd()
+    raw, is_ours = _read_file(source, str(path))
+    is_in_checkpoint = source.name == "config.json" and (source.parent / "checkpoint_version.txt").is_file()
+    if is_in_checkpoint:
         raw["checkpoint_path"] = str(source.parent)
-    applied, lines = _apply_overrides(raw, overrides)
-    ignored = _ignored_keys(document)
+    applied: list[Override] = []
+    lines: list[str] = []
+    for text in overrides:
+        try:
+            applied.append(apply_override(raw, text))
+        except OverrideError as error:
+            lines.append(f"-p {text}: {error}")
 
-    structured = structure(raw)
-    bases = [(source.parent, CONFIG_FOLDER)]
-    if not document.is_ours:
-        bases.insert(0, (working_directory, WORKING_DIRECTORY))
-    config, missing = resolve_paths(structured.config, Bases(working_directory, tuple(bases)), applied)
+    def bases_of(key: KeyPath) -> Bases:
+        of_user, of_file = (working_directory, WORKING_DIRECTORY), (source.parent, CONFIG_FOLDER)
+        if any(is_within(key, override.path) for override in applied):
+            return [of_user]
+        return [of_file] if is_ours else [of_user, of_file]
+
+    structurer = _Structurer()
+    config = structurer.config(raw)
+    config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
     config, of_model = with_model_of_path(config)
-    missing = (*missing, *of_model)
-    lines += [_line(fault, source.name, applied) for fault in _all_faults(structured, config, missing)]
+    faults = structurer.all_faults([*find_faults(config), *missing, *of_model])
+    lines += [_line(fault, source.name, applied) for fault in faults]
     if lines:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
-    return attrs.evolve(config, name=_name(source), source=source, ignored=ignored)
+    # The folder of a checkpoint tells more than `config`.
+    name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
+    return attrs.evolve(config, name=name, source=source, ignored=_ignored_keys(raw, is_ours=is_ours))
 
 
-def check_config(config: EvalConfig, given: Given | None = None) -> EvalConfig:
+def check_config(
+    config: EvalConfig, form: ModelForm | None = None, edges: Mapping[str, Iterable[str]] | None = None
+) -> EvalConfig:
     """Check a config that was made in Python; relative paths are relative to the working directory.
 
     Args:
         config: what was made.
-        given: what is handed in, in place of what the config's paths would name.
+        form: of a model that is handed in, in place of what the config's paths would name.
+        edges: what edges that are handed in are called, by key, in place of paths.
 
     Raises:
         ConfigError: With all faults, a line each.
     """
-    structured = structure(_plain_dict(config))
-    here = Path.cwd()
-    given = given or Given()
-    bases = Bases(here, ((here, WORKING_DIRECTORY),))
-    resolved, missing = resolve_paths(given.blanked(structured.config), bases, [], given.paths)
-    resolved, of_model = with_model_of_path(resolved) if given.form is None else with_form(resolved, given.form)
-    faults = _all_faults(structured, given.named(resolved), (*missing, *given.faults(config), *of_model))
-    resolved = given.named(resolved)
-    if faults:
-        raise ConfigError(*(" ".join(str(fault).split()) for fault in faults))
+    structurer, here, edges = _Structurer(), Path.cwd(), edges or {}
+    no_edges: dict[str, Any] = {key: [] for key in edges}
+    named: dict[str, Any] = {key: list(names) for key, names in edges.items()}
+    structured = attrs.evolve(structurer.config(plain(config)), **no_edges)
+    resolved, missing = resolve_paths(
+        structured, lambda _: [(here, WORKING_DIRECTORY)], has_model=structured.model is not None or form is not None
+    )
+    resolved, of_model = with_model_of_path(resolved) if form is None else with_form(resolved, form)
+    resolved = attrs.evolve(resolved, **named)
+    twice = [(key, f"expected [], as edges are handed in, got {show(getattr(config, key))}") for key in edges]
+    if form is not None:
+        twice.append(("model", f"expected None, as a model is handed in, got {show(config.model)}"))
+    faults = [
+        *find_faults(resolved),
+        *missing,
+        *(Fault((key,), message) for key, message in twice if getattr(config, key)),
+        *of_model,
+    ]
+    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(faults)]
+    if lines:
+        raise ConfigError(*lines)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)
 
 
-def _all_faults(structured: Structured, config: EvalConfig, missing: Iterable[Fault]) -> list[Fault]:
-    """Faults of types, then those of values; a value that only stands in for a faulty one is not blamed."""
-    consequences = [*find_faults(config), *missing]
-    return [*structured.faults, *(fault for fault in consequences if not structured.is_blank(fault))]
-
-
-def _read_document(source: Path, shown: str) -> _Document:
+def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
+    """Return the plain values of a config file, and whether it makes an `EvalConfig`."""
     try:
         content = read_bytes(source)
     except FileNotFoundError:
@@ -393,52 +323,22 @@ def _read_document(source: Path, shown: str) -> _Document:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error
     if source.suffix.lower() == ".json":
-        return _Document(_read_json(source, content), is_ours=False)
+        value = parse_json(content, source.name)
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source.name}: expected a JSON object, got {show(value)}")
+        return plain(value), False
     function, value, copied = run_python_file(source, content)
-    is_ours = function == "get_config"
+    is_ours = function == FUNCTIONS[0]
     if not isinstance(value, EvalConfig if is_ours else dict):
         expected = "an EvalConfig" if is_ours else "a dict"
         raise ConfigError(f"{source.name}: {function}(): {wrong_type(expected, value)}")
-    assert isinstance(copied, dict)
-    return _Document(copied, is_ours)
+    return copied, is_ours
 
 
-def _read_json(source: Path, content: bytes) -> dict[Any, Any]:
-    try:
-        value = json.loads(content.decode("utf-8-sig"))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{source.name}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
-        raise ConfigError(f"{source.name}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{source.name}: expected a JSON object, got {show(value)}")
-    return _plain_dict(value)
-
-
-def _plain_dict(value: object) -> dict[Any, Any]:
-    copied = plain(value)
-    assert isinstance(copied, dict)
-    return copied
-
-
-def _apply_overrides(raw: dict[Any, Any], overrides: Iterable[str]) -> tuple[list[Override], list[str]]:
-    applied: list[Override] = []
-    lines: list[str] = []
-    for text in overrides:
-        try:
-            applied.append(apply_override(raw, text))
-        except OverrideError as error:
-            lines.append(f"-p {text}: {error}")
-    return applied, lines
-
-
-def _ignored_keys(document: _Document) -> tuple[str, ...]:
-    """The training-only keys that a config sets; of an `EvalConfig`, those that differ from their defaults."""
+def _ignored_keys(raw: Mapping[Any, Any], *, is_ours: bool) -> tuple[str, ...]:
+    """Return the training-only keys that a config sets; of an `EvalConfig`, those that differ from their defaults."""
     training = {key: spec for key, spec in keys_of(EvalConfig).items() if spec.metadata["group"] == TRAINING}
-    present = [key for key in training if key in document.raw]
-    if document.is_ours:
-        present = [key for key in present if document.raw[key] != default_of(training[key])]
-    return tuple(present)
+    return tuple(key for key in training if key in raw and not (is_ours and raw[key] == default_of(training[key])))
 
 
 def _line(fault: Fault, file_name: str, applied: Sequence[Override]) -> str:
@@ -446,15 +346,6 @@ def _line(fault: Fault, file_name: str, applied: Sequence[Override]) -> str:
     for last in reversed(applied):
         if last.path == fault.path:
             return f"-p {last.text}: {fault.message}"
-        if any(last.sets(path) for path in (fault.path, *fault.involved)):
+        if any(is_within(path, last.path) for path in (fault.path, *fault.involved)):
             return f"-p {last.text}: {fault}"
     return f"{file_name}: {fault}"
-
-
-def _is_in_checkpoint(source: Path) -> bool:
-    return source.name == "config.json" and (source.parent / "checkpoint_version.txt").is_file()
-
-
-def _name(source: Path) -> str:
-    """The name of a config: its file's, or its checkpoint's, which is more telling than `config`."""
-    return source.parent.name if _is_in_checkpoint(source) and source.parent.name else source.stem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pbgeval.models.model import EmbeddingModel
 
 ENTITY_TYPE = "all"  # of models that know of no types
-IN_MEMORY = "<in memory>"  # in place of a path
 
 
 @frozen
@@ -32,13 +31,12 @@ class ModelForm:
     entity_path: str  # where names of entities may lie
 
     @classmethod
-    def of_embeddings(cls, model: EmbeddingModel) -> ModelForm:
+    def from_model(cls, model: EmbeddingModel) -> ModelForm:
         """Describe a model of vectors."""
-        formula = model.formula
+        formula, folder = model.formula, Path(model.label)
         names: Sequence[str] = [ENTITY_TYPE]
         if not formula.dynamic:
             names = model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
-        folder = Path(model.label)
         return cls(
             formula.comparator,
             formula.operator,
@@ -48,53 +46,16 @@ class ModelForm:
             str(folder if folder.is_dir() else folder.parent),
         )
 
-    @classmethod
-    def of_scorer(cls) -> ModelForm:
-        """Describe a model that is asked for scores by number: each entity is its number."""
-        return cls("dot", "none", 1, True, [ENTITY_TYPE], IN_MEMORY)
 
-
-@frozen
-class Given:
-    """What is handed in, in Python."""
-
-    form: ModelForm | None = None  # of a model
-    edges: Mapping[str, tuple[str, ...]] | None = None  # what edges are called, by key; None: the config names them
-
-    @property
-    def paths(self) -> frozenset[str]:
-        """The keys that name nothing to be read."""
-        of_model = {"entity_path", "checkpoint_path"} if self.form is not None else set()
-        return frozenset(of_model | set(self.edges or ()))
-
-    def faults(self, config: EvalConfig) -> Iterator[Fault]:
-        """Name what is both handed in and in the config."""
-        keys = list(self.edges or ())
-        if self.form is not None:
-            keys.append("model")
-        for key in keys:
-            if getattr(config, key):
-                expected = "None" if key == "model" else "[]"
-                what = "a model is" if key == "model" else "edges are"
-                message = f"expected {expected}, as {what} handed in, got {show(getattr(config, key))}"
-                yield Fault((key,), message)
-
-    def blanked(self, config: EvalConfig) -> EvalConfig:
-        """Return the config without the paths that name nothing."""
-        blank: dict[str, Any] = {key: [] for key in self.edges or ()}
-        return attrs.evolve(config, **blank)
-
-    def named(self, config: EvalConfig) -> EvalConfig:
-        """Return the config with the names of what is handed in."""
-        named: dict[str, Any] = {key: list(names) for key, names in (self.edges or {}).items()}
-        return attrs.evolve(config, **named)
+# A model that is asked for scores by number: each entity is its number.
+SCORER = ModelForm("dot", "none", 1, dynamic=True, relation_names=[ENTITY_TYPE], entity_path="<in memory>")
 
 
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     """Fill in what the model that a config names decides; and the faults of both."""
     if config.model is None:
         return config, []
-    unread = with_form(config, ModelForm.of_scorer())[0]  # so that nobody is blamed for what the model would say
+    unread = with_form(config, SCORER)[0]  # so that nobody is blamed for what the model would say
     if not Path(config.model).exists():  # which `paths` reports
         return unread, []
     from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
@@ -103,7 +64,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
         model = open_model(Path(config.model), trust_pickle=config.trust_pickle)
     except EvalError as error:
         return unread, [Fault(("model",), fault) for fault in error.faults]
-    return with_form(config, ModelForm.of_embeddings(model))
+    return with_form(config, ModelForm.from_model(model))
 
 
 def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fault]]:
@@ -130,14 +91,14 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         return config, faults
     entities = config.entities or {ENTITY_TYPE: EntitySchema(num_partitions=1)}
     (name,) = entities
+    relations = [
+        RelationSchema(name=relation or "unnamed", lhs=name, rhs=name, operator=form.operator)
+        for relation in form.relation_names
+    ]
     filled = attrs.evolve(
         config,
-        **decided | {"relations": [_relation(of, name, form) for of in form.relation_names]},
+        **decided | {"relations": relations},
         entities={name: attrs.evolve(entities[name], dimension=None)},
         entity_path=config.entity_path or form.entity_path,
     )
     return filled, faults
-
-
-def _relation(name: str, entity_type: str, form: ModelForm) -> RelationSchema:
-    return RelationSchema(name=name or "unnamed", lhs=entity_type, rhs=entity_type, operator=form.operator)

@@ -7,11 +7,11 @@ import json
 
 from pbgeval.config.schema import EvalConfig
 
-_MOST_NAMES = 100  # that the settings list one by one
+_MAX_NAMES = 100  # that the settings list one by one
 
 
 def numeric_settings(config: EvalConfig) -> dict[str, object]:
-    """The settings that can change a number of the result, ready for JSON.
+    """Return the settings that can change a number of the result, ready for JSON.
 
     The digest of a run covers this dict (and the data), so two configs that give the same dict must give the same
     numbers on the same data, and what cannot change a number must stay out: no paths, no names of relations, nothing
@@ -84,10 +84,10 @@ def _relations(config: EvalConfig) -> list[dict[str, object]]:
 
 
 def _set_of_names(names: list[str] | None) -> list[str] | dict[str, object] | None:
-    """The names, each once and in order; of many, which would fill a report, their number and a digest."""
+    """Return the names, each once and in order; of many, which would fill a report, their number and a digest."""
     if names is None:
         return None
     distinct = sorted(set(names))
-    if len(distinct) <= _MOST_NAMES:
+    if len(distinct) <= _MAX_NAMES:
         return distinct
     return {"count": len(distinct), "sha256": hashlib.sha256(json.dumps(distinct).encode()).hexdigest()}

@@ -6,8 +6,11 @@ Only types and defaults are fixed here; what values must satisfy is in `checks.p
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+import types
+import typing
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,31 +34,44 @@ NOT_A_KEY = {"not_a_key": True}  # metadata of a field that no config file sets
 
 
 def about(group: str, text: str) -> dict[str, str]:
-    """Metadata of a key: the group it is listed in and its help text."""
+    """Return the metadata of a key: the group it is listed in and its help text."""
     return {"group": group, "help": text}
 
 
 def required(group: str, text: str) -> dict[str, object]:
-    """Metadata of a key that a config must set; in Python it may be blank where a model or edges are handed in."""
+    """Return the metadata of a key that a config must set; in Python it may be blank where its data is handed in."""
     return {**about(group, text), "required": True}
 
 
 def key(default: object, group: str, text: str) -> Any:  # noqa: ANN401 (attrs takes the type from the annotation)
-    """A key with an immutable default."""
+    """Declare a key with an immutable default."""
     return field(default=default, metadata=about(group, text))
 
 
 def keys_of(schema: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]]:
-    """The keys that a config file may set in a schema class, in order."""
+    """Return the keys that a config file may set in a schema class, in order."""
     return {name: spec for name, spec in attrs.fields_dict(schema).items() if "not_a_key" not in spec.metadata}
 
 
 def default_of(spec: attrs.Attribute[Any]) -> object:
-    """The default of a key; `attrs.NOTHING` if a config must set it."""
+    """Return the default of a key; `attrs.NOTHING` if a config must set it."""
     if "required" in spec.metadata:
         return attrs.NOTHING
     factory: Callable[[], object] | None = getattr(spec.default, "factory", None)
     return spec.default if factory is None else factory()
+
+
+@functools.cache
+def types_of(schema: type[attrs.AttrsInstance]) -> Mapping[str, Any]:
+    """Return the type of each key."""
+    return typing.get_type_hints(schema)
+
+
+def without_none(type_: Any) -> Any:  # noqa: ANN401 (any annotation)
+    """Return the other type of a union with None."""
+    if typing.get_origin(type_) is types.UnionType:
+        return next(option for option in typing.get_args(type_) if option is not types.NoneType)
+    return type_
 
 
 # The text of `max_memory` -> bytes.
@@ -297,7 +313,10 @@ class EvalConfig:
         "in front if wanted. Unset: the headline mean reciprocal rank.",
     )
     max_memory: str | None = key(
-        None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
+        None,
+        EVALUATION,
+        "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers. A run that cannot stay within it "
+        "is refused.",
     )
     scratch_path: str | None = key(
         None, EVALUATION, "Directory for copies of what URLs name; removed at the end. Unset: TMPDIR, or /tmp."
@@ -421,26 +440,21 @@ class EvalConfig:
         return None if self.max_memory is None else parse_memory(self.max_memory)
 
     @property
-    def target_keys(self) -> frozenset[str]:
-        """The keys of the report that `target_metric` may mean: those of the enabled sides that have intervals."""
-        from pbgeval.stats.ranks import RankType  # here: see `headline`
+    def target_key(self) -> str:
+        """The key of the report that `target_metric` means: of the enabled sides, and with an interval.
+
+        Raises:
+            pbgeval.metrics.names.UnknownMetricError: If it means none of these.
+        """
+        from pbgeval.metrics.names import resolve  # here: see `headline`
+        from pbgeval.stats.ranks import RankType
 
         disabled = {"head": self.disable_lhs_negs, "tail": self.disable_rhs_negs}
         sides = [side for side in ("head", "tail", "both") if not disabled.get(side)]
         metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
         ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}
-        return frozenset(ranked | {f"{side}.query_auc" for side in sides})
-
-    @property
-    def target_key(self) -> str:
-        """The key of the report that `target_metric` means.
-
-        Raises:
-            pbgeval.metrics.names.UnknownMetricError: If it means none of `target_keys`.
-        """
-        from pbgeval.metrics.names import resolve  # here: see `headline`
-
-        return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, self.target_keys)
+        known = frozenset(ranked | {f"{side}.query_auc" for side in sides})
+        return resolve(self.target_metric or "mean_reciprocal_rank", self.headline, known)
 
     @property
     def used_entity_types(self) -> list[str]:
@@ -449,7 +463,7 @@ class EvalConfig:
         return [name for name in self.entities if name in used]
 
     def candidates_of(self, relation: RelationSchema) -> str:
-        """Who competes with the true entity in queries of the relation: sampled, partition or all.
+        """Return who competes with the true entity in queries of a relation: sampled, partition or all.
 
         Given lists (`candidate_path`) may name entities of any partition, so they count as a part of all.
         """
@@ -460,7 +474,7 @@ class EvalConfig:
         return "partition" if relation.all_negs else "sampled"
 
     def dimension_of(self, entity_type: str) -> int:
-        """The dimension of an entity type's embeddings.
+        """Return the dimension of an entity type's embeddings.
 
         Raises:
             ConfigError: If neither the type nor the config sets one.

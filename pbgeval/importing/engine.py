@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from pbgeval.cluster.liveness import repeated
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.progress import StepObserver
+from pbgeval.progress import Observer
 from pbgeval.storage.text import one_line
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Engine:
 
     folder: Path
     limits: Limits
-    observer: StepObserver
+    observer: Observer
     _connection: DuckDBPyConnection = field(init=False)
 
     def __enter__(self) -> Engine:

@@ -16,8 +16,7 @@ import numpy as np
 from attrs import frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
-from pbgeval.models.labels import MAX_DIGITS, read_labels
-from pbgeval.models.model import EmbeddingModel, part_of
+from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
 from pbgeval.notation import Bucket, Side, distinct
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy

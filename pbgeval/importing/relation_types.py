@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
-from pbgeval.notation import MOST_PARTITIONS
+from pbgeval.notation import MAX_PARTITIONS
 from pbgeval.storage.text import one_line, rows
 
 ANY_OTHER = "*"
@@ -91,8 +91,8 @@ def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], 
         name, _, number = text.rpartition("=")
         if not (number.isascii() and number.isdigit() and len(number) <= 18 and int(number) >= 1):
             raise ConfigError(f"--partitions {text}: expected a number >= 1, or TYPE=NUMBER")
-        if int(number) > MOST_PARTITIONS:
-            raise ConfigError(f"--partitions {text}: expected at most {MOST_PARTITIONS:,}")
+        if int(number) > MAX_PARTITIONS:
+            raise ConfigError(f"--partitions {text}: expected at most {MAX_PARTITIONS:,}")
         if name:
             of_type[name] = int(number)
         else:

@@ -12,7 +12,7 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
-from pbgeval.config.models import Given, ModelForm
+from pbgeval.config.models import SCORER, ModelForm
 from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, EvalError, ScorerError, StorageError
 from pbgeval.inputs.model import read_relations, relation_of_scorer, relations_of_model
@@ -54,7 +54,7 @@ class Inputs:
     @property
     def numbering(self) -> EntityNumbering:
         """The numbers of all entities that relations may touch; rows of features for featurized types."""
-        return EntityNumbering.of_sizes({key: file.num_rows for key, file in self.embeddings.items()})
+        return EntityNumbering.from_sizes({key: file.num_rows for key, file in self.embeddings.items()})
 
     @property
     def training_buckets(self) -> list[dict[Bucket, EdgeSource]]:
@@ -286,12 +286,13 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         EvalError: all faults, a line each.
     """
     opened = None if model is None else _checked_model(model, trust_pickle=config.trust_pickle)
-    by_key = None if edges is None else (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
+    by_key: Mapping[str, Mapping[str, ArrayEdges]] = {}
+    if edges is not None:
+        by_key = (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
     form = None
     if opened is not None:
-        form = ModelForm.of_embeddings(opened) if isinstance(opened, EmbeddingModel) else ModelForm.of_scorer()
-    given = Given(form, None if by_key is None else {key: tuple(arrays) for key, arrays in by_key.items()})
-    checked = check_config(config, given)
+        form = ModelForm.from_model(opened) if isinstance(opened, EmbeddingModel) else SCORER
+    checked = check_config(config, form, by_key)
     if opened is not None and not isinstance(opened, EmbeddingModel) and checked.precision == "certified":
         raise ConfigError(
             "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
@@ -299,7 +300,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
         if is_url(path):
             raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
-    arrays = {name: array for of_key in (by_key or {}).values() for name, array in of_key.items()}
+    arrays = {name: array for of_key in by_key.values() for name, array in of_key.items()}
     return open_inputs(checked, opened, arrays)
 
 

@@ -105,9 +105,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
             if summary is not None and summary.average is not None:
                 metrics = summary.average.metrics.items()
                 found = {f"held_out/{name}": float(value) for name, value in metrics if value is not None}
-            stops = self._stopping is not None and self.monitor.should_stop(
-                self._stopping[0], self._stopping[1], self._stopping[2]
-            )
+            stops = self._stopping is not None and self.monitor.should_stop(*self._stopping)
         found, stops = trainer.strategy.broadcast((found, stops))
         # Alike everywhere; the largest of equals is the same number, their mean may not be. Without it Lightning warns.
         pl_module.log_dict(found, sync_dist=True, reduce_fx="max")
@@ -121,8 +119,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         return self.monitor.num_workers > 1 or bool(trainer.is_global_zero)
 
     def _begin(self, trainer: Trainer, pl_module: LightningModule, bucket: Bucket) -> None:
-        visit = self.monitor.watch(trainer.current_epoch, bucket, self._model_of(pl_module))
-        self._visits[bucket] = visit.__enter__()
+        self._visits[bucket] = self.monitor.watch(trainer.current_epoch, bucket, self._model_of(pl_module)).__enter__()
 
     def _end_visits(self) -> None:
         visits, self._visits = self._visits, {}

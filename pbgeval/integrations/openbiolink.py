@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,35 +27,31 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, ScorerError, StorageError
 from pbgeval.metrics.given import RankMetrics, from_ranks
-from pbgeval.models.openbiolink import DATA, read_openbiolink
+from pbgeval.models.model import read_labels
+from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import Side, sort_distinct
 from pbgeval.ranking.keys import QueryKeys
 from pbgeval.ranking.known_answers import KEY_BITS, AnswersByKey
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
+from pbgeval.storage.text import text_lines
 
 # What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.
 
 _AGREES = 1e-5  # relative: two kernels' float32 scores of one edge
 
 
-@frozen(eq=False)
-class SideScores:
-    """The scores of a batch's queries on one side."""
-
-    scores_bN: Tensor  # of every entity
-    true_b: Tensor  # of the true one
-    has_true_b: Tensor  # bool: whether `scores_bN` hold it
-
-
 def batch_scores(
     score_batch: Callable[[Tensor], Any], batch_b3: Tensor, num_entities: int, name: str
-) -> Mapping[Side, SideScores]:
+) -> Mapping[Side, tuple[Tensor, int]]:
     """Ask for the scores of a batch.
 
     Where a contract gives true scores apart, they come from another kernel than those of candidates, as a rule: then
     identical candidates would not tie. So the true score is the one among the candidates' if the two agree but for
     rounding; a ranking file has none there (0, say), and then the one given apart counts.
+
+    Returns:
+        By side: scores (b, N) of every entity, the true one's in its place; and in how many rows it was not there.
 
     Raises:
         ScorerError: it returns neither two arrays of scores nor four, or of other shapes.
@@ -62,24 +59,19 @@ def batch_scores(
     found = score_batch(batch_b3.clone())
     where = f"{name}.score_batch"
     size = len(batch_b3)
-    wanted: dict[str, tuple[int, ...]] = {"head scores": (size, num_entities), "tail scores": (size, num_entities)}
+    names = ["head scores", "tail scores"]
     if isinstance(found, tuple | list) and len(found) == 4:
-        wanted = {
-            "true scores of heads": (size,),
-            "head scores": (size, num_entities),
-            "true scores of tails": (size,),
-            "tail scores": (size, num_entities),
-        }
+        names = ["true scores of heads", "head scores", "true scores of tails", "tail scores"]
     elif not isinstance(found, tuple | list) or len(found) != 2:
         got = f"a tuple of {len(found)}" if isinstance(found, tuple | list) else type(found).__name__
         raise ScorerError(f"{where}: expected (head scores, tail scores) or four of them, got {got}")
-    parts = [
-        _checked(part, shape, f"{where}: {what}") for part, (what, shape) in zip(found, wanted.items(), strict=True)
-    ]
-    given = [None, parts[0], None, parts[1]] if len(parts) == 2 else parts
+    parts = {
+        name: _checked(part, (size,) if name.startswith("true") else (size, num_entities), f"{where}: {name}")
+        for name, part in zip(names, found, strict=True)
+    }
     return {
-        Side.LHS: _of_side(given[0], given[1], batch_b3[:, 0]),
-        Side.RHS: _of_side(given[2], given[3], batch_b3[:, 2]),
+        side: _with_true_scores(parts[f"{side.label} scores"], parts.get(f"true scores of {side.label}s"), true_b)
+        for side, true_b in ((Side.LHS, batch_b3[:, 0]), (Side.RHS, batch_b3[:, 2]))
     }
 
 
@@ -96,18 +88,19 @@ def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: 
     return part.detach().double()  # exact, so that true scores of another type compare as they are
 
 
-def _of_side(given_b: Tensor | None, scores_bN: Tensor | None, true_entity_b: Tensor) -> SideScores:
-    assert scores_bN is not None, "each contract has them"
-    own_b = scores_bN.gather(1, true_entity_b.to(scores_bN.device).unsqueeze(1)).squeeze(1)
+def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor) -> tuple[Tensor, int]:
+    """Put the true scores that are given apart in their places; return in how many rows others were there."""
     if given_b is None:
-        return SideScores(scores_bN, own_b, torch.ones_like(own_b, dtype=torch.bool))
-    given_b = given_b.to(own_b.device)
+        return scores_bN, 0
+    true_b1 = true_b.to(scores_bN.device).unsqueeze(1)
+    own_b, given_b = scores_bN.gather(1, true_b1).squeeze(1), given_b.to(scores_bN.device)
     finite_bN = torch.where(torch.isfinite(scores_bN), scores_bN, 0.0)
     # Of a sum that cancels, rounding is relative to its terms, which a row's largest score stands for; a 0 may be the
     # filling of a ranking file's row, and a small confidence must not be taken for it.
     allowed_b = _AGREES * torch.where(own_b == 0, given_b.abs(), finite_bN.abs().amax(1))
     agrees_b = (own_b == given_b) | ((own_b - given_b).abs() <= allowed_b)
-    return SideScores(scores_bN, torch.where(agrees_b, own_b, given_b), agrees_b)
+    true_score_b1 = torch.where(agrees_b, own_b, given_b).unsqueeze(1)
+    return scores_bN.scatter(1, true_b1, true_score_b1), int((~agrees_b).sum())
 
 
 # Scores of a batch of edges and known answers -> ranks of both sides -> metrics. Exclusion is by identity.
@@ -121,7 +114,7 @@ class KnownAnswers:
     answers: Mapping[Side, AnswersByKey]
 
     @classmethod
-    def of_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
+    def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
         """Keep of known edges those that share their key with an evaluated one."""
         (lhs_E, rel_E, rhs_E), known = (of.numpy().T for of in (evaluated_E3, known_K3))
         keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
@@ -133,68 +126,39 @@ class KnownAnswers:
             answers[side] = AnswersByKey(sort_distinct(key_K[matters_K] << KEY_BITS | answer_K))
         return cls(keys, answers)
 
-    def cells(self, side: Side, batch_b3: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row in the batch and the entity of every known answer of its queries."""
-        batch = batch_b3.numpy().T
-        key_b = self.keys[side].index_of(batch[1], side.pick(batch[2], batch[0]))
+    def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the row in a batch (b, 3) and the entity of every known answer of its queries."""
+        key_b = self.keys[side].index_of(batch[:, 1], side.pick(batch[:, 2], batch[:, 0]))
         offsets, answers = self.answers[side].of_keys(key_b)
-        rows = np.repeat(np.arange(len(key_b)), np.diff(offsets))
-        return torch.from_numpy(rows), torch.from_numpy(answers)
+        return np.repeat(np.arange(len(key_b)), np.diff(offsets)), answers
 
 
-@frozen(eq=False)
-class RankedBatch:
-    """What competitors say of a batch's queries on each side, and what their scores were like."""
-
-    counts: Mapping[Side, RankCounts]
-    num_without_true: int  # rows that do not hold the true entity's score
-
-
-def rank_batch(
-    batch_b3: Tensor, scores: Mapping[Side, SideScores], known: KnownAnswers | None, *, higher_is_better: bool
-) -> RankedBatch:
-    """Count competitors of a batch's true entities: neither known answers compete nor the true entity itself.
+def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownAnswers | None) -> RankCounts:
+    """Rank the true entities of a batch among those that are no known answers.
 
     Args:
-        batch_b3: edges, int64.
-        scores: of each side.
+        side: that is hidden.
+        batch: edges, int64 (b, 3).
+        scores_bN: of that side, higher is better.
         known: known answers; None: everybody competes.
-        higher_is_better: False for distances and ranks.
 
     Raises:
         DataError: a score that is compared is not a number; names edge and entity.
     """
-    counts: dict[Side, RankCounts] = {}
-    for side, of_side in scores.items():
-        competes_bN = torch.ones_like(of_side.scores_bN, dtype=torch.bool)
-        if known is not None:
-            rows, answers = (of.to(competes_bN.device) for of in known.cells(side, batch_b3))
-            competes_bN[rows, answers] = False
-        true_b1 = side.pick(batch_b3[:, :1], batch_b3[:, 2:]).to(competes_bN.device)
-        competes_bN.scatter_(1, true_b1, False)
-        _refuse_nan(side, batch_b3, of_side, competes_bN)
-        true_score_b1 = of_side.true_b.unsqueeze(1)
-        better_bN = of_side.scores_bN > true_score_b1 if higher_is_better else of_side.scores_bN < true_score_b1
-        tied_bN = of_side.scores_bN == true_score_b1
-        counts[side] = RankCounts(
-            (better_bN & competes_bN).sum(1), (tied_bN & competes_bN).sum(1), competes_bN.sum(1)
-        ).cpu()
-    return RankedBatch(counts, sum(int((~of_side.has_true_b).sum()) for of_side in scores.values()))
-
-
-def _refuse_nan(side: Side, batch_b3: Tensor, of_side: SideScores, competes_bN: Tensor) -> None:
-    undefined_b = torch.isnan(of_side.true_b)
-    undefined_bN = torch.isnan(of_side.scores_bN) & competes_bN
-    if bool(undefined_b.any()):
-        row = int(undefined_b.nonzero()[0])
-        who = "the true entity"
-    elif bool(undefined_bN.any()):
-        row, entity = undefined_bN.nonzero()[0].tolist()
-        who = f"entity {entity}"
-    else:
-        return
-    edge = tuple(batch_b3[row].tolist())
-    raise DataError(f"score_batch: expected a number for {who} as {side.label} of edge {edge}, got NaN")
+    true_b = side.pick(batch[:, 0], batch[:, 2])
+    excluded_bN = np.zeros(scores_bN.shape, np.bool_)
+    if known is not None:
+        excluded_bN[known.cells(side, batch)] = True
+    excluded_bN[np.arange(len(batch)), true_b] = False
+    undefined = np.argwhere(torch.isnan(scores_bN).cpu().numpy() & ~excluded_bN)
+    if len(undefined):
+        row, entity = undefined[0].tolist()
+        who = "the true entity" if entity == true_b[row] else f"entity {entity}"
+        edge = tuple(batch[row].tolist())
+        raise DataError(f"score_batch: expected a number for {who} as {side.label} of edge {edge}, got NaN")
+    ranks = from_scores(scores_bN, torch.from_numpy(true_b), excluded_bN)
+    tied_b = ranks.pessimistic_Q - ranks.optimistic_Q
+    return RankCounts(ranks.optimistic_Q - 1, tied_b, ranks.num_candidates_Q - 1).cpu()
 
 
 @frozen(eq=False)
@@ -204,15 +168,11 @@ class RankedEdges:
     of_side: Mapping[Side, RankCounts]
     num_dropped: int  # test edges that have labels without a number, and are not ranked
     num_without_true: int  # queries whose candidates' scores do not hold the true entity's, as in a ranking file's rows
-    num_all_tied: int  # queries whose true entity ties with every competitor, as an edge does that a file lacks
 
-    @classmethod
-    def of_batches(cls, batches: Sequence[RankedBatch], num_dropped: int) -> RankedEdges:
-        """Join the batches of all edges."""
-        of_side = {side: RankCounts.concatenate([batch.counts[side] for batch in batches]) for side in Side}
-        all_tied = [(of.tied_Q == of.competing_Q) & (of.competing_Q > 0) for of in of_side.values()]
-        without_true = sum(batch.num_without_true for batch in batches)
-        return cls(of_side, num_dropped, without_true, sum(int(of.sum()) for of in all_tied))
+    @property
+    def num_all_tied(self) -> int:
+        """The queries whose true entity ties with every competitor, as an edge does that a file lacks."""
+        return sum(int(((of.tied_Q == of.competing_Q) & (of.competing_Q > 0)).sum()) for of in self.of_side.values())
 
     def metrics(self, side: Side | None = None) -> RankMetrics:
         """Return every metric of every rank type: of the queries that hide a side, or of both sides pooled."""
@@ -223,6 +183,8 @@ class RankedEdges:
 
 
 HITS_AT = (1, 3, 10)
+DATA = "train_test_data"
+FILES = {"training": "train_sample.csv", "validation": "val_sample.csv", "testing": "test_sample.csv"}
 
 
 class DataLoader:
@@ -250,13 +212,21 @@ class DataLoader:
         folder = next((one for one in folders if (one / DATA).is_dir()), folders[1])
         if not (folder / DATA).is_dir():
             raise StorageError(f"{folder}: expected a dataset of OpenBioLink, a folder with {DATA}, found none")
-        labels = [None if path is None else Path(path) for path in (entity_to_id_path, relation_to_id_path)]
-        data = read_openbiolink(folder, *labels)
-        self.entity_to_id, self.relation_to_id = dict(data.entity_to_id), dict(data.relation_to_id)
-        self.num_entities, self.num_relations = len(data.entity_to_id), len(data.relation_to_id)
-        # int64 (n, 3): head, relation, tail
-        self.training, self.validation, self.testing = (data.splits[of] for of in ("training", "validation", "testing"))
-        self.num_dropped = dict(data.num_dropped)  # by split: edges with a label that has no number
+        paths = {split: folder / DATA / name for split, name in FILES.items()}
+        missing = next((path for path in paths.values() if not path.is_file()), None)
+        if missing is not None:
+            raise StorageError(f"{missing}: expected a file of OpenBioLink's dataset (record 3834052), found none")
+        given = [
+            None if path is None else _numbered_by_file(Path(path)) for path in (entity_to_id_path, relation_to_id_path)
+        ]
+        of_training = _numbered_by_training(paths["training"]) if None in given else ({}, {})
+        self.entity_to_id, self.relation_to_id = (
+            numbers if of_file is None else of_file for of_file, numbers in zip(given, of_training, strict=True)
+        )
+        self.num_entities, self.num_relations = len(self.entity_to_id), len(self.relation_to_id)
+        found = {split: _edges(path, self.entity_to_id, self.relation_to_id) for split, path in paths.items()}
+        self.training, self.validation, self.testing = (edges for edges, _ in found.values())  # int64 (n, 3): h, r, t
+        self.num_dropped = {split: number for split, (_, number) in found.items()}  # edges with a label without number
         if any(self.num_dropped.values()):
             counts = ", ".join(f"{number} of {split}" for split, number in self.num_dropped.items() if number)
             warnings.warn(
@@ -332,10 +302,45 @@ class Evaluator(ABC):
             raise DataError("testing: expected edges to rank, got none")
         if batch_size < 1:
             raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
-        known = KnownAnswers.of_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
-        ranked = []
+        known = KnownAnswers.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
+        counts: dict[Side, list[RankCounts]] = {side: [] for side in Side}
+        num_without_true = 0
         for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
             with torch.no_grad():
                 scores = batch_scores(self.score_batch, batch_b3, self.num_neg, type(self).__name__)
-            ranked.append(rank_batch(batch_b3, scores, known, higher_is_better=self.higher_is_better))
-        return RankedEdges.of_batches(ranked, self.dl.num_dropped["testing"])
+            for side, (scores_bN, num_without) in scores.items():
+                higher_bN = scores_bN if self.higher_is_better else -scores_bN
+                counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known))
+                num_without_true += num_without
+        of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
+        return RankedEdges(of_side, self.dl.num_dropped["testing"], num_without_true)
+
+
+def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:
+    entities: set[str] = set()
+    relations: set[str] = set()
+    for head, relation, tail in triples_of(path):
+        entities.update((head, tail))
+        relations.add(relation)
+    return tuple({label: index for index, label in enumerate(sorted(labels))} for labels in (entities, relations))
+
+
+def _numbered_by_file(path: Path) -> dict[str, int]:
+    labels = read_labels(path, sum(1 for _ in text_lines(path)))
+    ids = {label: index for index, label in enumerate(labels)}
+    if len(ids) != len(labels):
+        again = next(label for index, label in enumerate(labels) if ids[label] != index)
+        raise StorageError(f"{path}: expected each label once, found {again!r} again")
+    return ids
+
+
+def _edges(path: Path, entities: Mapping[str, int], relations: Mapping[str, int]) -> tuple[Tensor, int]:
+    numbers, num_dropped = array("q"), 0
+    for head, relation, tail in triples_of(path):
+        ids = entities.get(head), relations.get(relation), entities.get(tail)
+        if None in ids:
+            num_dropped += 1
+        else:
+            numbers.extend(number for number in ids if number is not None)
+    edges_E3 = np.frombuffer(numbers, np.int64).reshape(-1, 3) if numbers else np.empty((0, 3), np.int64)
+    return torch.from_numpy(edges_E3.copy()), num_dropped

@@ -7,7 +7,7 @@
     results.get_metric("mrr"), results.to_df(), results.report
 
 PyKEEN is not imported. What its evaluators get wrong (docs/metrics.md) is right here. Models whose formula we know hand
-over their vectors (`adapters/pykeen.py`); any other model is asked for the scores of each query once.
+over their vectors (`models/pykeen.py`); any other model is asked for the scores of each query once.
 """
 
 from __future__ import annotations

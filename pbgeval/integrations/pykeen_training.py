@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pykeen.models import Model
@@ -24,7 +25,7 @@ from pykeen.triples import CoreTriplesFactory
 from torch import Tensor
 
 from pbgeval.errors import ConfigError
-from pbgeval.models.functions import BatchScorer, side_scorer
+from pbgeval.models.functions import CELLS_PER_CALL, BatchScorer, in_parts, side_scorer
 from pbgeval.models.pykeen import ROWS_PER_BATCH, PyKEENScores
 from pbgeval.monitor.measure import ScoredModel
 from pbgeval.monitor.monitor import Monitor
@@ -33,10 +34,9 @@ from pbgeval.monitor.visit import Visit
 from pbgeval.notation import Bucket, Side
 
 BUCKET = Bucket(0, 0)
-CELLS_PER_CALL = 1 << 17  # scores asked for at a time: interactions may make as many times D numbers
 
 
-class PykeenScorer:
+class PredictionScorer:
     """A PyKEEN model's own predictions, whatever mode it is in; that mode comes back."""
 
     def __init__(self, model: Model, num_relations: int) -> None:
@@ -46,15 +46,12 @@ class PykeenScorer:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
+        return torch.device(self.model.device)
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate."""
-        rows = max(1, CELLS_PER_CALL // candidate_C.numel())
-        parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
         with self._mode_kept():
-            return torch.cat([self._part(hidden, known, relation, candidate_C) for known, relation in parts])
+            return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, CELLS_PER_CALL)
 
     def by_rows(self) -> BatchScorer:
         """Return the scorer that asks once for each query, for scores of all entities."""
@@ -78,10 +75,8 @@ class PykeenScorer:
 
     def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         if hidden is Side.RHS:
-            found: Tensor = self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C)
-        else:
-            found = self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C)
-        return found
+            return cast("Tensor", self.model.predict_t(torch.stack([known_Q, relation_Q], dim=1), tails=candidate_C))
+        return cast("Tensor", self.model.predict_h(torch.stack([relation_Q, known_Q], dim=1), heads=candidate_C))
 
 
 def hold_out(
@@ -172,7 +167,7 @@ class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not i
 
     def _model(self) -> ScoredModel:
         if self._scored is None or self._scored[0] is not self.model:
-            scorer = PykeenScorer(self.model, self._num_relations)
+            scorer = PredictionScorer(self.model, self._num_relations)
             all_entities = self.monitor.schema.relations[0].all_negs
             self._scored = (self.model, ScoredModel(scorer.by_rows() if all_entities else scorer))
         return self._scored[1]

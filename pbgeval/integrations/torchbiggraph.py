@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import Enum
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import asdict, define, field
@@ -77,13 +77,24 @@ def train(
     """
     _refuse(config, output)
     model = model or make_model(config)
-    monitor = Monitor(schema_of(config, model), output, **{**_settings(config), **settings})
-    hook = _Hook(config, model, monitor, _iterations_done(config))
-    seen = _SeenByTrainer.of(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)
+    disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
+    of_config = {
+        "eval_fraction": config.eval_fraction,
+        "eval_num_batch_negs": config.eval_num_batch_negs,
+        "eval_num_uniform_negs": config.eval_num_uniform_negs,
+        "sides": [side for side, is_disabled in disabled.items() if not is_disabled],
+        "margin": config.margin,
+        "batch_size": config.batch_size,
+    }
+    monitor = Monitor(schema_of(config, model), output, **(of_config | settings))
+    with closing(CheckpointManager(config.checkpoint_path)) as checkpoints:
+        hook = _Hook(config, model, monitor, int(checkpoints.checkpoint_version) - 1)
+    seen = _SeenByTrainer.from_config(config, own_fraction=config.eval_fraction if keep_own_evaluation else 0.0)
     with _registered(hook):
         for _, _, stats, _ in train_and_report_stats(seen, model, trainer, evaluator, subprocess_init=subprocess_init):
             hook.bucket_is_trained(stats)
-    hook.end_last_pass()
+    if hook.last is not None:  # passes before have ended as the next one began
+        monitor.end_pass(hook.last.epoch, edge_path=hook.last.edge_path, edge_chunk=hook.last.edge_chunk)
     return monitor
 
 
@@ -123,8 +134,7 @@ class TrainerModel:
     def global_embedding(self, entity_type: str) -> Tensor | None:
         if self.model.global_embs is None:
             return None
-        vector: Tensor = self.model.global_embs[self.model.EMB_PREFIX + entity_type]
-        return vector
+        return cast("Tensor", self.model.global_embs[self.model.EMB_PREFIX + entity_type])
 
 
 @define(eq=False)
@@ -134,14 +144,9 @@ class _Hook:
     config: ConfigSchema
     model: MultiRelationEmbedder
     monitor: Monitor
-    iteration: int  # passes of all runs of this checkpoint before the one in hand, of all paths and chunks
+    iteration: int  # the number of the pass in hand from 0, of all runs of this checkpoint, all paths and all chunks
     _visit: Visit | None = field(default=None, init=False)
-    _last: PassKey | None = field(default=None, init=False)
-    _num_passes: int = field(default=0, init=False)
-
-    def pass_begins(self) -> None:
-        self.iteration += self._num_passes > 0
-        self._num_passes += 1
+    last: PassKey | None = field(default=None, init=False)  # of the last visit
 
     def bucket_is_loaded(self, edges: EdgeList, place: Bucket, path: int, chunk: int, num_chunks: int) -> EdgeList:
         """Hold edges out and measure them; return the others."""
@@ -151,7 +156,7 @@ class _Hook:
         model = TrainerModel(self.model, self.monitor.schema.num_partitions, place)
         visit = self.monitor.watch(epoch, place, model, edge_path=path, edge_chunk=chunk)
         with _all_threads(self.config):
-            self._visit, self._last = visit.__enter__(), visit.key
+            self._visit, self.last = visit.__enter__(), visit.key
         return edges if split.training_rows is None else edges[torch.from_numpy(split.training_rows)]
 
     def bucket_is_trained(self, stats: Any) -> None:  # noqa: ANN401 - torchbiggraph.stats.Stats
@@ -162,17 +167,12 @@ class _Hook:
             with _all_threads(self.config):
                 visit.__exit__(None, None, None)
 
-    def end_last_pass(self) -> None:
-        """End what has been going on; passes before have ended as the next one began."""
-        if self._last is not None:
-            self.monitor.end_pass(self._last.epoch, edge_path=self._last.edge_path, edge_chunk=self._last.edge_chunk)
-
 
 class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not installed where types are checked
     """A config with our edge paths; what it writes is the user's."""
 
     @classmethod
-    def of(cls, config: ConfigSchema, *, own_fraction: float) -> _SeenByTrainer:
+    def from_config(cls, config: ConfigSchema, *, own_fraction: float) -> _SeenByTrainer:
         values = {of.name: getattr(config, of.name) for of in ConfigSchema.__attrs_attrs__}
         values["edge_paths"] = [f"{SCHEME}:{index}:{path}" for index, path in enumerate(config.edge_paths)]
         seen = cls(**{**values, "eval_fraction": own_fraction})
@@ -185,11 +185,11 @@ class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not
         That one fails once enough types were made since torchbiggraph was imported: it compares an Optional by
         identity, and Python forgets those that it has made.
         """
-        return asdict(self.as_given, value_serializer=_plain)
 
+        def plain(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - of any field
+            return value.name.lower() if isinstance(value, Enum) else value
 
-def _plain(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - of any field
-    return value.name.lower() if isinstance(value, Enum) else value
+        return asdict(self.as_given, value_serializer=plain)
 
 
 @contextmanager
@@ -208,17 +208,15 @@ def _registered(hook: _Hook) -> Iterator[None]:
             self.storage.prepare()
 
         def has_edges(self, lhs_p: int, rhs_p: int) -> bool:
-            has: bool = self.storage.has_edges(lhs_p, rhs_p)
-            return has
+            return bool(self.storage.has_edges(lhs_p, rhs_p))
 
         def get_number_of_edges(self, lhs_p: int, rhs_p: int) -> int:
-            number: int = self.storage.get_number_of_edges(lhs_p, rhs_p)
-            return number
+            return int(self.storage.get_number_of_edges(lhs_p, rhs_p))
 
         def load_chunk_of_edges(self, lhs_p: int, rhs_p: int, chunk_idx: int = 0, num_chunks: int = 1) -> EdgeList:
             edges = self.storage.load_chunk_of_edges(lhs_p, rhs_p, chunk_idx, num_chunks)
             if self.is_new:  # the trainer makes a storage for each pass, one more to count edges
-                hook.pass_begins()
+                hook.iteration += 1
                 self.is_new = False
             return hook.bucket_is_loaded(edges, Bucket(lhs_p, rhs_p), self.path_index, chunk_idx, num_chunks)
 
@@ -260,24 +258,3 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
         )
     if faults:
         raise ConfigError(*faults)
-
-
-def _settings(config: ConfigSchema) -> dict[str, Any]:
-    disabled = {Side.LHS: config.disable_lhs_negs, Side.RHS: config.disable_rhs_negs}
-    return {
-        "eval_fraction": config.eval_fraction,
-        "eval_num_batch_negs": config.eval_num_batch_negs,
-        "eval_num_uniform_negs": config.eval_num_uniform_negs,
-        "sides": [side for side, is_disabled in disabled.items() if not is_disabled],
-        "margin": config.margin,
-        "batch_size": config.batch_size,
-    }
-
-
-def _iterations_done(config: ConfigSchema) -> int:
-    manager = CheckpointManager(config.checkpoint_path)
-    try:
-        version: int = manager.checkpoint_version
-        return version
-    finally:
-        manager.close()

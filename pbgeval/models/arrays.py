@@ -7,15 +7,14 @@ entities.tsv, relations.tsv   id<TAB>label; may be absent
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import OPERATORS, Formula
-from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.model import EmbeddingModel, existing_file, read_object
 from pbgeval.storage.arrays import npy_rows
-from pbgeval.storage.text import one_line, read_text
+from pbgeval.storage.text import one_line
 
 DESCRIPTION = "model.json"
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
@@ -41,17 +40,12 @@ def open_arrays(path: Path) -> EmbeddingModel:
     formula = _formula(path / DESCRIPTION)
     entities, relations = npy_rows(path / "entity.npy"), npy_rows(path / "relation.npy")
     formula.check(str(path), entities.columns, relations.columns, relations.num_rows)
-    labels = [path / name if (path / name).is_file() else None for name in ("entities.tsv", "relations.tsv")]
+    labels = [existing_file(path, name) for name in ("entities.tsv", "relations.tsv")]
     return EmbeddingModel(str(path), "arrays", formula, entities, relations, None, *labels)
 
 
 def _formula(path: Path) -> Formula:
-    try:
-        found = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: expected a description of a model as JSON, found: {one_line(error)}") from error
-    if not isinstance(found, dict):
-        raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
+    found = read_object(path, "a description of a model")
     for key, value in found.items():
         if key not in _KEYS or not isinstance(value, _KEYS[key]):
             raise StorageError(f"{path}: expected {', '.join(_KEYS)}, found {one_line(key)}: {one_line(value)}")

@@ -8,7 +8,6 @@ Releases up to 0.1.2 write model, emb_size and emap_file for model_name, hidden_
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -17,9 +16,9 @@ from pathlib import Path
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
-from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.model import EmbeddingModel, existing_file, read_object
 from pbgeval.storage.arrays import MappedRows, npy_rows
-from pbgeval.storage.text import listed, one_line, read_text
+from pbgeval.storage.text import listed, one_line
 
 MARGIN = 2.0  # which DGL-KE adds to gamma where it initialises embeddings
 FORMULAS: Mapping[str, Formula] = {
@@ -46,7 +45,7 @@ def open_dglke(path: Path) -> EmbeddingModel:
     Raises:
         StorageError: a file is missing or does not fit; the model's name is none that is known.
     """
-    arguments = _arguments(path / "config.json")
+    arguments = read_object(path / "config.json", "the arguments of a training")
     of_name = _key(arguments, "model_name", "model")
     name = _text(path, arguments, of_name)
     if name not in FORMULAS:
@@ -71,26 +70,12 @@ def open_dglke(path: Path) -> EmbeddingModel:
             found = (projection.num_rows, projection.columns)
             raise StorageError(f"{projection.path}: expected shape {expected} (relations, projections), found {found}")
         entities = entities.padded(max(entities.columns, relations.columns))
-    return EmbeddingModel(
-        str(path),
-        "dglke",
-        formula,
-        entities,
-        relations,
-        projection,
-        _labels(path, arguments, _key(arguments, "emp_file", "emap_file"), "entities.tsv"),
-        _labels(path, arguments, "rmap_file", "relations.tsv"),
-    )
-
-
-def _arguments(path: Path) -> Mapping[str, object]:
-    try:
-        arguments = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: expected the arguments of a training as JSON, found: {one_line(error)}") from error
-    if not isinstance(arguments, dict):
-        raise StorageError(f"{path}: expected a JSON object, found a {type(arguments).__name__}")
-    return arguments
+    named = [arguments.get(key) for key in (_key(arguments, "emp_file", "emap_file"), "rmap_file")]
+    labels = [
+        existing_file(path, Path(name).name if isinstance(name, str) else "", default)
+        for name, default in zip(named, ("entities.tsv", "relations.tsv"), strict=True)
+    ]
+    return EmbeddingModel(str(path), "dglke", formula, entities, relations, projection, *labels)
 
 
 def _key(arguments: Mapping[str, object], name: str, of_releases: str) -> str:
@@ -119,10 +104,3 @@ def _table(path: Path, name: str) -> MappedRows:
             f"{path / name}: expected this file, found {found}; was the folder renamed or copied in part?"
         )
     return npy_rows(path / name)
-
-
-def _labels(path: Path, arguments: Mapping[str, object], key: str, default: str) -> Path | None:
-    """Return the mapping file, if it lies in the folder."""
-    named = arguments.get(key)
-    names = [Path(name).name for name in (named, default) if isinstance(name, str) and name]
-    return next((path / name for name in names if os.path.isfile(path / name)), None)

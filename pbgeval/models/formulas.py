@@ -98,45 +98,29 @@ class Formula:
             return {Side.RHS: {"projection": square, "translation": F.pad(relation_RD, (0, missing[1]))}}
         if self.reciprocal:
             half = relation_RD.shape[0] // 2
-            return {Side.LHS: self._of_lhs(relation_RD[:half]), Side.RHS: self._of_lhs(relation_RD[half:])}
-        return {Side.LHS: self._of_lhs(relation_RD), Side.RHS: self._of_rhs(relation_RD)}
+            return {
+                Side.LHS: self._query(Side.LHS, relation_RD[:half]),
+                Side.RHS: self._query(Side.LHS, relation_RD[half:]),
+            }
+        return {side: self._query(side, relation_RD) for side in Side}
 
-    def _of_lhs(self, r_RD: Tensor) -> Mapping[str, Tensor]:
-        """Return g's parameters, which make the left entity a query for the right one."""
+    def _query(self, known: Side, r_RD: Tensor) -> Mapping[str, Tensor]:
+        """Return what makes the entity of the known side a query: g's parameters of the left one, h's of the right."""
+        sign = known.pick(1, -1)
         if self.kind == "distmult":
             return {"diagonal": r_RD}
         if self.kind == "transe":
-            return {"translation": r_RD}
+            return {"translation": r_RD if known is Side.LHS else -r_RD}
         if self.kind == "rotate":
-            return {"phase": (r_RD.double() * self.phase_unit).float()}
-        if self.kind == "rescal":
-            return {"linear_transformation": _matrices(r_RD).transpose(1, 2).contiguous()}
+            return {"phase": sign * (r_RD.double() * self.phase_unit).float()}
+        if self.kind == "rescal":  # M of lhs . M rhs, written row by row
+            size = round(r_RD.shape[1] ** 0.5)
+            matrices = r_RD.reshape(-1, size, size)
+            return {"linear_transformation": known.pick(matrices.transpose(1, 2).contiguous(), matrices)}
         if self.kind == "cp":
-            return {"diagonal": torch.cat([torch.zeros_like(r_RD), r_RD], dim=1)}
+            zeros = torch.zeros_like(r_RD)
+            return {"diagonal": torch.cat(known.pick([zeros, r_RD], [r_RD, zeros]), dim=1)}
         first_RH, second_RH = r_RD.chunk(2, dim=1)
         if self.kind == "complex":
-            return {"real": first_RH.contiguous(), "imag": second_RH.contiguous()}
-        return {"diagonal": torch.cat([second_RH, first_RH], dim=1) / 2}  # simple: forward, backward
-
-    def _of_rhs(self, r_RD: Tensor) -> Mapping[str, Tensor]:
-        """Return h's parameters, which make the right entity a query for the left one."""
-        if self.kind == "distmult":
-            return {"diagonal": r_RD}
-        if self.kind == "transe":
-            return {"translation": -r_RD}
-        if self.kind == "rotate":
-            return {"phase": -(r_RD.double() * self.phase_unit).float()}
-        if self.kind == "rescal":
-            return {"linear_transformation": _matrices(r_RD)}
-        if self.kind == "cp":
-            return {"diagonal": torch.cat([r_RD, torch.zeros_like(r_RD)], dim=1)}
-        first_RH, second_RH = r_RD.chunk(2, dim=1)
-        if self.kind == "complex":
-            return {"real": first_RH.contiguous(), "imag": -second_RH}
-        return {"diagonal": r_RD / 2}
-
-
-def _matrices(r_RD: Tensor) -> Tensor:
-    """Return M of lhs . M rhs, written row by row."""
-    size = round(r_RD.shape[1] ** 0.5)
-    return r_RD.reshape(-1, size, size)
+            return {"real": first_RH.contiguous(), "imag": sign * second_RH}
+        return {"diagonal": known.pick(torch.cat([second_RH, first_RH], dim=1), r_RD) / 2}  # simple: forward, backward

@@ -8,6 +8,7 @@ side_scorer(score_side, ...)     score_side(hidden side, edges (b, 3)) -> scores
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,19 @@ from pbgeval.notation import Side
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
 ROWS_PER_BATCH = 128
 CACHED_CELLS = 1 << 27  # scores against all entities that are kept for the next block of candidates
+
+
+def in_parts(
+    score: Callable[[Tensor, Tensor, Tensor], Tensor],
+    known_Q: Tensor,
+    relation_Q: Tensor,
+    candidate_C: Tensor,
+    cells: int,
+) -> Tensor:
+    """Return the scores (Q, C) of score(known, relation, candidates), asked for so many cells at a time."""
+    rows = max(1, cells // candidate_C.numel())
+    parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
+    return torch.cat([score(known, relation, candidate_C) for known, relation in parts])
 
 
 @frozen(eq=False)
@@ -39,9 +53,7 @@ class EdgeFunctionScorer:
         Raises:
             ScorerError: the function returns another shape.
         """
-        rows = max(1, self.cells_per_call // candidate_C.numel())
-        parts = zip(torch.split(known_Q, rows), torch.split(relation_Q, rows), strict=True)
-        return torch.cat([self._part(hidden, known, relation, candidate_C) for known, relation in parts])
+        return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, self.cells_per_call)
 
     def _part(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         known, relation, candidate = known_Q.unsqueeze(1), relation_Q.unsqueeze(1), candidate_C.unsqueeze(0)

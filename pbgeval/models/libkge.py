@@ -14,27 +14,25 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
-from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.model import EmbeddingModel, existing_file
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
 from pbgeval.storage.arrays import Table, TensorRows
 from pbgeval.storage.text import listed, one_line
 
-KINDS = {
-    "complex": "complex",
-    "distmult": "distmult",
-    "transe": "transe",
-    "rotate": "rotate",
-    "rescal": "rescal",
-    "simple": "simple",
-    "cp": "cp",
-}
+KINDS = ("complex", "distmult", "transe", "rotate", "rescal", "simple", "cp")
 RECIPROCAL = ("reciprocal_relations_model", "inverse_relations_model")
 ADVICE = (
     "in LibKGE's own environment `python scripts/export_libkge.py CHECKPOINT FOLDER` writes plain arrays, or set "
     "trust_pickle = True to run whatever the file says"
 )
-_PREFIXES = ("", "_base_model.")
-_WEIGHTS = ("_embeddings.weight", "embeddings.weight")  # today's name, and that of old checkpoints
+_TABLES = {
+    embedder: [
+        f"{prefix}{embedder}.{weight}"
+        for prefix in ("", "_base_model.")
+        for weight in ("_embeddings.weight", "embeddings.weight")  # today's name, and that of old checkpoints
+    ]
+    for embedder in ("_entity_embedder", "_relation_embedder")
+}
 
 
 def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
@@ -61,8 +59,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     relations = _table(path, parameters, "_relation_embedder")
     _refuse_others(path, name, parameters)
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
-    folder = path.parent
-    labels = [folder / name if (folder / name).is_file() else None for name in ("entity_ids.del", "relation_ids.del")]
+    labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
     return EmbeddingModel(str(path), "libkge", formula, entities, relations, None, *labels)
 
 
@@ -95,7 +92,7 @@ def _formula(path: Path, options: Mapping[str, Any]) -> tuple[str, Formula]:
         if found not in (1, 2):
             raise StorageError(f"{path}: config: {name}.l_norm: expected 1 or 2, found {_word(found)}")
         norm = int(found)
-    return name, Formula(KINDS[name], norm=norm, reciprocal=reciprocal)
+    return name, Formula(name, norm=norm, reciprocal=reciprocal)
 
 
 def _word(value: object) -> str:
@@ -109,7 +106,7 @@ def _section(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table:
-    names = [f"{prefix}{embedder}.{weight}" for prefix in _PREFIXES for weight in _WEIGHTS]
+    names = _TABLES[embedder]
     found = next((parameters[name] for name in names if name in parameters), None)
     if found is None:
         held = listed(sorted(map(str, parameters)))
@@ -127,12 +124,7 @@ def _table(path: Path, parameters: Mapping[str, object], embedder: str) -> Table
 
 def _refuse_others(path: Path, name: str, parameters: Mapping[str, object]) -> None:
     """Refuse parameters that the formula does not know: the model would score otherwise."""
-    known = {
-        f"{prefix}{embedder}.{weight}"
-        for prefix in _PREFIXES
-        for embedder in ("_entity_embedder", "_relation_embedder")
-        for weight in _WEIGHTS
-    }
+    known = {name for names in _TABLES.values() for name in names}
     others = [str(key) for key, value in parameters.items() if key not in known and isinstance(value, Tensor)]
     if others:
         raise StorageError(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
+from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula, SideParameters
-from pbgeval.models.labels import labels_in_order, read_labels
 from pbgeval.storage.arrays import MappedRows, Table
+from pbgeval.storage.text import one_line, read_text, text_lines
 
 
 @frozen(eq=False)
@@ -77,3 +81,75 @@ class EmbeddingModel:
 def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:
     """Return the first row of a part and one past its last, of parts as equal as can be."""
     return num_rows * index // num_partitions, num_rows * (index + 1) // num_partitions
+
+
+# Files beside the tables: descriptions, and a line `id<TAB>label` for each label (DGL-KE, OpenBioLink, LibKGE).
+
+MAX_DIGITS = 18  # of an id: an int64 holds it
+
+
+def read_labels(path: Path, num_labels: int) -> list[str]:
+    """Return the labels in the order of their ids, whatever the order of the lines.
+
+    Args:
+        path: the file, UTF-8.
+        num_labels: how many there must be.
+
+    Raises:
+        StorageError: it cannot be read, a line is not as it should be, or ids are missing or repeated.
+    """
+    labels: dict[int, str] = {}
+    for number, (index, label) in enumerate(_lines(path), 1):
+        if index in labels:
+            raise StorageError(f"{path}:{number}: expected each id once, found {index} again")
+        labels[index] = label
+    missing = next((index for index in range(num_labels) if index not in labels), None)
+    if missing is not None or len(labels) != num_labels:
+        found = f"{len(labels)} labels" + ("" if missing is None else f", none for id {missing}")
+        raise StorageError(f"{path}: expected a label for each id from 0 to {num_labels - 1}, found {found}")
+    return [labels[index] for index in range(num_labels)]
+
+
+def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
+    """Yield the labels in the order of their ids; of a file in that order, without holding them in memory.
+
+    Raises:
+        StorageError: as `read_labels`.
+    """
+    num_lines = 0
+    for at, (index, _) in enumerate(_lines(path)):
+        if index != at:
+            yield from read_labels(path, num_labels)
+            return
+        num_lines += 1
+    if num_lines != num_labels:
+        raise StorageError(f"{path}: expected {num_labels} labels, one for each id, found {num_lines}")
+    yield from (label for _, label in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    for number, text in text_lines(path):
+        index, tab, label = text.partition("\t")
+        if not (tab and index.isascii() and index.isdigit() and len(index) <= MAX_DIGITS):
+            raise StorageError(f"{path}:{number}: expected id<TAB>label, found {one_line(text)}")
+        yield int(index), label
+
+
+def existing_file(folder: Path, *names: str) -> Path | None:
+    """Return the first of some files that lies in a folder."""
+    return next((folder / name for name in names if name and os.path.isfile(folder / name)), None)
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        StorageError: it cannot be read, or holds something else.
+    """
+    try:
+        found = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise StorageError(f"{path}: expected {what} as JSON, found: {one_line(error)}") from error
+    if not isinstance(found, dict):
+        raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
+    return found

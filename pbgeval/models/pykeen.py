@@ -6,7 +6,7 @@ a sample of queries. Whatever else changes a score (a sigmoid, a clamp, a repres
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import frozen
@@ -48,10 +48,8 @@ class PyKEENScores:
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         """Return the scores (b, N) of all entities on the hidden side."""
         if hidden is Side.LHS:
-            scores_bN: Tensor = self.model.predict_h(batch_b3[:, 1:], **self.options)
-        else:
-            scores_bN = self.model.predict_t(batch_b3[:, :2], **self.options)
-        return scores_bN
+            return cast("Tensor", self.model.predict_h(batch_b3[:, 1:], **self.options))
+        return cast("Tensor", self.model.predict_t(batch_b3[:, :2], **self.options))
 
 
 def pykeen_scorer(
@@ -82,12 +80,15 @@ def pykeen_scorer(
         advice = "; pass its .model" if hasattr(model, "model") else ""
         expected = f"a trained model of PyKEEN, with {', '.join(_NEEDED)}"
         raise ScorerError(f"model: expected {expected}, got {type(model).__name__} without {lacking}{advice}")
+    num_relations = int(model.num_relations)
+    if getattr(model, "use_inverse_triples", False):
+        num_relations //= 2
     given = {"slice_size": slice_size, "mode": mode}
     scores = PyKEENScores(model, {name: value for name, value in given.items() if value is not None})
     return side_scorer(
         scores,
         num_entities=int(model.num_entities) if num_entities is None else num_entities,
-        num_relations=_num_relations(model),
+        num_relations=num_relations,
         batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,
         device=torch.device(getattr(model, "device", "cpu")),
     )
@@ -138,12 +139,6 @@ def _tables(model: Any, num_of_entity: int, num_of_relation: int) -> list[list[T
     is_float32 = all(table.dtype in (torch.float32, torch.complex64) for of in tables for table in of)
     has_rows = all(len(table) == num for num, of in zip(num_rows, tables, strict=True) for table in of)
     return tables if is_float32 and has_rows else None
-
-
-def _num_relations(model: Any) -> int:  # noqa: ANN401 - likewise
-    """Return the number of relations of the data: a model with inverse triples has twice as many."""
-    num_relations = int(model.num_relations)
-    return num_relations // 2 if getattr(model, "use_inverse_triples", False) else num_relations
 
 
 def _real_rows(table: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.ranking.draws import DrawStream, fractions, scaled
+from pbgeval.ranking.draws import DrawStream, fractions, uniform_below
 
 EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
@@ -29,15 +29,16 @@ class AucSampling:
     competing_rate: float  # expected number of draws per cell; 1 or more: every cell, no draw
     true_rate: float  # probability that a true score is kept
     words_per_row: int
+    longest_list: int = 0  # upper bound
 
     @classmethod
     def of_size(cls, num_cells: int, num_queries: int, longest_list: int) -> AucSampling:
         """Decide from upper bounds of the evaluation's cells and queries and of the length of a list."""
         if num_cells + num_queries <= EXACT_CELLS:
-            return cls(1.0, 1.0, 0)
+            return cls(1.0, 1.0, 0, longest_list)
         competing_rate = min(SAMPLED_CELLS / num_cells, 0.5)
         most_draws = math.floor(competing_rate * longest_list) + 1
-        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws)
+        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws, longest_list)
 
     @classmethod
     def of_nothing(cls) -> AucSampling:
@@ -47,6 +48,11 @@ class AucSampling:
     @property
     def exact(self) -> bool:
         return self.competing_rate >= 1.0
+
+    def num_scores(self, num_queries: int) -> int:
+        """Return about how many scores of some queries are kept."""
+        per_query = min(self.competing_rate, 1.0) * self.longest_list + self.true_rate
+        return math.ceil(num_queries * per_query)
 
     def words(self, stream: DrawStream, first_row: int, num_rows: int) -> np.ndarray | None:
         """Return the words (E, words_per_row) of consecutive rows, None when every cell is kept."""
@@ -68,5 +74,5 @@ class AucSampling:
         num_draws_Q = np.floor(expected + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
         drawn_QJ = np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None]
         query, draw = np.nonzero(drawn_QJ)
-        candidate = scaled(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
+        candidate = uniform_below(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
         return torch.from_numpy(query), torch.from_numpy(candidate)

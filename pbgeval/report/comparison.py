@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
-from attrs import evolve, frozen
+import torch
+from attrs import asdict, evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
-from pbgeval.metrics.paired import Difference, GroupDifferences, PairedMetric, differences, holm, values_of
+from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
+from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankCounts, RankType
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #
 # Ranks files are aligned with the edges, so whoever ranked which edge, and when, makes no difference.
 
-_ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MOST_ROWS`)
+_ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MAX_ROWS`)
 
 
 @frozen(eq=False)
@@ -40,7 +43,7 @@ class PairedRuns:
     sides: tuple[Side, ...]
     filtered: bool
     rank_type: RankType
-    metrics: Sequence[PairedMetric]
+    metrics: Sequence[QueryMetric]
     lists: SampledLists | None  # whose chunks are the units; None: edges are
     num_slices: int  # under pbg_semantics
     with_keys: bool
@@ -82,8 +85,8 @@ class PairedRuns:
             sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
         return PairedEdges(group_E, unit_E, tuple(sides))
 
-    def _edges(self, rows: RowRange, at: np.ndarray) -> KnownBlock:
-        return KnownBlock(*self.a.read_edges(rows).columns(at))
+    def _edges(self, rows: RowRange, at: np.ndarray) -> EdgeColumns:
+        return EdgeColumns(*self.a.read_edges(rows).columns(at))
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
@@ -105,12 +108,14 @@ class PairedRuns:
 
     def _values(self, columns: Mapping[str, np.ndarray], at: np.ndarray) -> np.ndarray:
         """Return the value of each metric for each edge, int64 (M, E)."""
-        better, tied = columns["better"][at], columns["tied"][at]
+        better, tied, competing = columns["better"][at], columns["tied"][at], columns["num_candidates"][at] - 1
         if self.filtered:
             better, tied = better - columns["excluded_better"][at], tied - columns["excluded_tied"][at]
-        return values_of(self.metrics, better, tied, self.rank_type)
+            competing = competing - columns["num_excluded"][at]
+        counts = RankCounts(*(torch.from_numpy(of) for of in (better, tied, competing)))
+        return values_of(self.metrics, counts, self.rank_type)
 
-    def _keys(self, rows: RowRange, edges: KnownBlock, hidden: Side) -> np.ndarray:
+    def _keys(self, rows: RowRange, edges: EdgeColumns, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
         known, facts = hidden.other, self.a.facts
         partitions = np.array([facts.partition_of(name, known, rows.bucket) for name in facts.types(known)])
@@ -140,7 +145,7 @@ def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
 
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
-MOST_SHOWN = 60  # characters of a value
+MAX_SHOWN = 60  # characters of a value
 OBSERVED = "observed"  # the type constraint that known edges decide
 
 # Settings that decide which edges are evaluated, and which of their sides.
@@ -157,6 +162,11 @@ QUERY_SETTINGS = (
 CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
 # And those that decide it where lists are sampled: the same draws.
 LIST_SETTINGS = ("num_batch_negs", "num_uniform_negs", "seed", "workers", "batch_size")
+# Digests that tell of other queries or competitors.
+DIGESTS = {
+    "restrictions": "restrict_entities or restrict_relations: names stand for others",
+    "candidates": "candidate_path: files differ",
+}
 
 
 def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
@@ -169,98 +179,76 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         b: of the second.
         filtered: whether filtered figures are to be compared, so that known answers must be the same.
     """
-    found = [*_edges(a, b), *_settings(a, b, QUERY_SETTINGS), *_relation_names(a, b), *_entities(a, b)]
-    found += _settings(a, b, CANDIDATE_SETTINGS)
-    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in a["settings"]["relations"]):
-        found += _settings(a, b, LIST_SETTINGS)
-    elif _is_sample(a) or _is_sample(b):
-        found += _settings(a, b, ("seed",))
-    found += _digests(a, b, "restrictions", "restrict_entities or restrict_relations: names stand for others")
-    found += _digests(a, b, "candidates", "candidate_path: files differ")
-    if filtered or OBSERVED in (of["settings"].get("type_constraint") for of in (a, b)):
-        found += _known(a, b)
+    of_a, of_b = a["settings"], b["settings"]
+    names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
+    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
+        names += LIST_SETTINGS
+    elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
+        names.append("seed")
+    found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
+    found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
+    found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
+    if filtered or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
+        found += _known(a["data"], b["data"])
     return found
 
 
-def _is_sample(provenance: Mapping[str, Any]) -> bool:
-    settings = provenance["settings"]
-    return settings.get("sample_edges") is not None or settings.get("target_error") is not None
-
-
 def _line(key: str, a: object, b: object) -> str:
-    return f"{key}: A {_shown(a)}, B {_shown(b)}"
+    shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
+    of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
+    return f"{key}: A {of_a}, B {of_b}"
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+def _more(unlike: Sequence[object]) -> str:
+    """Return the first, and how many more there are."""
+    return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
 
 
-def _settings(a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        of_a, of_b = (of["settings"].get(name) for of in (a, b))
-        if of_a != of_b:
-            yield _line(name, of_a, of_b)
-
-
-def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    paths_a, paths_b = (of["data"]["edges"] for of in (a, b))
-    if len(paths_a) != len(paths_b):
-        yield _line("edge_paths", f"has {len(paths_a)}", f"{len(paths_b)}")
+def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if len(a) != len(b):
+        yield _line("edge_paths", f"has {len(a)}", str(len(b)))
         return
-    for index, (of_a, of_b) in enumerate(zip(paths_a, paths_b, strict=True)):
+    for index, (of_a, of_b) in enumerate(zip(a, b, strict=True)):
         unlike = sorted(bucket for bucket in {*of_a, *of_b} if of_a.get(bucket) != of_b.get(bucket))
         if unlike:
-            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
             of_bucket = (of.get(unlike[0], "none")[:8] for of in (of_a, of_b))
-            yield _line(f"edge_paths[{index}], edges of bucket {unlike[0]}{more}", *of_bucket)
+            yield _line(f"edge_paths[{index}], edges of bucket {_more(unlike)}", *of_bucket)
 
 
-def _relation_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    of_a, of_b = (of["settings"]["relations"] for of in (a, b))
+def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how relations and entity types differ; relations may have other names and operators."""
+    of_a, of_b = a["relations"], b["relations"]
     if len(of_a) != len(of_b):
-        yield _line("relations", f"has {len(of_a)}", f"{len(of_b)}")
-        return
-    for name in ("lhs", "rhs", "candidates"):
-        unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
-        if unlike:
-            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
-            yield _line(f"relations[{unlike[0]}]{more}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
-
-
-def _entities(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    of_a, of_b = (of["settings"]["entities"] for of in (a, b))
-    used = {relation[side] for of in (a, b) for relation in of["settings"]["relations"] for side in ("lhs", "rhs")}
-    for name in sorted(used & {*of_a} & {*of_b}):
+        yield _line("relations", f"has {len(of_a)}", str(len(of_b)))
+    else:
+        for name in ("lhs", "rhs", "candidates"):
+            unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
+            if unlike:
+                which = _more([f"[{unlike[0]}]", *unlike[1:]])
+                yield _line(f"relations{which}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
+    used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
+    for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
         for key in ("num_partitions", "featurized"):
-            if of_a[name][key] != of_b[name][key]:
-                yield _line(f"entities['{name}'].{key}", of_a[name][key], of_b[name][key])
+            values = [of["entities"][name][key] for of in (a, b)]
+            if values[0] != values[1]:
+                yield _line(f"entities['{name}'].{key}", *values)
 
 
-def _digests(a: Mapping[str, Any], b: Mapping[str, Any], name: str, text: str) -> Iterator[str]:
-    if a["data"].get(name) != b["data"].get(name):
-        yield text
-
-
-def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
-    lists = [
-        {json.dumps(of_path, sort_keys=True) for name in ("filter", "training") for of_path in of["data"][name]}
+def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Return how known edges differ: whether a path is a filter path or a training path makes no difference."""
+    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["edges"]}  # known in both
+    known_a, known_b = (
+        {json.dumps(of_path, sort_keys=True) for of_path in (*of["filter"], *of["training"])} - evaluated
         for of in (a, b)
-    ]
-    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["data"]["edges"]}  # known in both
-    of_a, of_b = (found - evaluated for found in lists)
-    if of_a != of_b:
-        pairs = ((of_a, of_b, "B"), (of_b, of_a, "A"))
-        yield _line(
-            "filter_paths and train_paths",
-            *(f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs),
-        )
+    )
+    if known_a == known_b:
+        return []
+    pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
+    texts = (f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs)
+    return [_line("filter_paths and train_paths", *texts)]
 
 
 CLUSTERS = ("key", "edge")
-USUAL = ("mean_rank", "mean_reciprocal_rank")
-HITS = "hits_at_"
 
 
 @frozen
@@ -355,7 +343,7 @@ def compare(
         sides=_sides(SIDES[side], facts.sides),
         filtered=filtered,
         rank_type=RANK_TYPE_SYNONYMS[rank_type],
-        metrics=chosen or _usual({*facts.hits_at, *runs[1].facts.hits_at}),
+        metrics=chosen or query_metrics(tuple(sorted({*facts.hits_at, *runs[1].facts.hits_at}))),
         lists=lists,
         num_slices=settings.get("workers") or 1,
         with_keys=clusters == "key" and not facts.featurized,
@@ -408,21 +396,15 @@ def _check(name: str, value: str, choices: Mapping[str, object] | Sequence[str])
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
 
 
-def _metric(name: str) -> PairedMetric:
+def _metric(name: str) -> QueryMetric:
     parts = split(name)
-    key, cutoff = parts.metric, parts.metric.removeprefix(HITS)
-    if parts.side is None and parts.rank_type is None:
-        if key in USUAL:
-            return PairedMetric(key)
-        if key.startswith(HITS) and cutoff.isdigit() and int(cutoff) >= 1 and find_metric(key) is not None:
-            return PairedMetric(key, int(cutoff))
+    metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
+    if parts.side is None and parts.rank_type is None and metric is not None and metric.per == QUERIES:
+        return metric
     raise ConfigError(
-        f"metrics: expected {', '.join(USUAL)} or {HITS}k, got {name!r}; side and rank_type are arguments of their own"
+        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}; side and rank_type are "
+        "arguments of their own"
     )
-
-
-def _usual(cutoffs: set[int]) -> list[PairedMetric]:
-    return [*map(PairedMetric, USUAL), *(PairedMetric(f"{HITS}{cutoff}", cutoff) for cutoff in sorted(cutoffs))]
 
 
 def _sides(wanted: str, enabled: Sequence[Side]) -> tuple[Side, ...]:
@@ -475,3 +457,94 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
         f"{reports[0].path}: expected the evaluated edges where they were (run.edge_paths of metrics.json), found none;"
         " give their folders by --edges, or compare without keys and relations by --clusters edge"
     )
+
+
+# A comparison -> tables, rows of CSV, JSON.
+
+MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
+MIN_P = 1e-4  # smaller ones are written as below this
+_COLUMNS = ("A", "B", "B - A", "95 % interval")
+
+
+def comparison_tables(comparison: Comparison) -> list[DataTable]:
+    """Return the table of all metrics, and that of relations where there are any."""
+    title = (
+        f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} ranks; "
+        f"A: {comparison.a}, B: {comparison.b}"
+    )
+    whole = [
+        (_name(of.metric), *_cells(of), _probability(of.p_value), _probability(of.p_holm))
+        for of in comparison.differences
+    ]
+    tables = [DataTable(title, ("", *_COLUMNS, "p", "p (Holm)"), whole)]
+    if comparison.relations and comparison.differences:
+        tables.append(_relation_table(comparison))
+    return tables
+
+
+def _relation_table(comparison: Comparison) -> DataTable:
+    """Return the relations with the smallest p-values of the mean reciprocal rank, or of the first metric."""
+    names = [of.metric for of in comparison.differences]
+    at = names.index("mean_reciprocal_rank") if "mean_reciprocal_rank" in names else 0
+
+    def order(of: RelationDifferences) -> tuple[float, float]:
+        difference = of.differences[at]
+        return (2.0 if difference.p_value is None else difference.p_value), -abs(difference.difference)
+
+    shown = sorted(comparison.relations, key=order)[:MAX_RELATIONS]
+    rest = len(comparison.relations) - len(shown)
+    rows = [
+        (of.relation, f"{of.num_queries:,}", *_cells(of.differences[at]), _probability(of.differences[at].p_holm))
+        for of in shown
+    ]
+    title = f"{_name(names[at])} by relation" + (f"; {rest} more are in JSON and CSV" if rest else "")
+    return DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows)
+
+
+def _name(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def _cells(of: Difference) -> list[str]:
+    digits = 2 if of.metric == "mean_rank" else 4
+    interval = "-" if of.low is None or of.high is None else f"{of.low:+,.{digits}f} to {of.high:+,.{digits}f}"
+    return [f"{of.a:,.{digits}f}", f"{of.b:,.{digits}f}", f"{of.difference:+,.{digits}f}", interval]
+
+
+def _probability(p: float | None) -> str:
+    if p is None:
+        return "-"
+    return f"< {MIN_P:.4f}" if p < MIN_P else f"{p:.4f}"
+
+
+def _markdown(comparison: Comparison) -> str:
+    tables = comparison_tables(comparison)
+    return "\n".join(f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n" for table in tables)
+
+
+def _latex(comparison: Comparison) -> str:
+    tables = comparison_tables(comparison)
+    return "\n".join(f"% {one_line(table.title)}\n{to_latex(table)}\n" for table in tables)
+
+
+def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Yield a row per metric, and one per relation and metric."""
+    parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [("", "", comparison)]
+    parts += [(of.relation, of.relation_id, of) for of in comparison.relations]
+    for relation, relation_id, part in parts:
+        names = {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries}
+        for difference in part.differences:
+            yield {**names, **asdict(difference)}
+
+
+def to_json(comparison: Comparison) -> str:
+    """Return all of it; what is undefined is null."""
+    return json.dumps(comparison.to_dict(), sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+    "json": to_json,
+    "csv": lambda comparison: to_csv(_csv_rows(comparison)),
+    "md": _markdown,
+    "latex": _latex,
+}

@@ -21,7 +21,7 @@ from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.ranking import fused
-from pbgeval.report.document import Drawn, Evaluated, make_report
+from pbgeval.report.document import Drawn, ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
@@ -181,7 +181,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
     for state in sorted(states - {CONSISTENT}):
         work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
     all_edges = found.estimate is None or found.estimate.is_population
-    evaluated = Evaluated(
+    evaluated = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,

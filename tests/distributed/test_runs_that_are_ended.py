@@ -14,11 +14,9 @@ import pytest
 from attrs import frozen
 
 from pbgeval.cluster.liveness import STALL_VARIABLE
-from tests.group import run_group, start_group
-from tests.patience import PATIENCE
-from tests.tiny_checkpoint import (
+from tests.kit.case import TinyCase
+from tests.kit.commands import (
     COMMAND,
-    TinyCase,
     journaled_units,
     metrics_of,
     numbers_of,
@@ -26,6 +24,8 @@ from tests.tiny_checkpoint import (
     undisturbed_numbers,
     unit_log,
 )
+from tests.kit.groups import run_group, start_group
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
 

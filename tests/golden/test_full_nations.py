@@ -17,8 +17,8 @@ from pbgeval import EvalConfig, RunOptions, evaluate
 from pbgeval.config import EntitySchema, RelationSchema
 from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket, Side
-from tests import pbg_files
 from tests.examples import crossed
+from tests.kit import pbg_files
 from tests.saved_ranks import read_ranks
 
 MODELS = {"distmult": "diagonal", "distmult_exact_ties": "diagonal", "complex": "complex_diagonal"}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import query_edges, sweep_rank
+from pbgeval.ranking import kernels
 from pbgeval.storage.topk import open_topk_file
 from tests import reference
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph
+from tests.kit.on_disk import write_graph
 from tests.laws.test_order_does_not_matter import result_in
-from tests.strategies import Relation, TinyGraph
 
 SIZES = (7, 6)
 
@@ -49,8 +49,8 @@ def test_the_best_candidates_are_those_of_a_sort(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where the queries of one key lie in several blocks."""
-    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", queries_per_block)
-    monkeypatch.setattr(sweep_rank, "CANDIDATES_PER_BLOCK", candidates_per_block)
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", queries_per_block)
+    monkeypatch.setattr(kernels, "CANDIDATES_PER_BLOCK", candidates_per_block)
     graph = graph_with_ties()
     entities = [(part, row) for part, size in enumerate(SIZES) for row in range(size)]
     with tempfile.TemporaryDirectory() as folder:

@@ -23,9 +23,10 @@ from pbgeval.report.output import EARLIER, FILES, METRICS, OutputDirectory
 from pbgeval.report.report import Report
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, run_command, snapshot
+from tests.kit.held_up import SteppingSystem, entries_after_each_unit
 from tests.null_owner import null_owner
-from tests.runs_held_up import SteppingSystem, entries_after_each_unit
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, snapshot
 
 OF_OTHERS = ("journal/2024.txt", "ranks/mine.csv", "sinks/a", "topk/b", "thesis.tex", ".scratch/notes", "ranks/0/x.h5")
 
@@ -294,11 +295,12 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
     assert contents(output) == contents(case.root / "done")
 
 
-def test_a_page_of_somebody_else_stays(case: TinyCase) -> None:
+@pytest.mark.parametrize("more", [(), ("--output", "output")])
+def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) -> None:
     output = case.root / "output"
     write_others(output, ("report.html",))
 
-    done = run_command(case, "report", "output")
+    done = run_command(case, "report", "output", *more)
 
     assert (done.status, len(done.faults)) == (1, 1)
     assert "report.html: this file is not a page of kgeval-dist report; give another --output" in done.err

@@ -19,8 +19,8 @@ import torch
 from pbgeval.errors import StorageError
 from pbgeval.models.opening import open_model
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
+from tests.kit.commands import run_main
 from tests.systems_reference import LibkgeCheckpoint
-from tests.tiny_checkpoint import run_main
 
 ADVICE = "set trust_pickle"
 
@@ -285,13 +285,6 @@ def test_a_model_with_compiled_code_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(write_zip(tmp_path / "x.pt", b"N."), "a") as archive:
         archive.writestr("archive/constants.pkl", b"N.")
     assert "torchscript" in refusal(tmp_path / "x.pt")
-
-
-def test_the_old_format_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
-    mark = tmp_path / "it ran"
-    torch.save({"x": Calls(open, str(mark), "w")}, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
-    assert "1.6 or later" in refusal(tmp_path / "x.pt")
-    assert not mark.exists()
 
 
 @pytest.mark.parametrize("record", ["data.pkl", "data/0"])

@@ -89,15 +89,6 @@ def test_the_dimension_of_a_type_is_its_own_or_the_global_one() -> None:
         config(dimension=None).dimension_of("user")
 
 
-def test_a_config_cannot_be_changed() -> None:
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        config().seed = 3  # type: ignore[misc]
-
-
-def test_each_config_has_lists_of_its_own() -> None:
-    assert config().hits_at is not config().hits_at
-
-
 @pytest.mark.parametrize("make", [config, all_partition])
 @pytest.mark.parametrize(
     "change",

@@ -52,3 +52,10 @@ def test_a_value_of_the_wrong_type_is_a_fault(config: EvalConfig) -> None:
 
     with pytest.raises(ConfigError, match="seed"):
         evaluate(wrong)
+
+
+def test_a_name_of_an_entity_type_that_is_no_string_is_a_fault(config: EvalConfig) -> None:
+    wrong = attrs.evolve(config, entities={5: EntitySchema(num_partitions=1)})  # type: ignore[dict-item]
+
+    with pytest.raises(ConfigError, match=r"entities\[5\]: expected a string, got 5 \(int\)$"):
+        check_config(wrong)

@@ -16,7 +16,7 @@ def test_numbers_follow_types_by_name_and_partitions_in_order(of, chance):
     """With more than ten partitions: they are ordered as numbers, not as names."""
     sizes = [((name, part), size) for name, parts in of.items() for part, size in enumerate(parts)]
     chance.shuffle(sizes)
-    numbering = EntityNumbering.of_sizes(dict(sizes))
+    numbering = EntityNumbering.from_sizes(dict(sizes))
     slots = [(name, part) for name in sorted(of) for part in range(len(of[name]))]
     places = [(*slot, row) for slot in slots for row in range(of[slot[0]][slot[1]])]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-NOT_THERE = ("cattrs", "rich", "typer", "numba", "submitit", "hypothesis", "pytest")  # on a bare machine with a GPU
+NOT_THERE = ("rich", "typer", "numba", "submitit", "hypothesis", "pytest")  # on a bare machine with a GPU
 
 pytestmark = pytest.mark.slow  # all paths, and an interpreted kernel
 

@@ -213,60 +213,6 @@ def test_true_scores_of_another_kernel_make_no_ties_and_lose_none():
     assert 0 == ranked.num_without_true
 
 
-class Listed(Evaluator):
-    """SAFRAN's file as the example reads it, corrected: an empty line drops one side, rows are as many as edges."""
-
-    def __init__(self, dl, text):
-        super().__init__(dl)
-        lines = text.splitlines()
-        self.lists = {}
-        for edge, *of_sides in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
-            self.lists[tuple(map(int, edge.split(" ")))] = [self._pairs(line) for line in of_sides]
-
-    @staticmethod
-    def _pairs(line):
-        words = line.partition(": ")[2].split("\t")[:-1]
-        return dict(zip(map(int, words[::2]), map(float, words[1::2]), strict=True))
-
-    def score_batch(self, batch):
-        true, scores = torch.zeros(2, len(batch)), torch.zeros(2, len(batch), self.num_neg)
-        for row, (head, rel, tail) in enumerate(batch.tolist()):
-            for side, (answer, listed) in enumerate(
-                zip((head, tail), self.lists.get((head, rel, tail), ({}, {})), strict=True)
-            ):
-                for entity, confidence in listed.items():
-                    if entity == answer:
-                        true[side, row] = confidence
-                    else:
-                        scores[side, row, entity] = confidence
-        return true[0], scores[0], true[1], scores[1]
-
-
-FILE = """0 0 1
-Heads: 4\t0.9\t0\t0.9\t2\t0.5\t
-Tails: 
-2 1 3
-Heads: 
-Tails: 5\t0.75\t3\t0.000001\t
-4 2 5
-Heads: 4\t0.25\t
-Tails: 0\t0.5\t1\t0.25\t
-"""
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
-def test_a_ranking_file_gives_ranks_and_bounds_for_each_side_alone(batch_size):
-    test = [(0, 0, 1), (2, 1, 3), (4, 2, 5), (6, 0, 7)]  # the file lacks the last one
-
-    ranked = Listed(loader(TRAIN, VALID, test, 10), FILE).rank(batch_size, filtering=False)
-
-    heads = [(1, 2, 10), (1, 10, 10), (1, 1, 10), (1, 10, 10)]
-    tails = [(1, 10, 10), (2, 2, 10), (3, 10, 10), (1, 10, 10)]
-    assert {Side.LHS: heads, Side.RHS: tails} == found_ranks(ranked)
-    assert 4 == ranked.num_all_tied  # two empty lists, and both sides of the edge that the file lacks
-    assert 3 == ranked.num_without_true  # listed true entities: their scores stand apart
-
-
 def zeros(*shape):
     return torch.zeros(shape)
 

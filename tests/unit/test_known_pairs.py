@@ -14,7 +14,7 @@ from pbgeval.storage.writing import ScratchFolder
 from tests.examples import examples
 
 SIZES = {("item", 0): 4, ("item", 1): 0, ("item", 2): 3, ("user", 0): 5}
-NUMBERING = EntityNumbering.of_sizes(SIZES)
+NUMBERING = EntityNumbering.from_sizes(SIZES)
 SLOT_OF = [0] * 4 + [2] * 3 + [3] * 5  # by number: slot 1 is empty
 FIRST_OF = [0, 4, 4, 7]
 
@@ -99,7 +99,7 @@ def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkey
     sorted_sizes: list[int] = []
     original = pairs.sort_distinct
     monkeypatch.setattr(pairs, "sort_distinct", lambda values: sorted_sizes.append(len(values)) or original(values))
-    store = PairStore(EntityNumbering.of_sizes({("all", 0): 1 << 20}), 800, None)
+    store = PairStore(EntityNumbering.from_sizes({("all", 0): 1 << 20}), 800, None)
 
     for start in range(0, 100_000, 100):
         store.add(Side.RHS, np.zeros(100, np.int64), np.arange(start, start + 100))
@@ -109,7 +109,7 @@ def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkey
 
 
 def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
-    store = PairStore(EntityNumbering.of_sizes({("a", 0): 10, ("b", 0): 2**31 + 1}), 10**6, None)
+    store = PairStore(EntityNumbering.from_sizes({("a", 0): 10, ("b", 0): 2**31 + 1}), 10**6, None)
     most = 2**31 - 1
 
     add(store, Side.LHS, [(most, 10 + most)])
@@ -150,7 +150,7 @@ def test_answers_of_keys_come_as_lists(pairs, keys):
 
 def test_a_hub_key_costs_eight_bytes_for_each_distinct_answer():
     num_answers = 1 << 20
-    store = PairStore(EntityNumbering.of_sizes({("all", 0): num_answers}), 1 << 22, None)
+    store = PairStore(EntityNumbering.from_sizes({("all", 0): num_answers}), 1 << 22, None)
     answer_P = np.arange(num_answers)
 
     for _ in range(3):

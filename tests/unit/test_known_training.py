@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.breakdowns import CARDINALITIES, FREQUENCY_CLASSES
 from pbgeval.notation import EntityNumbering, Side
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from tests.examples import examples
 
-NUMBERING = EntityNumbering.of_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
+NUMBERING = EntityNumbering.from_sizes({("item", 0): 3, ("item", 1): 2, ("tag", 0): 0, ("user", 0): 4})
 NUM_ENTITIES, NUM_RELATIONS = 9, 4
 RANGES = {"item": range(5), "tag": range(0), "user": range(5, 9)}
 
 edges = st.lists(st.tuples(st.integers(0, 8), st.integers(0, NUM_RELATIONS - 1), st.integers(0, 8)), max_size=40)
 
 
-def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[KnownBlock]:
+def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[EdgeColumns]:
     columns = np.array(of, np.int64).reshape(-1, 3).T
-    return [KnownBlock(*columns[:, start : start + size].copy()) for start in range(0, len(of), size)]
+    return [EdgeColumns(*columns[:, start : start + size].copy()) for start in range(0, len(of), size)]
 
 
 def counted(
@@ -137,7 +137,7 @@ def test_few_items_have_classes(frequencies):
 
 
 def test_counts_of_unlike_graphs_do_not_add():
-    other = EntityNumbering.of_sizes({("thing", 0): 1})
+    other = EntityNumbering.from_sizes({("thing", 0): 1})
 
     with pytest.raises(ValueError, match="unlike graphs"):
         SlotCounts.zero(1, NUMBERING) + SlotCounts.zero(1, other)
@@ -148,14 +148,14 @@ def test_cardinalities_of_nations_are_those_of_the_vectors(reference_path):
     folder = reference_path / "vectors" / "full_nations"
     expected = json.loads((folder / "index.json").read_text())["relation_types"]
     lhs, rel, rhs = np.load(folder / "train.npy").astype(np.int64).T
-    numbering = EntityNumbering.of_sizes({("all", 0): 8, ("all", 1): 6})
+    numbering = EntityNumbering.from_sizes({("all", 0): 8, ("all", 1): 6})
     counts = SlotCounts.zero(len(expected), numbering)
     for side in Side:
         for slot in (0, 1):
             counts += SlotCounts.of_blocks(
                 side,
                 [slot],
-                [KnownBlock(lhs.copy(), rel.copy(), rhs.copy())],
+                [EdgeColumns(lhs.copy(), rel.copy(), rhs.copy())],
                 numbering=numbering,
                 num_relations=len(expected),
                 evaluated=np.arange(14),

@@ -18,7 +18,7 @@ from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
 from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.notation import Bucket, Side, WorkUnit
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
 
 NUM_PARTITIONS = 5
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from pbgeval.config import load_config
-from pbgeval.config.checks_of_output import read_relation_groups
+from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.model import EdgeForm
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.metrics.taxonomy import Taxonomy
-from pbgeval.models.labels import read_labels
+from pbgeval.models.model import read_labels
 from pbgeval.models.pickles import read_saved, read_trusting
 from pbgeval.models.topk import read_topk
 from pbgeval.models.topk_lines import ranked_edges

@@ -24,11 +24,11 @@ from pbgeval.notation import Bucket
 from pbgeval.report import saved_run
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.storage.ranks import COLUMNS
-from tests import pbg_files
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit import pbg_files
+from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.null_owner import null_owner
-from tests.strategies import Relation, TinyGraph, tiny_graphs
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")

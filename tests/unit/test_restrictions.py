@@ -55,7 +55,7 @@ def dynamic(folder: Path, names: list[str] | None, **settings: Any) -> EvalConfi
 
 
 def read(evaluated: EvalConfig, num_relations: int = 4) -> Restrictions:
-    return read_restrictions(evaluated, EntityNumbering.of_sizes(SIZES), num_relations)
+    return read_restrictions(evaluated, EntityNumbering.from_sizes(SIZES), num_relations)
 
 
 def faults_of(evaluated: EvalConfig, num_relations: int = 4) -> list[str]:
@@ -129,7 +129,7 @@ def test_any_place_of_any_graph_is_found_by_address_and_by_name(
     chosen = data.draw(st.lists(st.sampled_from(range(len(places))), min_size=1))
     separators = data.draw(st.lists(st.sampled_from(": "), min_size=len(chosen), max_size=len(chosen)))
     words = [sep.join(map(str, places[index])) for index, sep in zip(chosen, separators, strict=True)]
-    numbering = EntityNumbering.of_sizes({(t, p): size for t in sizes for p, size in enumerate(sizes[t])})
+    numbering = EntityNumbering.from_sizes({(t, p): size for t in sizes for p, size in enumerate(sizes[t])})
 
     found = read_restrictions(config(folder, names, head_candidates=words), numbering, 4)
     assert sorted(set(chosen)) == found.of_side[Side.LHS].tolist()

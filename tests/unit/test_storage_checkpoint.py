@@ -10,7 +10,7 @@ import torch
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.checkpoint import embedding_path, open_embeddings, read_checkpoint_version
-from tests.pbg_files import write_checkpoint_version, write_embeddings
+from tests.kit.pbg_files import write_checkpoint_version, write_embeddings
 
 VALUES = np.arange(60, dtype=np.float32).reshape(12, 5) / 4  # exact in float16
 

@@ -19,7 +19,7 @@ from pbgeval.storage.checkpoint import open_embeddings
 from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.model import read_model_parameters
 from pbgeval.storage.ranks import create_ranks_file
-from tests.pbg_files import write_edges, write_embeddings, write_model
+from tests.kit.pbg_files import write_edges, write_embeddings, write_model
 from tests.saved_ranks import read_ranks
 
 NUM_ROWS = 24

@@ -26,7 +26,7 @@ from pbgeval.storage.topk import (
     open_topk_file,
     write_topk_table,
 )
-from tests.pbg_files import write_edges
+from tests.kit.pbg_files import write_edges
 
 BUCKET = Bucket(0, 1)
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}

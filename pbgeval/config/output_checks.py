@@ -1,0 +1,304 @@
+"""Check the settings of an `EvalConfig` of memory, sampled edges and output.
+
+See `checks.py` for what all checks have in common.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, parse_json, rule, show, wrong_type
+from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig, parse_memory
+from pbgeval.errors import ConfigError
+from pbgeval.sinks import SINKS, missing_library
+from pbgeval.storage.text import read_bytes
+
+
+def _memory(config: EvalConfig) -> Iterator[Fault]:
+    for key in ("max_memory", "scratch_limit"):
+        try:
+            _ = getattr(config, key) is None or parse_memory(getattr(config, key))
+        except ConfigError as error:
+            yield Fault((key,), str(error))
+
+
+def _target_metric(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.names import UnknownMetricError  # here: these import torch
+    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
+
+    if config.target_metric is None or config.rank_type not in (None, *RANK_TYPE_SYNONYMS):  # refused already
+        return
+    try:
+        _ = config.target_key
+    except UnknownMetricError:
+        cutoffs = " or ".join(f"hits_at_{k}" for k in config.hits_at[:5])
+        yield Fault(
+            ("target_metric",),
+            f"expected mean_rank, mean_reciprocal_rank, query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), with"
+            f" an enabled side and a rank type in front if wanted, got {show(config.target_metric)}",
+            (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
+        )
+
+
+def _metrics(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.names import METRIC_GROUPS, UnknownMetricError, check_name
+
+    groups = " or ".join(map(show, METRIC_GROUPS))
+    if not config.metrics:
+        yield Fault(("metrics",), f"expected {groups} or names of metrics, got []")
+    sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
+    for index, name in enumerate(config.metrics):
+        try:
+            check_name(
+                name,
+                [*sides, "both"],
+                sorted(set(config.hits_at)),
+                with_loss=config.compute_loss,
+                with_types=config.taxonomy_path is not None,
+            )
+        except UnknownMetricError as error:
+            involved = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",))
+            yield Fault(("metrics", index), f"expected {groups} or the name of a metric: {error}", involved)
+
+
+def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.names import Selection
+
+    for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
+        if Selection.of([name]).ndcg:
+            yield Fault(
+                ("metrics", index),
+                f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it",
+                (("taxonomy_path",),),
+            )
+
+
+def _estimates(config: EvalConfig) -> Iterator[Fault]:
+    """Refuse estimates where candidates are not uniform draws, which tell nothing of those not drawn."""
+    from pbgeval.metrics.names import ESTIMATES
+
+    if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
+        return
+    where: KeyPath = ("metrics", config.metrics.index(ESTIMATES))
+    if config.pbg_semantics:
+        yield Fault(
+            where,
+            "'estimates': expected pbg_semantics = False, as PBG lets the true entity compete with itself, got True",
+            (("pbg_semantics",),),
+        )
+    for index, relation in enumerate(config.relations):
+        candidates = "given" if config.candidate_path is not None else config.candidates_of(relation)
+        if candidates != "sampled":
+            yield Fault(
+                where,
+                "'estimates': expected sampled candidates, as of others nothing is left to estimate;"
+                f" relations[{index}] has {show(candidates)}",
+                (("candidates",), ("candidate_path",), ("relations", index, "all_negs")),
+            )
+            break
+    featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
+    if featurized:
+        found = f"{show(featurized[0])}, which is featurized"
+        involved = (("entities", featurized[0], "featurized"),)
+        yield Fault(where, f"'estimates': expected types whose entities can be drawn, got {found}", involved)
+    elif config.num_batch_negs:
+        yield Fault(
+            where,
+            f"'estimates': expected num_batch_negs = 0, got {config.num_batch_negs}; entities of a batch are no uniform"
+            " draws: they are drawn as often as they have edges, and tell nothing of the rank among all",
+            (("num_batch_negs",),),
+        )
+
+
+def _preset(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.metrics.names import DEFAULT, OGB_CUTOFFS, PRESETS
+
+    if config.preset is None:
+        return
+    where: KeyPath = ("preset",)
+    if config.preset not in PRESETS:
+        yield Fault(where, not_one_of(tuple(PRESETS), config.preset))
+        return
+    if tuple(config.metrics) != DEFAULT:
+        yield Fault(
+            where,
+            f"chooses the metrics itself: expected metrics unset, got {show(config.metrics)}; remove one of them",
+            (("metrics",),),
+        )
+    if config.filtered:
+        yield Fault(
+            where,
+            "ranks among the candidates that it is given, unfiltered: expected neither filter_paths nor train_paths;"
+            " remove them",
+            (("filter_paths",), ("train_paths",)),
+        )
+    if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
+        yield Fault(
+            where,
+            "has realistic ranks: expected rank_type and pbg_semantics unset; remove them",
+            (("rank_type",), ("pbg_semantics",)),
+        )
+    if not {*OGB_CUTOFFS} <= {*config.hits_at}:
+        yield Fault(
+            where, f"reports hits at 1, 3 and 10: expected them in hits_at, got {config.hits_at}", (("hits_at",),)
+        )
+
+
+def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
+    for index, name in enumerate(config.breakdowns):
+        where: KeyPath = ("breakdowns", index)
+        if name not in BREAKDOWNS:
+            yield Fault(where, not_one_of(BREAKDOWNS, name))
+        if name in TRAINING_BREAKDOWNS and not config.train_paths:
+            yield Fault(
+                where,
+                f"{show(name)} counts training edges: expected train_paths, got []; set it or remove {show(name)}",
+                (("train_paths",),),
+            )
+        if name == "groups" and config.relation_groups is None:
+            yield Fault(
+                where, "'groups' needs relation_groups, got None; set it or remove 'groups'", (("relation_groups",),)
+            )
+
+
+def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
+    path = config.relation_groups
+    if path is None or not os.path.isfile(path):  # a missing file is refused where paths are resolved
+        return
+    try:
+        read_relation_groups(path)
+    except ConfigError as error:
+        yield Fault(("relation_groups",), str(error))
+
+
+def _sinks(config: EvalConfig) -> Iterator[Fault]:
+    for index, name in enumerate(config.sinks):
+        message = missing_library(name) if name in SINKS else not_one_of(SINKS, name)
+        if message is not None:
+            yield Fault(("sinks", index), message)
+
+
+def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
+    """Read the named groups of relations of the key `relation_groups`.
+
+    A relation may be in several groups, or in none. Whether the relations exist is not checked.
+
+    Returns:
+        The names of the relations of each group, as the file has them.
+
+    Raises:
+        ConfigError: The file cannot be read, is not JSON, or is not an object whose values are lists of strings.
+    """
+    try:
+        groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
+    except OSError as error:
+        raise ConfigError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
+    if not isinstance(groups, dict) or not groups:
+        expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
+        raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
+    for group, names in groups.items():
+        where = f"{path}: group {show(group)}"
+        if not isinstance(names, list):
+            raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
+        if not names:
+            raise ConfigError(f"{where}: expected at least one relation, got []")
+        for index, name in enumerate(names):
+            if not isinstance(name, str):
+                raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
+    return groups
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a group that is there twice: JSON would keep the last and drop the other."""
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"the name {show(name)} is there {count} times")
+    return dict(pairs)
+
+
+_ONLY_AMONG_ALL = "expected None, as types are ranked among all entities only with candidates = 'all', got a path"
+
+OUTPUT_CHECKS: tuple[Check, ...] = (
+    _memory,
+    rule(
+        "target_error",
+        lambda c: c.sample_edges is not None and c.target_error is not None,
+        "expected None with sample_edges = {config.sample_edges}, got {found}; set the number of edges or the error to"
+        " reach, not both",
+        "sample_edges",
+    ),
+    rule(
+        "target_metric",
+        lambda c: c.target_metric is not None and c.target_error is None,
+        "expected None without target_error, got {found}; set target_error too",
+        "target_error",
+    ),
+    _target_metric,
+    _metrics,
+    rule(
+        "type_relations",
+        lambda c: c.taxonomy_path is None and c.type_relations is not None,
+        "needs taxonomy_path, got None; set it",
+        "taxonomy_path",
+    ),
+    _type_metrics,
+    rule(
+        "taxonomy_path",
+        lambda c: c.taxonomy_path is not None and not c.type_relations,
+        "needs type_relations, got {config.type_relations}; name the relations to types",
+        "type_relations",
+    ),
+    rule(
+        "taxonomy_path",
+        lambda c: c.taxonomy_path is not None and c.candidates != "all",
+        f"{_ONLY_AMONG_ALL}; set candidates = 'all'",
+        "candidates",
+    ),
+    rule(
+        "taxonomy_path",
+        lambda c: c.taxonomy_path is not None and c.candidates == "all" and c.candidate_path is not None,
+        f"{_ONLY_AMONG_ALL}; remove candidate_path",
+        "candidate_path",
+    ),
+    rule(
+        "taxonomy_path",
+        lambda c: c.taxonomy_path is not None and c.sample_edges is not None,
+        "expected sample_edges unset, got {config.sample_edges}; a query for types needs all of its true ones",
+        "sample_edges",
+    ),
+    rule(
+        "taxonomy_path",
+        lambda c: c.taxonomy_path is not None and c.target_error is not None,
+        "expected target_error unset, got {config.target_error}; a query for types needs all of its true ones",
+        "target_error",
+    ),
+    rule(
+        "taxonomy_path",
+        lambda c: c.taxonomy_path is not None and c.disable_rhs_negs,
+        "expected disable_rhs_negs = False, got True; no query asks for the right-hand side, where types are",
+        "disable_rhs_negs",
+    ),
+    _estimates,
+    _preset,
+    _breakdowns,
+    _relation_groups,
+    rule(
+        "save_topk",
+        lambda c: c.save_topk is not None and c.candidates != "all",
+        "expected None, as the best are sought among all entities only with candidates = 'all', got {found};"
+        " set candidates = 'all'",
+        "candidates",
+        "candidate_path",
+    ),
+    rule(
+        "save_topk",
+        lambda c: c.save_topk is not None and c.candidates == "all" and c.candidate_path is not None,
+        "expected None with candidate_path, got {found}; given lists are not searched for the best",
+        "candidates",
+        "candidate_path",
+    ),
+    _sinks,
+)
