@@ -72,9 +72,7 @@ class SampledQueries:
 
     def of_side(self, side: Side) -> SampledQueries:
         chosen_Q = self.is_tail_Q == (side is Side.RHS)
-        counts = self.counts
-        parts = (counts.better_Q[chosen_Q], counts.tied_Q[chosen_Q], counts.competing_Q[chosen_Q])
-        return SampledQueries(RankCounts(*parts), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
+        return SampledQueries(self.counts.of(chosen_Q), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
 
 
 @frozen
