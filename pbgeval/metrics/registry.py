@@ -364,7 +364,7 @@ def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
 
 
 DEFAULT_CUTOFF = 10  # what PyKEEN means by "hits@k"
-LARGEST_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float
+MAX_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float
 
 
 Member = TypeVar("Member", bound=Definition)
@@ -388,7 +388,7 @@ class MetricFamily(Generic[Member]):
         if found is None:
             return None
         digits = found[1] or str(DEFAULT_CUTOFF)
-        return int(digits) if 0 < int(digits[: LARGEST_CUTOFF_DIGITS + 1]) < 10**LARGEST_CUTOFF_DIGITS else None
+        return int(digits) if 0 < int(digits[: MAX_CUTOFF_DIGITS + 1]) < 10**MAX_CUTOFF_DIGITS else None
 
 
 METRICS: tuple[Metric, ...] = (

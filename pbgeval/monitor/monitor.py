@@ -323,15 +323,13 @@ class Monitor:
         self.schema, self.seed = schema, seed
         lists = _lists(eval_num_batch_negs or 0, eval_num_uniform_negs or 0, batch_size, pbg_semantics=pbg_semantics)
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
-        self._protocol = MonitorProtocol(
-            schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), _loss(loss_fn, margin)
-        )
+        loss, layout = _loss(loss_fn, margin), StatsLayout(CUTOFFS)
+        self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), layout, loss)
         self._compares, self._team = compare_with_training, team or Team()
         self._warn = warn or logging.getLogger("pbgeval.monitor").warning
         self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
-        self._sinks = list(sinks)
-        if output is not None:
-            self._sinks.insert(0, StatsFile(file_of_worker(Path(output), self._team.rank_in_team)))
+        files = [] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]
+        self._sinks = [*files, *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[BucketEdges, BucketEdges]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand

@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 Array = TypeVar("Array", Tensor, np.ndarray)
-FEWEST_REPEATED = 4096  # queries whose counts are looked through for equal ones
+MIN_REPEATED = 4096  # queries whose counts are looked through for equal ones
 CODES_PER_QUERY = (
     8  # most numbers that a table of what occurs may have; beyond, sorting costs less, or nothing is gained
 )
@@ -98,7 +98,7 @@ class RankCounts:
         Of a hundred sampled competitors a rank has few values, so statistics of many queries are those of few counts.
         """
         num_queries = self.better_Q.numel()
-        if num_queries < FEWEST_REPEATED or self.better_Q.device.type != "cpu":
+        if num_queries < MIN_REPEATED or self.better_Q.device.type != "cpu":
             return None
         columns = [column.numpy() for column in (self.better_Q, self.tied_Q, self.competing_Q)]
         lowest, widths = zip(*((int(of.min()), int(of.max()) - int(of.min()) + 1) for of in columns), strict=True)
