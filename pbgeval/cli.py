@@ -368,7 +368,7 @@ def topk(
     """Ranks and bounds from the top-k lists of a rule learner: exact where the true entity is listed."""
     from pbgeval.metrics.given import Absent
     from pbgeval.models.topk import read_topk
-    from pbgeval.report.topk_report import topk_report, topk_table
+    from pbgeval.report.lists import topk_report, topk_table
     from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
     from pbgeval.storage.writing import write_atomically
 
@@ -416,7 +416,7 @@ def types(
     from pbgeval.metrics.ndcg import DEFAULT_CUTOFFS, Discount, TypeProtocol, evaluate_types
     from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
     from pbgeval.models.type_lists import read_type_lists
-    from pbgeval.report.type_report import type_document, type_table
+    from pbgeval.report.lists import type_document, type_table
     from pbgeval.storage.writing import write_atomically
 
     if not 1.0 < base < float("inf"):
@@ -460,8 +460,8 @@ def compare(
     output: Annotated[Path | None, typer.Option("--output", help="A file for all of it, as JSON.")] = None,
 ) -> None:
     """Compare two runs on the same queries: differences, 95 % intervals, p-values, per relation."""
+    from pbgeval.report.comparison import FORMATS, comparison_tables, to_json
     from pbgeval.report.comparison import compare as compare_runs
-    from pbgeval.report.comparison_formats import FORMATS, comparison_tables, to_json
     from pbgeval.storage.writing import write_atomically
 
     found = compare_runs(

@@ -26,7 +26,8 @@ from pbgeval import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
 from pbgeval.config.schema import GROUPS
-from pbgeval.report.metric_list import K, metric_table
+from pbgeval.metrics.registry import Definition
+from pbgeval.report.metric_list import DIRECTIONS, K, listed_metrics, synonyms_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"
@@ -102,7 +103,15 @@ def _config_row(key: ExplainedKey) -> tuple[str, ...]:
 
 
 def _metrics() -> list[str]:
-    return ["# Metrics", _OF_METRICS, _LETTERS, metric_table()]
+    heads = ("metric", "definition", "range, better", "by chance", "synonyms", "source")
+    return ["# Metrics", _OF_METRICS, _LETTERS, _table(heads, map(_metric_row, listed_metrics()))]
+
+
+def _metric_row(metric: Definition) -> tuple[str, ...]:
+    better = ", ".join(filter(None, [metric.range.text, DIRECTIONS[metric.direction]]))
+    synonyms = ", ".join(synonyms_of(metric))
+    cells = (f"`{metric.name}`", metric.formula, better, metric.chance.text, synonyms, metric.source)
+    return tuple(cell.replace("|", "\\|") for cell in cells)
 
 
 def _command_line() -> list[str]:

@@ -319,17 +319,15 @@ class Monitor:
             sinks: what is handed each record of this worker besides: `TensorBoardSink`, `ScalarSink`.
             warn: is told of warnings, a line each; None: the logger `pbgeval.monitor`.
         """
-        self.threshold = threshold_of(eval_fraction)
-        self.schema, self.seed = schema, seed
+        self.threshold, self.schema, self.seed = threshold_of(eval_fraction), schema, seed
         lists = _lists(eval_num_batch_negs or 0, eval_num_uniform_negs or 0, batch_size, pbg_semantics=pbg_semantics)
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
-        loss, layout = _loss(loss_fn, margin), StatsLayout(CUTOFFS)
-        self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), layout, loss)
+        loss = _loss(loss_fn, margin)
+        self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
         self._warn = warn or logging.getLogger("pbgeval.monitor").warning
         self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
-        files = [] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]
-        self._sinks = [*files, *sinks]
+        self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[BucketEdges, BucketEdges]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand

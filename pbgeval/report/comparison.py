@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
@@ -18,9 +18,10 @@ from pbgeval.metrics.paired import Difference, GroupDifferences, differences, ho
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
+from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
@@ -29,7 +30,7 @@ from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 #
 # Ranks files are aligned with the edges, so whoever ranked which edge, and when, makes no difference.
 
-_ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MOST_ROWS`)
+_ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MAX_ROWS`)
 
 
 @frozen(eq=False)
@@ -83,8 +84,8 @@ class PairedRuns:
             sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
         return PairedEdges(group_E, unit_E, tuple(sides))
 
-    def _edges(self, rows: RowRange, at: np.ndarray) -> KnownBlock:
-        return KnownBlock(*self.a.read_edges(rows).columns(at))
+    def _edges(self, rows: RowRange, at: np.ndarray) -> EdgeColumns:
+        return EdgeColumns(*self.a.read_edges(rows).columns(at))
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
@@ -112,7 +113,7 @@ class PairedRuns:
             competing = competing - columns["num_excluded"][at]
         return values_of(self.metrics, (better, tied, competing), self.rank_type)
 
-    def _keys(self, rows: RowRange, edges: KnownBlock, hidden: Side) -> np.ndarray:
+    def _keys(self, rows: RowRange, edges: EdgeColumns, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
         known, facts = hidden.other, self.a.facts
         partitions = np.array([facts.partition_of(name, known, rows.bucket) for name in facts.types(known)])
@@ -454,3 +455,94 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
         f"{reports[0].path}: expected the evaluated edges where they were (run.edge_paths of metrics.json), found none;"
         " give their folders by --edges, or compare without keys and relations by --clusters edge"
     )
+
+
+# A comparison -> tables, rows of CSV, JSON.
+
+MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
+MIN_P = 1e-4  # smaller ones are written as below this
+_COLUMNS = ("A", "B", "B - A", "95 % interval")
+
+
+def comparison_tables(comparison: Comparison) -> list[DataTable]:
+    """Return the table of all metrics, and that of relations where there are any."""
+    title = (
+        f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} ranks; "
+        f"A: {comparison.a}, B: {comparison.b}"
+    )
+    whole = [
+        (_name(of.metric), *_cells(of), _probability(of.p_value), _probability(of.p_holm))
+        for of in comparison.differences
+    ]
+    tables = [DataTable(title, ("", *_COLUMNS, "p", "p (Holm)"), whole)]
+    if comparison.relations and comparison.differences:
+        tables.append(_relation_table(comparison))
+    return tables
+
+
+def _relation_table(comparison: Comparison) -> DataTable:
+    """Return the relations with the smallest p-values of the mean reciprocal rank, or of the first metric."""
+    names = [of.metric for of in comparison.differences]
+    at = names.index("mean_reciprocal_rank") if "mean_reciprocal_rank" in names else 0
+
+    def order(of: RelationDifferences) -> tuple[float, float]:
+        difference = of.differences[at]
+        return (2.0 if difference.p_value is None else difference.p_value), -abs(difference.difference)
+
+    shown = sorted(comparison.relations, key=order)[:MAX_RELATIONS]
+    rest = len(comparison.relations) - len(shown)
+    rows = [
+        (of.relation, f"{of.num_queries:,}", *_cells(of.differences[at]), _probability(of.differences[at].p_holm))
+        for of in shown
+    ]
+    title = f"{_name(names[at])} by relation" + (f"; {rest} more are in JSON and CSV" if rest else "")
+    return DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows)
+
+
+def _name(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def _cells(of: Difference) -> list[str]:
+    digits = 2 if of.metric == "mean_rank" else 4
+    interval = "-" if of.low is None or of.high is None else f"{of.low:+,.{digits}f} to {of.high:+,.{digits}f}"
+    return [f"{of.a:,.{digits}f}", f"{of.b:,.{digits}f}", f"{of.difference:+,.{digits}f}", interval]
+
+
+def _probability(p: float | None) -> str:
+    if p is None:
+        return "-"
+    return f"< {MIN_P:.4f}" if p < MIN_P else f"{p:.4f}"
+
+
+def _markdown(comparison: Comparison) -> str:
+    tables = comparison_tables(comparison)
+    return "\n".join(f"{escape_markdown(table.title)}\n\n{to_markdown(table, left='---')}\n" for table in tables)
+
+
+def _latex(comparison: Comparison) -> str:
+    tables = comparison_tables(comparison)
+    return "\n".join(f"% {one_line(table.title)}\n{to_latex(table)}\n" for table in tables)
+
+
+def _csv_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """Yield a row per metric, and one per relation and metric."""
+    parts: list[tuple[str, int | str, Comparison | RelationDifferences]] = [("", "", comparison)]
+    parts += [(of.relation, of.relation_id, of) for of in comparison.relations]
+    for relation, relation_id, part in parts:
+        names = {"relation": relation, "relation_id": relation_id, "num_queries": part.num_queries}
+        for difference in part.differences:
+            yield {**names, **asdict(difference)}
+
+
+def to_json(comparison: Comparison) -> str:
+    """Return all of it; what is undefined is null."""
+    return json.dumps(comparison.to_dict(), sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+    "json": to_json,
+    "csv": lambda comparison: to_csv(_csv_rows(comparison)),
+    "md": _markdown,
+    "latex": _latex,
+}

@@ -5,9 +5,7 @@ Everything is checked against the provenance: ranks files and edges of another r
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,17 +15,17 @@ from attrs import frozen
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
+from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.ranks import find_ranks, open_ranks_file
 from pbgeval.storage.row_files import QueryFile
-from pbgeval.storage.text import name_of, open_input
 
 ROWS_AT_A_TIME = 1 << 17
-MOST_ROWS = 1 << 36  # of a partition, and
-MOST_RELATIONS = 1 << 27  # of a graph, so that a (relation, row) is one int64
+MAX_ROWS = 1 << 36  # of a partition, and
+MAX_RELATIONS = 1 << 27  # of a graph, so that a (relation, row) is one int64
 
 
 class RowRange(NamedTuple):
@@ -56,7 +54,7 @@ class RunFacts:
     edges: tuple[Mapping[Bucket, str], ...]  # fingerprint of each bucket's edges, by edge path
 
     @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> RunFacts:
+    def from_document(cls, document: Mapping[str, Any]) -> RunFacts:
         provenance, settings = document["provenance"], document["provenance"]["settings"]
         schemas = tuple((relation["lhs"], relation["rhs"]) for relation in settings["relations"])
         disabled = {Side.LHS: settings["disable_lhs_negs"], Side.RHS: settings["disable_rhs_negs"]}
@@ -120,7 +118,15 @@ class SavedRun:
         """
         if report.path is None:
             raise OutputError("expected a report with an output directory, found one without; use Report.read(folder)")
-        facts = _facts(report, report.path)
+        if not report.document.get("complete"):
+            raise OutputError(f"{report.path}: expected a finished run, found an unfinished one; evaluate again")
+        try:
+            facts = RunFacts.from_document(report.document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OutputError(
+                f"{report.path / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate "
+                "again"
+            ) from error
         ranks = _open_ranks(report.path, facts)
         edges = None if edge_paths is None else _open_edges(edge_paths, facts, ranks)
         return cls(report.path, facts, ranks, edges)
@@ -158,7 +164,7 @@ class SavedRun:
         ranked_E: np.ndarray = np.logical_or.reduce([file.read(name, rows.start, rows.stop) > 0 for name in names])
         return ranked_E
 
-    def read_edges(self, rows: RowRange) -> KnownBlock:
+    def read_edges(self, rows: RowRange) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.
 
         Raises:
@@ -169,9 +175,9 @@ class SavedRun:
             raise RuntimeError("a run that was opened without edges has none to read")
         file = self.edges[rows.path_index, rows.bucket]
         block = file.read(rows.start, rows.stop)
-        edges = KnownBlock(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
+        edges = EdgeColumns(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
         lowest = -1 if self.facts.featurized else 0
-        sizes = {"rel": self.facts.num_relations or MOST_RELATIONS, "lhs": MOST_ROWS, "rhs": MOST_ROWS}
+        sizes = {"rel": self.facts.num_relations or MAX_RELATIONS, "lhs": MAX_ROWS, "rhs": MAX_ROWS}
         for name, id_E in (("rel", edges.rel_n), ("lhs", edges.lhs_n), ("rhs", edges.rhs_n)):
             wrong_E = (id_E < (0 if name == "rel" else lowest)) | (id_E >= sizes[name])
             if wrong_E.any():
@@ -191,29 +197,15 @@ class SavedRun:
         path = self.folder / BREAKDOWN_FILES["relation"]
         names = [str(relation) for relation in range(num_relations)]
         try:
-            with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
-                for row in csv.DictReader(file):
-                    if int(row["relation_id"]) < num_relations:
-                        names[int(row["relation_id"])] = name_of(row["relation"])
-        except FileNotFoundError:
-            return names
-        except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
+            for row in read_csv(path):
+                if int(row["relation_id"]) < num_relations:
+                    names[int(row["relation_id"])] = row["relation"]
+        except (OutputError, KeyError, ValueError) as error:
             raise OutputError(
                 f"{path}: expected a table with columns relation and relation_id, got: {error!r}; evaluate again, or"
                 " remove the file: relations are then called by their ids"
             ) from error
         return names
-
-
-def _facts(report: Report, folder: Path) -> RunFacts:
-    if not report.document.get("complete"):
-        raise OutputError(f"{folder}: expected a finished run, found an unfinished one; evaluate again")
-    try:
-        return RunFacts.of_document(report.document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OutputError(
-            f"{folder / 'metrics.json'}: expected the provenance of an evaluation, got: {error!r}; evaluate again"
-        ) from error
 
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
@@ -258,7 +250,8 @@ def _open_edges(
             faults += error.faults
             continue
         unlike = [bucket for bucket in sorted({*digests, *expected}) if digests.get(bucket) != expected.get(bucket)]
-        unlike += [bucket for bucket in found if bucket not in unlike and _unlike(found, ranks, path_index, bucket)]
+        if not unlike:
+            unlike = [bucket for bucket in found if found[bucket].num_edges != ranks[path_index, bucket].num_edges]
         if unlike:
             faults.append(
                 f"{path}: expected the edges that were evaluated as edge path {path_index} "
@@ -269,12 +262,6 @@ def _open_edges(
     if faults:
         raise StorageError(*faults)
     return files
-
-
-def _unlike(
-    found: Mapping[Bucket, EdgeSource], ranks: Mapping[tuple[int, Bucket], QueryFile], path_index: int, bucket: Bucket
-) -> bool:
-    return found[bucket].num_edges != ranks[path_index, bucket].num_edges
 
 
 def _check_counts(path: Path, side: Side, start: int, columns: Mapping[str, np.ndarray]) -> None:

@@ -22,8 +22,7 @@ MAX_ROOMS = 24
 NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer", "rich"},
-    "commands": {"typer", "rich"},
-    "report": {"rich", "numpy", "attrs", "matplotlib", "jinja2", "pandas"},
+    "report": NUMERICS | {"rich", "matplotlib", "jinja2", "pandas"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"attrs"},
     "importing": NUMERICS | {"duckdb"},

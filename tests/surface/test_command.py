@@ -25,8 +25,7 @@ from pbgeval.metrics.ndcg import Discount
 from pbgeval.metrics.taxonomy import TypeGain
 from pbgeval.models.topk import TopKFilter, TopKTies
 from pbgeval.monitor import curves
-from pbgeval.report.comparison import CLUSTERS
-from pbgeval.report.comparison_formats import FORMATS
+from pbgeval.report.comparison import CLUSTERS, FORMATS
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
 from tests.examples import crossed
@@ -59,14 +58,6 @@ def test_the_version(command: list[str | Path]) -> None:
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
 
     assert (0, f"kgeval-dist {__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
-
-
-def test_help_names_every_flag(tmp_path: Path) -> None:
-    done = run_main("--help", cwd=tmp_path)
-
-    assert (0, "") == (done.status, done.err)
-    flags = ("--config", "-p", "--output", "--workers", "--device", "--overwrite", "--quiet", "--version")
-    assert [] == [flag for flag in (*flags, "--help-config") if flag not in done.out]
 
 
 @pytest.mark.parametrize(
