@@ -132,7 +132,7 @@ def watch_moved(patch: pytest.MonkeyPatch, note: Note) -> None:
 
 
 def look_for_repeated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ranking, "FEWEST_REPEATED", 1)
+    patch.setattr(ranking, "MIN_REPEATED", 1)
     patch.setattr(ranking, "CODES_PER_QUERY", 1 << 10)
 
 
@@ -167,7 +167,7 @@ PATHS: Mapping[str, FastPath] = {
     ),
     "repeated_counts": FastPath(
         turn_on=look_for_repeated,
-        turn_off=lambda patch: patch.setattr(ranking, "FEWEST_REPEATED", 1 << 62),
+        turn_off=lambda patch: patch.setattr(ranking, "MIN_REPEATED", 1 << 62),
         watch=lambda patch, note: watch_calls(patch, ranking, "RepeatedCounts", note),
     ),
     "fused": FastPath(

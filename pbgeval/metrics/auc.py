@@ -145,9 +145,7 @@ def _variance_of_mean(shares: np.ndarray) -> float:
 Value = float | int | None
 
 JACKKNIFE_GROUPS = 32
-FEWEST_PREDICTED = (
-    100  # sampled competitors above the threshold; with 20 of them, intervals covered 74 % in simulations
-)
+MIN_PREDICTED = 100  # sampled competitors above the threshold; with 20 of them, intervals covered 74 % in simulations
 JACKKNIFE_SEED = 20  # of the assignment to groups, which is the same for equal pools
 _RANGES = {  # of those that leave [0, 1]
     "informedness": (-1.0, 1.0),
@@ -197,7 +195,7 @@ def pooled_classification(sample: PoolSample) -> tuple[dict[str, Value], dict[st
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
-    if not sample.all_competing and _num_predicted(groups, competing) < FEWEST_PREDICTED:
+    if not sample.all_competing and _num_predicted(groups, competing) < MIN_PREDICTED:
         return metrics, {}
     replicates = [
         classification_metrics(of_part, num_scores) for of_part in _without_a_group(sample, groups, true, competing)

@@ -94,14 +94,6 @@ def _by_types(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideS
     return _unions(rows, {relation: (classes.lhs_types[relation], classes.rhs_types[relation]) for relation in rows})
 
 
-def _by_cardinality(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
-    return _by_class(grouped, classes.cardinality_R, CARDINALITIES)
-
-
-def _by_relation_frequency(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:
-    return _by_class(grouped, classes.frequency_R, FREQUENCY_CLASSES)
-
-
 def _by_class(grouped: GroupedStats, class_R: np.ndarray | None, labels: Sequence[str]) -> dict[Group, SideSums]:
     if class_R is None:
         raise ValueError("this breakdown needs the classes of relations, which follow from train_paths")
@@ -141,8 +133,8 @@ def _unions(rows: Mapping[int, SideSums], group_of: Mapping[int, Group]) -> dict
 _GROUPINGS: dict[str, Callable[[GroupedStats, GroupClasses], dict[Group, SideSums]]] = {
     "relation": _by_relation,
     "entity_types": _by_types,
-    "cardinality": _by_cardinality,
-    "relation_frequency": _by_relation_frequency,
+    "cardinality": lambda grouped, classes: _by_class(grouped, classes.cardinality_R, CARDINALITIES),
+    "relation_frequency": lambda grouped, classes: _by_class(grouped, classes.frequency_R, FREQUENCY_CLASSES),
     "entity_frequency": _by_entity_frequency,
     "groups": _by_named_group,
 }

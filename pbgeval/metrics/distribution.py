@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from math import exp, expm1, fsum
+from math import exp, expm1, fsum, inf
 
 import numpy as np
 import torch
@@ -108,24 +108,12 @@ def variance_of_mean_rank(groups: CandidateGroups) -> float:
     return groups.variance_of_mean((groups.candidates_G - 1.0) * (groups.candidates_G + 1.0) / 12.0)
 
 
-def expected_mean_reciprocal_rank(groups: CandidateGroups) -> float:
-    """Return sum p H_1(C) / C."""
-    return groups.mean(harmonic(groups.candidates_G) / groups.candidates_G)
-
-
-def variance_of_mean_reciprocal_rank(groups: CandidateGroups) -> float:
-    """Return sum p^2 (C H_2(C) - H_1(C)^2) / C^2."""
-    candidates_G = groups.candidates_G
-    squares = candidates_G * harmonic_squares(candidates_G) - harmonic(candidates_G) ** 2
-    return groups.variance_of_mean(squares / candidates_G**2)
-
-
-def expected_mean_reciprocal_rank_at(groups: CandidateGroups, cutoff: int) -> float:
-    """Return sum p H_1(min(K, C)) / C."""
+def expected_mean_reciprocal_rank(groups: CandidateGroups, cutoff: float = inf) -> float:
+    """Return sum p H_1(min(K, C)) / C: ranks beyond K count as 0."""
     return groups.mean(harmonic(np.minimum(groups.candidates_G, cutoff)) / groups.candidates_G)
 
 
-def variance_of_mean_reciprocal_rank_at(groups: CandidateGroups, cutoff: int) -> float:
+def variance_of_mean_reciprocal_rank(groups: CandidateGroups, cutoff: float = inf) -> float:
     """Return sum p^2 (C H_2(k) - H_1(k)^2) / C^2, k = min(K, C)."""
     candidates_G, counted_G = groups.candidates_G, np.minimum(groups.candidates_G, cutoff)
     squares = candidates_G * harmonic_squares(counted_G) - harmonic(counted_G) ** 2

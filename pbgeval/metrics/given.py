@@ -23,7 +23,7 @@ ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LARGEST_NUMBER = 1 << 52  # of candidates: half ranks up to it are exact as float64
+MAX_CANDIDATES = 1 << 52  # of candidates: half ranks up to it are exact as float64
 
 
 @frozen(eq=False)
@@ -160,7 +160,7 @@ def _array(name: str, values: ArrayLike, length: int | None = None) -> NDArray[n
 def _whole_numbers(name: str, values: ArrayLike, length: int | None = None) -> Integers:
     """Return whole numbers from 1 as int64 (Q,)."""
     array = _array(name, values, length)
-    in_range_Q = np.greater_equal(array, 1) & np.less_equal(array, LARGEST_NUMBER)  # false for NaN
+    in_range_Q = np.greater_equal(array, 1) & np.less_equal(array, MAX_CANDIDATES)  # false for NaN
     is_whole_Q = in_range_Q & (np.where(in_range_Q, array, 1) % 1 == 0)
     if not is_whole_Q.all():
         query = int(np.argmin(is_whole_Q))

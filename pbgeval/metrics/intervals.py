@@ -72,9 +72,7 @@ class SampledQueries:
 
     def of_side(self, side: Side) -> SampledQueries:
         chosen_Q = self.is_tail_Q == (side is Side.RHS)
-        counts = self.counts
-        parts = (counts.better_Q[chosen_Q], counts.tied_Q[chosen_Q], counts.competing_Q[chosen_Q])
-        return SampledQueries(RankCounts(*parts), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
+        return SampledQueries(self.counts.of(chosen_Q), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
 
 
 @frozen
@@ -316,7 +314,7 @@ def _student_probability(t: float, degrees_of_freedom: int) -> float:
 
 # The interval of a sample after a round -> whether its target is met, and which round is needed if not.
 
-MOST_SKIPPED = 3  # rounds: sixteen times as much is drawn, as the variance of a small sample is uncertain
+MAX_SKIPPED = 3  # rounds: sixteen times as much is drawn, as the variance of a small sample is uncertain
 
 
 def round_level(round_number: int) -> float:
@@ -330,7 +328,7 @@ def should_stop(interval: Interval | None, target_error: float) -> bool:
 
 
 def round_needed(interval: Interval | None, target_error: float, done: int, round_totals: Sequence[int]) -> int:
-    """Return the round after `done` that is expected to meet the target, at most MOST_SKIPPED rounds further on.
+    """Return the round after `done` that is expected to meet the target, at most MAX_SKIPPED rounds further on.
 
     Each round visits every bucket again, and what the first rounds say of the variance is enough to see that the next
     ones will not do. Levels go by the numbers of rounds, so a round that is not judged can only be missed.
@@ -341,7 +339,7 @@ def round_needed(interval: Interval | None, target_error: float, done: int, roun
         done: number of that round, from 1.
         round_totals: units drawn after each round.
     """
-    last = min(done + 1 + MOST_SKIPPED, len(round_totals))
+    last = min(done + 1 + MAX_SKIPPED, len(round_totals))
     if interval is None:
         return done + 1
     quantile = NormalDist().inv_cdf
@@ -357,7 +355,7 @@ def round_needed(interval: Interval | None, target_error: float, done: int, roun
 
 _NORMAL_FROM = 1e6  # degrees of freedom from which the normal's is the same to 1e-5 of itself
 _TINY = 1e-300
-_MOST_TERMS = 100_000
+_MAX_TERMS = 100_000
 
 
 def two_sided_probability(t: float, degrees_of_freedom: float) -> float:
@@ -387,7 +385,7 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
     denominator = _away_from_zero(1.0 - (a + b) * x / (a + 1.0))
     c, d = 1.0, 1.0 / denominator
     value = d
-    for m in range(1, _MOST_TERMS):
+    for m in range(1, _MAX_TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         change = 1.0

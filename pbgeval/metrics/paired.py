@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from attrs import frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
@@ -29,8 +30,9 @@ _NEAR = 1e-6  # of a ratio: others this near to it are compared in integers
 _ROUNDING = 1e-12  # variances below this part of the squares are rounding: all units agree
 
 
-def values_of(metrics: Sequence[QueryMetric], counts: RankCounts, rank_type: RankType) -> np.ndarray:
-    """Return the numerator of each metric for each query, int64 (M, Q)."""
+def values_of(metrics: Sequence[QueryMetric], counts_Q: Sequence[np.ndarray], rank_type: RankType) -> np.ndarray:
+    """Return the numerator of each metric for each query, int64 (M, Q); counts are better, tied and all competitors."""
+    counts = RankCounts(*map(torch.from_numpy, counts_Q))
     return np.stack([metric.numerators(counts, rank_type, VALUE_BITS).numpy() for metric in metrics])
 
 

@@ -112,26 +112,6 @@ SHARE = Range("(0, 1]", low=0.0, high=1.0)
 SPREAD = Range("[0, inf)", low=0.0)
 
 
-def of_groups(function: Callable[[chance.CandidateGroups], float | None]) -> Compute:
-    """Turn a function of the numbers of candidates into one of the distribution."""
-    return lambda distribution: function(distribution.groups)
-
-
-def geometric_mean_rank(distribution: RankDistribution) -> float:
-    """Return exp of the mean of ln r."""
-    return exp(distribution.mean_log_rank)
-
-
-def median_rank(distribution: RankDistribution) -> float:
-    """Return the (weighted) median of the ranks."""
-    return distribution.median
-
-
-def variance(distribution: RankDistribution) -> float:
-    """Return the mean of the squared distance from the mean (population variance)."""
-    return distribution.variance
-
-
 def median_absolute_deviation(distribution: RankDistribution) -> float:
     """Return the median of the distances from the median, as a multiple of that of a standard normal variable.
 
@@ -184,8 +164,8 @@ def mean_reciprocal_rank_at(cutoff: int) -> Metric:
         formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
         source="OGB's WikiKG90Mv2, with K = 10",
         compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
-        compute_expectation=lambda distribution: chance.expected_mean_reciprocal_rank_at(distribution.groups, cutoff),
-        compute_variance=lambda distribution: chance.variance_of_mean_reciprocal_rank_at(distribution.groups, cutoff),
+        compute_expectation=lambda distribution: chance.expected_mean_reciprocal_rank(distribution.groups, cutoff),
+        compute_variance=lambda distribution: chance.variance_of_mean_reciprocal_rank(distribution.groups, cutoff),
     )
 
 
@@ -198,8 +178,8 @@ MEAN_RANK = Metric(
     formula="Σ p r",
     source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
     compute=RankDistribution.mean_rank,
-    compute_expectation=of_groups(chance.expected_mean_rank),
-    compute_variance=of_groups(chance.variance_of_mean_rank),
+    compute_expectation=lambda ranks: chance.expected_mean_rank(ranks.groups),
+    compute_variance=lambda ranks: chance.variance_of_mean_rank(ranks.groups),
     is_linear=True,
 )
 MEAN_RECIPROCAL_RANK = Metric(
@@ -211,8 +191,8 @@ MEAN_RECIPROCAL_RANK = Metric(
     formula="Σ p / r",
     source=f"{PYKEEN} inverse_harmonic_mean_rank; PBG mrr; OGB mrr_list, of which it is the mean",
     compute=RankDistribution.mean_reciprocal_rank,
-    compute_expectation=of_groups(chance.expected_mean_reciprocal_rank),
-    compute_variance=of_groups(chance.variance_of_mean_reciprocal_rank),
+    compute_expectation=lambda ranks: chance.expected_mean_reciprocal_rank(ranks.groups),
+    compute_variance=lambda ranks: chance.variance_of_mean_reciprocal_rank(ranks.groups),
     is_linear=True,
 )
 GEOMETRIC_MEAN_RANK = Metric(
@@ -223,9 +203,9 @@ GEOMETRIC_MEAN_RANK = Metric(
     chance=Level("exp(Σ ln((1 / C) Σ_{j ≤ C} j^p))"),
     formula="exp(Σ p ln r)",
     source=f"{PYKEEN}; {HOYT}",
-    compute=geometric_mean_rank,
-    compute_expectation=of_groups(chance.expected_geometric_mean_rank),
-    compute_variance=of_groups(chance.variance_of_geometric_mean_rank),
+    compute=lambda ranks: exp(ranks.mean_log_rank),
+    compute_expectation=lambda ranks: chance.expected_geometric_mean_rank(ranks.groups),
+    compute_variance=lambda ranks: chance.variance_of_geometric_mean_rank(ranks.groups),
 )
 METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
     base_metric(
@@ -234,7 +214,7 @@ METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
         -1,
         FROM_ONE,
         "the least r with more than half of the weight at or below it; at exactly half, the mean with the next",
-        median_rank,
+        lambda ranks: ranks.median,
     ),
     base_metric(
         "inverse_arithmetic_mean_rank", ("iamr",), 1, SHARE, "1 / mean_rank", lambda ranks: 1.0 / ranks.mean_rank()
@@ -245,21 +225,21 @@ METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
         1,
         SHARE,
         "1 / geometric_mean_rank",
-        lambda ranks: 1.0 / geometric_mean_rank(ranks),
+        lambda ranks: 1.0 / exp(ranks.mean_log_rank),
     ),
     base_metric(
         "harmonic_mean_rank", ("hmr",), -1, FROM_ONE, "1 / Σ p / r", lambda ranks: 1.0 / ranks.mean_reciprocal_rank()
     ),
-    base_metric("inverse_median_rank", (), 1, SHARE, "1 / median_rank", lambda ranks: 1.0 / median_rank(ranks)),
+    base_metric("inverse_median_rank", (), 1, SHARE, "1 / median_rank", lambda ranks: 1.0 / ranks.median),
     base_metric(
         "standard_deviation",
         ("rank_std", "std"),
         None,
         SPREAD,
         "√variance",
-        lambda ranks: sqrt(variance(ranks)),
+        lambda ranks: sqrt(ranks.variance),
     ),
-    base_metric("variance", ("rank_var", "var"), None, SPREAD, "Σ p (r - mean_rank)²", variance),
+    base_metric("variance", ("rank_var", "var"), None, SPREAD, "Σ p (r - mean_rank)²", lambda ranks: ranks.variance),
     base_metric(
         "median_absolute_deviation",
         ("rank_mad", "mad"),
@@ -384,7 +364,7 @@ def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
 
 
 DEFAULT_CUTOFF = 10  # what PyKEEN means by "hits@k"
-LARGEST_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float
+MAX_CUTOFF_DIGITS = 15  # beyond, a cut-off is not exact as a float
 
 
 Member = TypeVar("Member", bound=Definition)
@@ -408,7 +388,7 @@ class MetricFamily(Generic[Member]):
         if found is None:
             return None
         digits = found[1] or str(DEFAULT_CUTOFF)
-        return int(digits) if 0 < int(digits[: LARGEST_CUTOFF_DIGITS + 1]) < 10**LARGEST_CUTOFF_DIGITS else None
+        return int(digits) if 0 < int(digits[: MAX_CUTOFF_DIGITS + 1]) < 10**MAX_CUTOFF_DIGITS else None
 
 
 METRICS: tuple[Metric, ...] = (

@@ -10,7 +10,7 @@ from attrs import frozen
 from pbgeval.errors import DataError
 from pbgeval.metrics.names import split
 from pbgeval.monitor.persistence import BucketVisit, GapTest, Judgement
-from pbgeval.monitor.records import Figures, History, PassKey, PassRecord, VisitRecord, read_history
+from pbgeval.monitor.records import PBG_NAMES, Figures, History, PassKey, PassRecord, VisitRecord, read_history
 
 # Records of a training run, PyTorch-BigGraph's own or ours -> whether the gap persists, pass by pass.
 
@@ -43,13 +43,6 @@ METRICS = {
     "r50": "hits at 50",
     "auc": "AUC",
     "loss": "loss",
-}
-_KEYS = {
-    "mrr": "mean_reciprocal_rank",
-    "pos_rank": "mean_rank",
-    "r1": "hits_at_1",
-    "r10": "hits_at_10",
-    "r50": "hits_at_50",
 }
 
 
@@ -85,7 +78,7 @@ def pbg_name(metric: str) -> str | None:
     """Return PBG's name of a metric that is called by it or by any of ours; None: records do not have it."""
     if metric in METRICS:
         return metric
-    ours = {**{key: name for name, key in _KEYS.items()}, "auc": "auc", "loss": "loss"}
+    ours = {**{key: name for name, key in PBG_NAMES.items()}, "auc": "auc", "loss": "loss"}
     return ours.get(split(metric).metric)
 
 
@@ -146,11 +139,11 @@ def _value(figures: Figures | None, metric: str) -> float | None:
 
 def _of_both(values: Mapping[str, float | int | None], metric: str) -> float | None:
     """Return the figure of PBG's name (of pessimistic ranks), or of the rank type that there is."""
-    if metric not in _KEYS:
+    if metric not in PBG_NAMES:
         value = values.get(metric, values.get(f"both.{metric}"))
         return None if value is None else float(value)
     for rank_type in ("pessimistic", "realistic", "optimistic"):
-        value = values.get(f"both.{rank_type}.{_KEYS[metric]}")
+        value = values.get(f"both.{rank_type}.{PBG_NAMES[metric]}")
         if value is not None:
             return float(value)
     return None

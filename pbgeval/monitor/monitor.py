@@ -171,13 +171,6 @@ def progress_of(figures: Sequence[Values], metric: str, headline: str, relative_
     return Progress(best_at, len(figures) - (0 if best_at is None else best_at + 1))
 
 
-def has_stalled(figures: Sequence[Values], metric: str, headline: str, patience: int, relative_delta: float) -> bool:
-    """Tell whether the last `patience` passes, at least 1, have not improved a metric; the rest as `progress_of`."""
-    if patience < 1:
-        raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
-    return progress_of(figures, metric, headline, relative_delta).stalled >= patience
-
-
 def _direction(metric: str, headline: str) -> int:
     name = names.parse(metric, headline).metric
     found = find_metric(name)
@@ -326,17 +319,15 @@ class Monitor:
             sinks: what is handed each record of this worker besides: `TensorBoardSink`, `ScalarSink`.
             warn: is told of warnings, a line each; None: the logger `pbgeval.monitor`.
         """
-        self.threshold = threshold_of(eval_fraction)
-        self.schema, self.seed = schema, seed
+        self.threshold, self.schema, self.seed = threshold_of(eval_fraction), schema, seed
         lists = _lists(eval_num_batch_negs or 0, eval_num_uniform_negs or 0, batch_size, pbg_semantics=pbg_semantics)
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
-        self._protocol = MonitorProtocol(
-            schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), _loss(loss_fn, margin)
-        )
+        loss = _loss(loss_fn, margin)
+        self._protocol = MonitorProtocol(schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), loss)
         self._compares, self._team = compare_with_training, team or Team()
         self._warn = warn or logging.getLogger("pbgeval.monitor").warning
         self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
-        self._sinks = [*_stats_file(output, self._team), *sinks]
+        self._sinks = [*([] if output is None else [StatsFile(file_of_worker(Path(output), self.worker))]), *sinks]
         self._held_out: dict[tuple[int, int, Bucket], tuple[BucketEdges, BucketEdges]] = {}  # and training edges
         self._followed: dict[tuple[int, int, Bucket], Followed] = {}
         self._key: PassKey | None = None  # of the pass in hand
@@ -409,7 +400,7 @@ class Monitor:
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
             nothing = BucketEdges(none, none, none)
-            return Visit(key, place, nothing, nothing, model, self._protocol, _ignore)
+            return Visit(key, place, nothing, nothing, model, self._protocol, lambda visit: None)
         edges = self._held_out.get((edge_path, edge_chunk, place))
         if edges is None:
             raise ConfigError(f"bucket {tuple(place)}: expected Monitor.split of its edges before Monitor.watch")
@@ -452,7 +443,9 @@ class Monitor:
         if when not in ("before", "after"):
             raise ConfigError(f"should_stop: expected when = before or after, got {when!r}")
         figures = self._passes.before if when == "before" else self._passes.after
-        return has_stalled(figures, metric, self.headline.value, patience, relative_delta)
+        if patience < 1:
+            raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
+        return progress_of(figures, metric, self.headline.value, relative_delta).stalled >= patience
 
     def best_epoch(self, metric: str = "mrr", relative_delta: float = 0.002) -> int | None:
         """Return the epoch of the pass that was the last to improve a metric, as `should_stop` tells; None: none was.
@@ -473,7 +466,8 @@ class Monitor:
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
         grid, protocol = self.schema.grid, self._protocol
-        record = visit.record(self._take_index(), self._team.rank_in_team)
+        record = visit.record(self._next_index, self._team.rank_in_team)
+        self._next_index += 1
         self._append(record)
         sums = visit.sums
         where = (visit.key.edge_path, visit.key.edge_chunk, visit.bucket)
@@ -507,10 +501,6 @@ class Monitor:
         grid, protocol = self.schema.grid, self._protocol
         return PassSums.zero(protocol.layout, protocol.sides, grid.lhs * grid.rhs)
 
-    def _take_index(self) -> int:
-        self._next_index += 1
-        return self._next_index - 1
-
     def _append(self, record: VisitRecord | PassRecord) -> None:
         for number, sink in enumerate(self._sinks):
             try:
@@ -531,14 +521,6 @@ class Monitor:
         history = self._team.broadcast_object(history)
         self._passes.resume(history, self.schema.grid.rhs)
         self._next_index = max((visit.index + 1 for visit in history.visits), default=0)
-
-
-def _ignore(visit: Visit) -> None:
-    """Nothing is held out, so nothing has been measured."""
-
-
-def _stats_file(output: str | PathLike[str] | None, team: Team) -> list[RecordSink]:
-    return [] if output is None else [StatsFile(file_of_worker(Path(output), team.rank_in_team))]
 
 
 def _lists(num_batch_negs: int, num_uniform_negs: int, batch_size: int, *, pbg_semantics: bool) -> SampledLists:

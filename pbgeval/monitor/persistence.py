@@ -34,7 +34,7 @@ from pbgeval.stats.ranks import RankCounts, RankType
 
 METRICS = (MEAN_RECIPROCAL_RANK, MEAN_RANK, hits_at(10), QUERY_AUC)
 VALUE_BITS = 28  # of 1/rank and of shares: those of an edge's two queries fit 32 bits
-FEWEST_CHUNKS = 10  # below, edges are taken for independent: the error of so few sums is no error
+MIN_CHUNKS = 10  # below, edges are taken for independent: the error of so few sums is no error
 
 _LIMB = 40
 _COLUMNS = 7  # queries, squares of queries, values, low and high (values x queries), low and high (squares of values)
@@ -112,7 +112,7 @@ class ClusterSums:
     @property
     def unit(self) -> str:
         """Which clusters errors come from."""
-        return "chunk" if self.num_chunks >= FEWEST_CHUNKS else "edge"
+        return "chunk" if self.num_chunks >= MIN_CHUNKS else "edge"
 
     @property
     def num_clusters(self) -> int:
@@ -157,8 +157,8 @@ def _limbs(products_CM: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low_CM.astype(np.int64).sum(0), high_CM.astype(np.int64).sum(0)
 
 
-FEWEST_BUCKETS = 4  # for an error that comes from the differences between them
-FEWEST_TEETH = 2  # of every bucket, before anything is said
+MIN_BUCKETS = 4  # for an error that comes from the differences between them
+MIN_TEETH = 2  # of every bucket, before anything is said
 
 
 class Verdict(Enum):
@@ -245,7 +245,7 @@ class GapTest:
         """
         self.add(visits)
         teeth = [self._teeth[key] for key in visits]
-        if len(teeth) < 2 or min(of.num_teeth for of in teeth) < FEWEST_TEETH:
+        if len(teeth) < 2 or min(of.num_teeth for of in teeth) < MIN_TEETH:
             return Judgement(Verdict.TOO_EARLY)
         self.num_tests += 1
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
@@ -289,7 +289,7 @@ class _Change:
         if pooled is not None and error is not None:
             return cls(mean, error, pooled.num_clusters - 1)
         num_buckets = len(values)
-        if num_buckets < FEWEST_BUCKETS:
+        if num_buckets < MIN_BUCKETS:
             return cls(mean, None, 1)
         variance = float(np.sum((shares_B * (values_B - mean)) ** 2)) * num_buckets / (num_buckets - 1)
         # Few large buckets among many small ones are few (Kish's effective number).

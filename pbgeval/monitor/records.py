@@ -26,6 +26,15 @@ VERSION = 1  # of what stands under `pbgeval`
 OURS = "pbgeval"
 AVERAGE = "eval_stats_chunk_avg"  # the key that tells the summary of a pass from a visit
 
+# PBG's names of metrics of ranks -> ours
+PBG_NAMES = {
+    "pos_rank": "mean_rank",
+    "mrr": "mean_reciprocal_rank",
+    "r1": "hits_at_1",
+    "r10": "hits_at_10",
+    "r50": "hits_at_50",
+}
+
 Values = Mapping[str, float | int | None]
 
 
@@ -33,7 +42,7 @@ class MalformedError(ValueError):
     """A line that is JSON, but no record; says what is wrong with it."""
 
 
-@frozen
+@frozen(order=True)
 class PassKey:
     """A pass over all buckets: PBG trains on each chunk of each edge path in turn."""
 
@@ -281,18 +290,14 @@ def read_history(path: Path, warn: Callable[[str], None]) -> History:
                 visits.append(record)
             else:
                 passes.append(record)
-    visits.sort(key=lambda visit: (_order(visit.key), visit.index))
-    passes.sort(key=lambda of_pass: _order(of_pass.key))
+    visits.sort(key=lambda visit: (visit.key, visit.index))
+    passes.sort(key=lambda of_pass: of_pass.key)
     return History(tuple(visits), tuple(passes))
 
 
 def file_of_worker(folder: Path, worker: int) -> Path:
     """Return the file that a worker writes: no two append to one."""
     return folder / (FILE_NAME if worker == 0 else f"training_stats.worker_{worker}.json")
-
-
-def _order(key: PassKey) -> tuple[int, int, int]:
-    return key.epoch, key.edge_path, key.edge_chunk
 
 
 def _files(path: Path) -> list[Path]:

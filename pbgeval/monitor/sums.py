@@ -15,7 +15,7 @@ from torch import Tensor
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.rank import by_label, mean_loss, rank_metrics
 from pbgeval.monitor.persistence import METRICS, ClusterSums
-from pbgeval.monitor.records import Figures, Values
+from pbgeval.monitor.records import PBG_NAMES, Figures, Values
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
@@ -82,9 +82,7 @@ class PhaseSums:
         """Return the metrics under PBG's names."""
         values = self.values(with_loss=with_loss)
         metrics = {"loss": values["both.loss"]} if with_loss else {}
-        names = {"pos_rank": "mean_rank", "mrr": "mean_reciprocal_rank"}
-        names |= {f"r{cutoff}": f"hits_at_{cutoff}" for cutoff in (1, 10, 50)}
-        metrics |= {name: values[f"both.pessimistic.{of}"] for name, of in names.items()}
+        metrics |= {name: values[f"both.pessimistic.{of}"] for name, of in PBG_NAMES.items()}
         image, num_edges = self.tensor[-2:].tolist()
         metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
         return Figures(self.num_edges, metrics)

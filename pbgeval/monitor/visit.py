@@ -20,7 +20,7 @@ from pbgeval.monitor.measure import (
     measure,
     steady_kernels,
 )
-from pbgeval.monitor.persistence import FEWEST_TEETH, ClusterSums, QueryValues
+from pbgeval.monitor.persistence import MIN_TEETH, ClusterSums, QueryValues
 from pbgeval.monitor.records import Figures, PassKey, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model
 from pbgeval.monitor.sums import PassSums, PhaseSums
@@ -59,7 +59,7 @@ def visit_sums(
     before, after = values[:2]
     followed = Followed.then(so_far, epoch, before.reciprocal_ranks, after.reciprocal_ranks)
     clusters = [ClusterSums.of_values(after - before, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
-    if followed.num_teeth >= FEWEST_TEETH:
+    if followed.num_teeth >= MIN_TEETH:
         for number, smoothed in ((1, followed.gained_E), (2, followed.lost_E)):
             clusters[number] = ClusterSums.of_values(after.with_reciprocal_ranks(smoothed), chunk_E)
     return PassSums.of_visit((phases[0], phases[1], phases[2]), clusters, protocol.headline), followed

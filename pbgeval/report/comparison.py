@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-import torch
 from attrs import asdict, evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
@@ -25,7 +24,7 @@ from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankCounts, RankType
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #
@@ -112,8 +111,7 @@ class PairedRuns:
         if self.filtered:
             better, tied = better - columns["excluded_better"][at], tied - columns["excluded_tied"][at]
             competing = competing - columns["num_excluded"][at]
-        counts = RankCounts(*(torch.from_numpy(of) for of in (better, tied, competing)))
-        return values_of(self.metrics, counts, self.rank_type)
+        return values_of(self.metrics, (better, tied, competing), self.rank_type)
 
     def _keys(self, rows: RowRange, edges: EdgeColumns, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""

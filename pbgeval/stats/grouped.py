@@ -23,7 +23,7 @@ RELATION = "relation"  # key: id of the relation
 KEY_FREQUENCY = "query_key_frequency"  # key: how many evaluated edges share the query's key
 ENTITY_FREQUENCY = {Side.LHS: "lhs_frequency", Side.RHS: "rhs_frequency"}  # key: class of the edge's entity
 
-MOST_PENDING_ROWS = 4096  # rows of tables that are kept apart before they are added up
+MAX_PENDING_ROWS = 4096  # rows of tables that are kept apart before they are added up
 
 
 @define(eq=False)
@@ -110,7 +110,7 @@ class GroupedStats:
             raise ValueError(f"statistics of unlike columns do not add: {expected} and {table.sums.shape[1]}")
         parts = self._parts.setdefault((name, side), [])
         parts.append(table)
-        if sum(len(part.keys) for part in parts[1:]) > max(MOST_PENDING_ROWS, len(parts[0].keys)):
+        if sum(len(part.keys) for part in parts[1:]) > max(MAX_PENDING_ROWS, len(parts[0].keys)):
             parts[:] = [KeyedSums.sum(parts)]
 
     def _table(self, name: str, side: Side, width: int | None = None) -> KeyedSums:

@@ -98,14 +98,14 @@ class RankHistograms:
 # more entries than queries.
 
 VALUE_BITS = 36  # of a rank's bin and of a number of candidates
-MOST_CLASSES = 1 << 27
+MAX_CLASSES = 1 << 27
 
 
 def class_histograms(class_Q: np.ndarray, counts: RankCounts, times_Q: np.ndarray | None = None) -> list[KeyedSums]:
     """Return how often each (class, value) occurs in each of `HISTOGRAMS`.
 
     Args:
-        class_Q: int64, from 0 and below MOST_CLASSES.
+        class_Q: int64, from 0 and below MAX_CLASSES.
         counts: over all their candidates, on the CPU.
         times_Q: for how many queries each stands, int64; None: for itself.
 
@@ -114,7 +114,7 @@ def class_histograms(class_Q: np.ndarray, counts: RankCounts, times_Q: np.ndarra
     """
     if not class_Q.size:
         return [KeyedSums.zero() for _ in HISTOGRAMS]
-    if int(class_Q.max()) >= MOST_CLASSES or int(counts.competing_Q.max()) + 1 >= 1 << VALUE_BITS:
+    if int(class_Q.max()) >= MAX_CLASSES or int(counts.competing_Q.max()) + 1 >= 1 << VALUE_BITS:
         raise ValueError(f"expected classes below 2^27 and fewer than 2^{VALUE_BITS} candidates")
     classes, place_Q = np.unique(class_Q, return_inverse=True)
     found = []

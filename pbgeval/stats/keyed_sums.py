@@ -10,8 +10,8 @@ from attrs import frozen
 from torch import Tensor
 
 # Values are counted in a dense table first if it has at most so many places, and so many for each value.
-MOST_DENSE_VALUES = 1 << 21
-MOST_PLACES_PER_VALUE = 2
+MAX_DENSE_VALUES = 1 << 21
+MAX_PLACES_PER_VALUE = 2
 
 
 @frozen(eq=False)
@@ -32,7 +32,7 @@ class KeyedSums:
             return cls.zero()
         if times is not None:
             return cls._added_up(values.numpy(), times[:, None])
-        if int(values.max()) < min(MOST_DENSE_VALUES, MOST_PLACES_PER_VALUE * values.numel()):
+        if int(values.max()) < min(MAX_DENSE_VALUES, MAX_PLACES_PER_VALUE * values.numel()):
             dense = torch.bincount(values).numpy()
             keys = np.flatnonzero(dense)
             return cls(keys, dense[keys, None])

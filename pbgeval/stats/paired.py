@@ -3,7 +3,7 @@
 A unit is what was drawn together: an edge with its two queries or, where candidates are sampled, a chunk. Queries of
 one key share a query vector and known answers, so their differences depend on each other too. Sums of values are
 int64; squares are float64, added in the order of the files, so the same files give the same bits.
-Memory does not follow the edges: units are whole within a block, and of keys at most MOST_KEYS are kept apart. Beyond,
+Memory does not follow the edges: units are whole within a block, and of keys at most MAX_KEYS are kept apart. Beyond,
 keys are joined by a hash, which leaves the variance that they give unbiased.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from attrs import define, field, frozen
 
-MOST_KEYS = 1 << 19  # of a side, of which sums are kept; more are joined until half as many are left
-MOST_FLIPPED = 14  # edges with a difference that are kept one by one, for each group and metric
+MAX_KEYS = 1 << 19  # of a side, of which sums are kept; more are joined until half as many are left
+MAX_FLIPPED = 14  # edges with a difference that are kept one by one, for each group and metric
 _PENDING_ROWS = 1 << 18  # of keys that wait to be added up
 _FEWER_BITS = (16, 12, 8, 4, 0)  # of a hash, by which the keys of a group are joined
 
@@ -100,11 +100,11 @@ class PairedKeys:
             group_Q, key_Q, np.concatenate([np.empty((1 + self.num_metrics, 0), np.int64), *rows], 1)
         )
         for bits in _FEWER_BITS:
-            if len(joined[0]) <= MOST_KEYS or self.bits <= bits:
+            if len(joined[0]) <= MAX_KEYS or self.bits <= bits:
                 continue
             self.bits = bits
             joined = self._added_up(*joined)
-            if len(joined[0]) <= MOST_KEYS // 2:
+            if len(joined[0]) <= MAX_KEYS // 2:
                 break
         self._pending, self._num_pending, self._num_whole = [joined], 0, len(joined[0])
         return joined
@@ -208,9 +208,9 @@ class PairedSums:
         return bool(self._num_differing_MG[metric, group])
 
     def few(self, metric: int) -> Mapping[int, FewEdges]:
-        """Return, for each group, the edges that differ in a metric; only groups with 1 to MOST_FLIPPED of them."""
+        """Return, for each group, the edges that differ in a metric; only groups with 1 to MAX_FLIPPED of them."""
         rows = np.concatenate([np.empty((5, 0), np.int64), *self._few[metric]], axis=1)
-        rows = rows[:, self._num_differing_MG[metric, rows[0]] <= MOST_FLIPPED]
+        rows = rows[:, self._num_differing_MG[metric, rows[0]] <= MAX_FLIPPED]
         order, starts = runs_of(rows[0])
         parts = np.split(rows[:, order], starts[1:], axis=1) if len(order) else []
         return {
@@ -270,7 +270,7 @@ class PairedSums:
             at = np.flatnonzero(differs_E)
             counts_G = np.bincount(edges.group_E[at], minlength=self._num_differing_MG.shape[1])
             self._num_differing_MG[metric] += counts_G
-            at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MOST_FLIPPED]
+            at = at[self._num_differing_MG[metric, edges.group_E[at]] <= MAX_FLIPPED]
             for number, side in enumerate(edges.sides):
                 here = at[side.is_ranked_E[at]]
                 key_Q = (here + self._num_edges).view(np.uint64) if side.key_E is None else side.key_E[here]

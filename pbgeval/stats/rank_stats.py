@@ -21,8 +21,8 @@ from pbgeval.stats.ranks import RankCounts, RankType
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
 LOSS_FRACTION_BITS = 30  # of losses: values below 2^28
 LIMB_BITS = 29
-MOST_QUERIES = 1 << 34  # sums of limbs stay below 2^63
-LARGEST_LOSS = 2.0 ** (FRACTION_BITS - LOSS_FRACTION_BITS)
+MAX_QUERIES = 1 << 34  # sums of limbs stay below 2^63
+MAX_LOSS = 2.0 ** (FRACTION_BITS - LOSS_FRACTION_BITS)
 
 
 @frozen
@@ -114,7 +114,7 @@ class RankStats:
 
     def with_losses(self, loss_Q: Tensor) -> RankStats:
         """Return these statistics with the loss of each query added, float64 (Q,)."""
-        defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < LARGEST_LOSS)
+        defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < MAX_LOSS)
         sums = torch.zeros_like(self.sums)
         sums[self.layout.index["num_undefined_losses"]] = (~defined_Q).sum()
         for part, limbs_Q in _limbs("loss", fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS)).items():

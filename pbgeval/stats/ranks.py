@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 Array = TypeVar("Array", Tensor, np.ndarray)
-FEWEST_REPEATED = 4096  # queries whose counts are looked through for equal ones
+MIN_REPEATED = 4096  # queries whose counts are looked through for equal ones
 CODES_PER_QUERY = (
     8  # most numbers that a table of what occurs may have; beyond, sorting costs less, or nothing is gained
 )
@@ -71,12 +71,9 @@ class RankCounts:
     @classmethod
     def concatenate(cls, parts: list[RankCounts]) -> RankCounts:
         """Join the counts of disjoint sets of queries."""
-        if not parts:
-            return cls.zero(0)
+        parts = parts or [cls.zero(0)]
         return cls(
-            torch.cat([part.better_Q for part in parts]),
-            torch.cat([part.tied_Q for part in parts]),
-            torch.cat([part.competing_Q for part in parts]),
+            *(torch.cat([getattr(part, name) for part in parts]) for name in ("better_Q", "tied_Q", "competing_Q"))
         )
 
     def cpu(self) -> RankCounts:
@@ -101,7 +98,7 @@ class RankCounts:
         Of a hundred sampled competitors a rank has few values, so statistics of many queries are those of few counts.
         """
         num_queries = self.better_Q.numel()
-        if num_queries < FEWEST_REPEATED or self.better_Q.device.type != "cpu":
+        if num_queries < MIN_REPEATED or self.better_Q.device.type != "cpu":
             return None
         columns = [column.numpy() for column in (self.better_Q, self.tied_Q, self.competing_Q)]
         lowest, widths = zip(*((int(of.min()), int(of.max()) - int(of.min()) + 1) for of in columns), strict=True)
@@ -162,11 +159,8 @@ class QueryCounts:
     @property
     def filtered(self) -> RankCounts:
         """The competitors that are not known answers."""
-        return RankCounts(
-            self.raw.better_Q - self.known.better_Q,
-            self.raw.tied_Q - self.known.tied_Q,
-            self.raw.competing_Q - self.known.competing_Q,
-        )
+        raw, known = self.raw, self.known
+        return RankCounts(raw.better_Q - known.better_Q, raw.tied_Q - known.tied_Q, raw.competing_Q - known.competing_Q)
 
     def __add__(self, other: QueryCounts) -> QueryCounts:
         """Add the counts of another, disjoint block of candidates for the same queries."""

@@ -31,12 +31,12 @@ from pbgeval.progress import Observer
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, sortable_int32
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.keyed_sums import MOST_DENSE_VALUES, KeyedSums
+from pbgeval.stats.keyed_sums import MAX_DENSE_VALUES, KeyedSums
 from pbgeval.stats.rank_stats import (
     FRACTION_BITS,
-    LARGEST_LOSS,
     LOSS_FRACTION_BITS,
-    MOST_QUERIES,
+    MAX_LOSS,
+    MAX_QUERIES,
     RankStats,
     StatsLayout,
 )
@@ -122,7 +122,7 @@ def test_statistics_of_unlike_columns_do_not_add():
         GroupStats.zero(LAYOUT, KEYS).add(KEYS[0], other)
 
 
-@given(st.lists(st.integers(0, 2 * MOST_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
+@given(st.lists(st.integers(0, 2 * MAX_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
 def test_sparse_counts_are_counters(first, second):
     def count(values: list[int]) -> KeyedSums:
         return KeyedSums.of_values(torch.tensor(values, dtype=torch.int64))
@@ -136,7 +136,7 @@ def test_sparse_counts_are_counters(first, second):
 
 def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
     """Doubled 32 times, the largest values that a query can add still make Python's sums."""
-    largest, loss = (1 << 40) - 1, LARGEST_LOSS - 1
+    largest, loss = (1 << 40) - 1, MAX_LOSS - 1
     of = [(0, 0, 7), (largest, 0, 0), (largest, largest, 0), (0, 0, 0)]
     stats = side_stats(
         [(query, of_query, []) for query, of_query in zip(of, (loss, loss, 0.5, 0.0), strict=True)]
@@ -145,7 +145,7 @@ def test_sums_over_more_than_ten_billion_queries_do_not_overflow():
         stats = stats + stats
 
     times = 1 << 32
-    assert MOST_QUERIES == 4 * times > 10**10
+    assert MAX_QUERIES == 4 * times > 10**10
     assert 4 * times == stats.total("num_queries")
     assert times * (7 + largest + 2 * largest) == stats.total("num_competitors")
     beyond = [0, 2 * largest, 2 * largest, 0], [0, 2 * largest, 3 * largest, 0]  # the first rank, in halves

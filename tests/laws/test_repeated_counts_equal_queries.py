@@ -28,7 +28,7 @@ queries = st.lists(st.tuples(groups, few, few, few), min_size=1, max_size=40)
 @contextmanager
 def looking_for_repeats(fewest: int, codes_per_query: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "FEWEST_REPEATED", fewest)
+        patch.setattr(ranking, "MIN_REPEATED", fewest)
         patch.setattr(ranking, "CODES_PER_QUERY", codes_per_query)
         yield
 
@@ -73,7 +73,7 @@ def test_repeated_counts_are_all_the_queries(of):
 def test_ranks_that_are_all_different_are_left_alone():
     better_Q = torch.arange(0, 1 << 20, 64)
     counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 1 << 20))
-    assert counts.better_Q.numel() >= ranking.FEWEST_REPEATED
+    assert counts.better_Q.numel() >= ranking.MIN_REPEATED
 
     assert counts.repeated is None
     assert RankCounts(better_Q[:100] % 3, 0 * better_Q[:100], better_Q[:100] * 0 + 5).repeated is None

@@ -9,7 +9,6 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +18,7 @@ from pbgeval.metrics.paired import values_of as paired_values
 from pbgeval.stats import paired
 from pbgeval.stats.paired import PairedEdges, PairedKeys, PairedSide, PairedStats, runs_of
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.ranks import RankType
 from tests import paired_reference
 from tests.examples import examples
 from tests.paired_reference import Query, value_of
@@ -61,9 +60,7 @@ def edges_of_two_runs(draw: st.DrawFn, most: int = 9, num_groups: int = 2) -> li
 
 def values_of(edges: Sequence[Edge], number: int, run: str, rank_type: RankType) -> np.ndarray:
     better, tied = np.array([getattr(edge, run)[number] for edge in edges]).T
-    counts = RankCounts(
-        torch.from_numpy(better.copy()), torch.from_numpy(tied.copy()), torch.full((len(edges),), 10**7)
-    )
+    counts = (better.copy(), tied.copy(), np.full(len(edges), 10**7))
     ranked_E = np.array([edge.ranked[number] for edge in edges])
     return paired_values(METRICS, counts, rank_type) * ranked_E
 
@@ -127,7 +124,7 @@ def check(found: Difference, queries: Sequence[Query]) -> None:
     num_units = len({query.unit for query in differing})
     if not differing:
         assert (1.0 if len({query.unit for query in queries}) > 1 else None) == found.p_value
-    elif len({query.edge for query in differing}) > paired.MOST_FLIPPED and expected is not None:
+    elif len({query.edge for query in differing}) > paired.MAX_FLIPPED and expected is not None:
         t = abs(float(change)) / math.sqrt(expected[0])
         assert student_probability(t, float(expected[1])) == pytest.approx(found.p_value, rel=1e-5, abs=1e-9)
     elif differing and num_units <= 9 and len({query.unit for query in queries}) > 1:  # more would take long
@@ -194,7 +191,7 @@ def test_blocks_of_whole_units_add_up(edges: list[Edge], cut: int):
 
 
 def test_too_many_keys_are_joined_within_their_group_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(paired, "MOST_KEYS", 600)
+    monkeypatch.setattr(paired, "MAX_KEYS", 600)
     monkeypatch.setattr(paired, "_PENDING_ROWS", 100)
     words = np.random.default_rng(5)
     table, groups, changes = PairedKeys(2), [], []

@@ -121,7 +121,7 @@ def test_many_parts_are_added_up_in_between(monkeypatch):
     expected = GroupedStats(LAYOUT)
     for _ in range(40):
         expected.add("relation", Side.LHS, group_Q, counts)
-    monkeypatch.setattr(module, "MOST_PENDING_ROWS", 4)
+    monkeypatch.setattr(module, "MAX_PENDING_ROWS", 4)
     grouped = GroupedStats(LAYOUT)
     for _ in range(40):
         grouped.add("relation", Side.LHS, group_Q, counts)

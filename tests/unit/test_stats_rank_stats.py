@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pbgeval.metrics.rank import by_label, mean_loss, query_mean, rank_metrics
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import ADJUSTED_MEAN_RANK_INDEX
-from pbgeval.stats.rank_stats import FRACTION_BITS, LARGEST_LOSS, RankStats, StatsLayout
+from pbgeval.stats.rank_stats import FRACTION_BITS, MAX_LOSS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import reference
 from tests.reference import Ranks
@@ -113,7 +113,7 @@ def test_the_loss_is_the_mean_over_edges(losses):
 
 
 def test_losses_that_are_no_usable_number_make_the_mean_undefined():
-    for bad in (math.nan, math.inf, -math.inf, LARGEST_LOSS):
+    for bad in (math.nan, math.inf, -math.inf, MAX_LOSS):
         stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
         assert 2 == stats.total("num_undefined_losses")
         assert mean_loss(stats, 1) is None
