@@ -30,7 +30,7 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Side
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.report.tables import to_csv
-from pbgeval.sinks import RunFacts, line_of, open_sink
+from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
@@ -42,7 +42,7 @@ from pbgeval.storage.writing import files_below, move_files, remove_files, remov
 SETTINGS = ("comparator", "seed", "precision")
 
 
-def result_line(report: Report, name: str) -> tuple[RunFacts, int, dict[str, float]]:
+def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, float]]:
     """Return the run under a name, the checkpoint's version as the step (0 if it has none), and the defined values.
 
     They are those of the headline's rank type and those without one, of head, tail and both; raw ones of a filtered
@@ -69,7 +69,7 @@ def result_line(report: Report, name: str) -> tuple[RunFacts, int, dict[str, flo
     for key, interval in document["intervals"].items():
         if key in values and "standard_error" in interval:
             values[f"{key}.standard_error"] = float(interval["standard_error"])
-    return RunFacts(name, facts), version if isinstance(version, int) else 0, values
+    return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
 
 
 def _is_headline(key: str, headline: str) -> bool:
