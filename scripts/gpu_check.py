@@ -32,7 +32,7 @@ def main() -> int:
 
     from pbgeval.ranking import counting
 
-    counting.CELLS_WORTH_COMPILING = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
+    counting.JIT_MIN_CELLS = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
 
     if arguments.device == "cuda" and not torch.cuda.is_available():
         print("gpu_check: expected a CUDA device, found none that torch can use; try --device cpu", file=sys.stderr)

@@ -202,7 +202,7 @@ def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
                 patch.setattr(module, "is_installed", lambda: False)
             else:
                 assert module.is_installed(), "numba comes with the package"
-                patch.setattr(module, "CELLS_WORTH_COMPILING", 0)
+                patch.setattr(module, "JIT_MIN_CELLS", 0)
         yield request.param
 
 

@@ -86,7 +86,7 @@ def watch_calls(
 
 def multiply_bfloat16(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(blocks, "multiplies_bfloat16", lambda: True)
-    patch.setattr(certified, "MOST_OPEN_SHARE", 1.0)  # never given up
+    patch.setattr(certified, "MAX_OPEN_SHARE", 1.0)  # never given up
 
 
 def watch_bfloat16(patch: pytest.MonkeyPatch, note: Note) -> None:
@@ -140,14 +140,14 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
     """Whatever the size, the package takes the path by itself."""
 
 
-WORTH_COMPILING = "CELLS_WORTH_COMPILING"
+WORTH_COMPILING = "JIT_MIN_CELLS"
 PATHS: Mapping[str, FastPath] = {
     "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
     "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "distances": by_loops(distances, "TERMS_WORTH_COMPILING", distances._ABSOLUTE, distances._MODULUS),
-    "pairs": by_loops(exact, "NUMBERS_WORTH_COMPILING", exact._SUMS),
-    "semi_join": by_loops(semi_join, "ROWS_WORTH_COMPILING", semi_join._PASSES),
+    "distances": by_loops(distances, "JIT_MIN_TERMS", distances._ABSOLUTE, distances._MODULUS),
+    "pairs": by_loops(exact, "JIT_MIN_NUMBERS", exact._SUMS),
+    "semi_join": by_loops(semi_join, "JIT_MIN_ROWS", semi_join._PASSES),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,
         turn_off=lambda patch: patch.setattr(blocks, "multiplies_bfloat16", lambda: False),

@@ -43,6 +43,15 @@ class GroupPlace:
     port: int
     has_store: bool = False  # the launcher listens there itself
 
+    def __attrs_post_init__(self) -> None:
+        if self.rank_in_team >= self.size:
+            raise LaunchError(
+                f"{self.how}: expected a worker's number below the size of its group, "
+                f"found worker {self.rank_in_team} of {self.size}; look at the launcher's variables"
+            )
+        if not 0 < self.port < 1 << 16:
+            raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, found {self.port}")
+
 
 def variables_of_torch(environment: Environment, *, local_workers: bool) -> dict[str, str]:
     """Return what to add to an environment before torch is imported: what the user has said stays. Changes no number.
@@ -85,16 +94,14 @@ def _of_torchrun(environment: Environment) -> GroupPlace | None:
         return None
     _has_all(environment, "RANK", "MASTER_ADDR", "MASTER_PORT")
     rank_in_team = _number(environment, "RANK")
-    return _checked(
-        GroupPlace(
-            how=TORCHRUN,
-            rank_in_team=rank_in_team,
-            size=_number(environment, "WORLD_SIZE"),
-            local_rank=_number(environment, "LOCAL_RANK", default=rank_in_team),
-            address=environment["MASTER_ADDR"],
-            port=_number(environment, "MASTER_PORT"),
-            has_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        )
+    return GroupPlace(
+        how=TORCHRUN,
+        rank_in_team=rank_in_team,
+        size=_number(environment, "WORLD_SIZE"),
+        local_rank=_number(environment, "LOCAL_RANK", default=rank_in_team),
+        address=environment["MASTER_ADDR"],
+        port=_number(environment, "MASTER_PORT"),
+        has_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
 
 
@@ -103,70 +110,54 @@ def _of_submitit(environment: Environment) -> GroupPlace | None:
     size = _number(environment, "SUBMITIT_LOCAL_NTASKS", default=1)
     if environment.get("SUBMITIT_EXECUTOR") != "local" or size == 1:
         return None
-    return _checked(
-        GroupPlace(
-            how="submitit",
-            rank_in_team=_number(environment, "SUBMITIT_LOCAL_GLOBALID"),
-            size=size,
-            local_rank=_number(environment, "SUBMITIT_LOCAL_LOCALID"),
-            address=LOOPBACK,
-            port=_port(environment, "submitit", environment.get("SUBMITIT_LOCAL_JOB_ID", "")),
-        )
+    return GroupPlace(
+        how="submitit",
+        rank_in_team=_number(environment, "SUBMITIT_LOCAL_GLOBALID"),
+        size=size,
+        local_rank=_number(environment, "SUBMITIT_LOCAL_LOCALID"),
+        address=LOOPBACK,
+        port=_port(environment, "submitit", environment.get("SUBMITIT_LOCAL_JOB_ID", "")),
     )
 
 
 def _of_open_mpi(environment: Environment) -> GroupPlace | None:
-    if not _has_all(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
-        return None
-    size = _number(environment, "OMPI_COMM_WORLD_SIZE")
-    if size == 1:
-        return None
-    rank_in_team = _number(environment, "OMPI_COMM_WORLD_RANK")
     job = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid", "")
-    return _checked(
-        GroupPlace(
-            how="mpirun",
-            rank_in_team=rank_in_team,
-            size=size,
-            local_rank=_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", default=rank_in_team),
-            address=_address_of_mpi(environment, size, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-            port=_port(environment, "mpirun", job),
-        )
-    )
+    rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+    return _of_mpi(environment, "mpirun", rank, size, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", job)
 
 
 def _of_pmi(environment: Environment) -> GroupPlace | None:
     """Read what Hydra sets: the mpiexec of MPICH and Intel MPI; PALS has other names for local ranks."""
-    if not _has_all(environment, "PMI_RANK", "PMI_SIZE"):
-        return None
-    size = _number(environment, "PMI_SIZE")
     # srun --mpi=pmi2 sets both; under mpiexec the step counts its daemons, one per host.
-    if size == 1 or environment.get("SLURM_STEP_NUM_TASKS") == environment["PMI_SIZE"]:
+    if environment.get("PMI_SIZE") and environment.get("SLURM_STEP_NUM_TASKS") == environment["PMI_SIZE"]:
         return None
-    rank_in_team = _number(environment, "PMI_RANK")
     hydra = "MPI_LOCALRANKID" in environment
-    local_rank, local_size = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
-    return _checked(
-        GroupPlace(
-            how="mpiexec",
-            rank_in_team=rank_in_team,
-            size=size,
-            local_rank=_number(environment, local_rank, default=rank_in_team),
-            address=_address_of_mpi(environment, size, local_size),
-            port=_port(environment, "mpiexec", environment.get("PMI_JOBID", "")),
-        )
-    )
+    local = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS") if hydra else ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")
+    return _of_mpi(environment, "mpiexec", "PMI_RANK", "PMI_SIZE", *local, environment.get("PMI_JOBID", ""))
 
 
-def _address_of_mpi(environment: Environment, size: int, local_size: str) -> str:
-    """Return where to meet: MPI tells its processes how many share a host, but not where the others are."""
-    if environment.get("MASTER_ADDR"):
-        return environment["MASTER_ADDR"]
-    if _number(environment, local_size, default=0) == size:
-        return LOOPBACK
-    raise LaunchError(
-        "MASTER_ADDR: expected the host of worker 0, for a group of MPI on several hosts, found nothing; "
-        "run mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT"
+def _of_mpi(
+    environment: Environment, how: str, rank: str, size: str, local_rank: str, local_size: str, job: str
+) -> GroupPlace | None:
+    """Read the variables of these names. MPI tells its processes how many share a host, not where the others are."""
+    if not _has_all(environment, rank, size) or _number(environment, size) == 1:
+        return None
+    address = environment.get("MASTER_ADDR", "")
+    if not address:
+        if _number(environment, local_size, default=0) != _number(environment, size):
+            raise LaunchError(
+                "MASTER_ADDR: expected the host of worker 0, for a group of MPI on several hosts, found nothing; "
+                "run mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT"
+            )
+        address = LOOPBACK
+    rank_in_team = _number(environment, rank)
+    return GroupPlace(
+        how=how,
+        rank_in_team=rank_in_team,
+        size=_number(environment, size),
+        local_rank=_number(environment, local_rank, default=rank_in_team),
+        address=address,
+        port=_port(environment, how, job),
     )
 
 
@@ -178,15 +169,13 @@ def _of_srun(environment: Environment) -> GroupPlace | None:
     _has_all(environment, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NODELIST")
     rank_in_team = _number(environment, "SLURM_PROCID")
     step = f"{environment.get('SLURM_JOB_ID', '')}.{environment.get('SLURM_STEP_ID', '')}"
-    return _checked(
-        GroupPlace(
-            how="srun",
-            rank_in_team=rank_in_team,
-            size=size,
-            local_rank=_number(environment, "SLURM_LOCALID", default=rank_in_team),
-            address=environment.get("MASTER_ADDR") or _first_host(environment["SLURM_STEP_NODELIST"]),
-            port=_port(environment, "srun", step),
-        )
+    return GroupPlace(
+        how="srun",
+        rank_in_team=rank_in_team,
+        size=size,
+        local_rank=_number(environment, "SLURM_LOCALID", default=rank_in_team),
+        address=environment.get("MASTER_ADDR") or _first_host(environment["SLURM_STEP_NODELIST"]),
+        port=_port(environment, "srun", step),
     )
 
 
@@ -228,14 +217,3 @@ def _number(environment: Environment, name: str, default: int | None = None) -> 
     if not (text.isascii() and text.isdigit()):
         raise LaunchError(f"{name}: expected a whole number in the environment, found {text!r}; unset it to run alone")
     return int(text)
-
-
-def _checked(place: GroupPlace) -> GroupPlace:
-    if place.rank_in_team >= place.size:
-        raise LaunchError(
-            f"{place.how}: expected a worker's number below the size of its group, "
-            f"found worker {place.rank_in_team} of {place.size}; look at the launcher's variables"
-        )
-    if not 0 < place.port < 1 << 16:
-        raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, found {place.port}")
-    return place

@@ -30,7 +30,6 @@ from pbgeval.storage.writing import Check, Content, append_line, make_folder, re
 
 MAGIC = b"pbgeval journal 1 "
 SUFFIX = ".unit"
-_INTEGERS = (np.int8, np.int16, np.int32, np.int64)
 
 
 class DamagedEntryError(Exception):
@@ -148,11 +147,6 @@ class Journal:
 
 
 def _narrow(array: np.ndarray) -> np.ndarray:
-    """Return integers in the smallest type that holds them all, little-endian."""
-    if array.dtype == np.bool_:
-        array = array.astype(np.int8)
-    for dtype in _INTEGERS:
-        limits = np.iinfo(dtype)
-        if not array.size or (array.min() >= limits.min and array.max() <= limits.max):
-            return array.astype(np.dtype(dtype).newbyteorder("<"))
-    raise ValueError(f"expected integers of at most 64 bits, got {array.dtype}")
+    """Return integers, or bools, in the smallest type that holds them all, little-endian."""
+    least = min(int(array.min(initial=0)), -1 - int(array.max(initial=0)))
+    return array.astype(np.min_scalar_type(least).newbyteorder("<"))

@@ -26,11 +26,8 @@ def _hosts_of(piece: str) -> list[str]:
     if match is None:
         return [piece]
     before, ranges, after = match.groups()
-    return [before + number + end for part in ranges.split(",") for number in _numbers_of(part) for end in _ends(after)]
-
-
-def _ends(after: str) -> list[str]:
-    return _hosts_of(after) if after else [""]
+    ends = _hosts_of(after) if after else [""]
+    return [before + number + end for part in ranges.split(",") for number in _numbers_of(part) for end in ends]
 
 
 def _numbers_of(part: str) -> list[str]:

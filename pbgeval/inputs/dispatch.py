@@ -72,7 +72,7 @@ def evict(held: set[Partition], needed: Partitions, room: int, uses: Uses, posit
     held -= droppable
 
 
-def num_loads_of(needs: Sequence[Partitions], room: int) -> int:
+def num_loads(needs: Sequence[Partitions], room: int) -> int:
     """Count the partitions loaded by a worker that goes through a sequence with room for so many, or for one step."""
     uses = Uses.of(needs)
     loads = 0
@@ -124,12 +124,7 @@ def best_walk(buckets: Iterable[Bucket], needs: Needs, room: int = 0, width: int
     width = max(room - 1, 1) if width is None else width
     needs_of = {bucket: needs(bucket) for bucket in existing}.__getitem__
     walks = [_triangle(existing, width), _rows(existing, width), _columns(existing, width), [[[b]] for b in existing]]
-    return min(walks, key=lambda walk: num_loads([b for band in walk for step in band for b in step], needs_of, room))
-
-
-def num_loads(order: Sequence[Bucket], needs: Needs, room: int = 0) -> int:
-    """Count the partitions loaded with room for so many, or for those of the bucket in hand if they are more."""
-    return num_loads_of([needs(bucket) for bucket in order], room)
+    return min(walks, key=lambda walk: num_loads([needs_of(b) for band in walk for step in band for b in step], room))
 
 
 def _triangle(buckets: list[Bucket], width: int) -> list[Band]:

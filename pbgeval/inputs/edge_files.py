@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import evolve
-
 from pbgeval.cluster.resources import num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig, names_file_of_edges
@@ -26,7 +24,7 @@ from pbgeval.importing.engine import Limits
 from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, is_made, refuse_unknown, split_files
 from pbgeval.importing.placement import UNKNOWN
 from pbgeval.importing.relation_types import RelationTypes
-from pbgeval.inputs.opening import Inputs, open_inputs
+from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
@@ -76,11 +74,14 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         if files.of_folder:
             _split(files, config.max_memory_bytes, observer)
         _look_at_unknown(files, folder_of, observer)
-        yield _renamed(config, {str(path): str(folder / path.name) for path, folder in folder_of.items()})
+        of_path = {str(path): str(folder / path.name) for path, folder in folder_of.items()}
+        yield with_edge_paths(config, lambda path: of_path.get(path, path), dictionary_path=None, edge_columns=None)
     except EvalError as error:
         if not isinstance(error, IncompleteError):
             _remove_made(store, [folder.name for folder in files.of_folder])
-            _remove_empty(absent)
+            for place in absent:  # innermost first
+                if place.is_dir() and not any(place.iterdir()):
+                    place.rmdir()
         raise
     used = {folder.name for folder in folder_of.values()}
     _remove_made(store, [name for name in earlier if name not in used])  # of earlier versions of the files
@@ -100,29 +101,7 @@ def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> N
 
 def _files_of(config: EvalConfig) -> list[Path]:
     """Each file of edges once, those that are evaluated first."""
-    named = [*config.edge_paths, *config.filter_paths, *config.train_paths]
-    return [Path(path) for path in dict.fromkeys(named) if names_file_of_edges(path) and os.path.isfile(path)]
-
-
-def _renamed(config: EvalConfig, of_path: Mapping[str, str]) -> EvalConfig:
-    return evolve(
-        config,
-        edge_paths=[of_path.get(path, path) for path in config.edge_paths],
-        filter_paths=[of_path.get(path, path) for path in config.filter_paths],
-        train_paths=[of_path.get(path, path) for path in config.train_paths],
-        dictionary_path=None,
-        edge_columns=None,
-    )
-
-
-def _without(config: EvalConfig, paths: Collection[str]) -> EvalConfig:
-    return evolve(
-        config,
-        edge_paths=[path for path in config.edge_paths if path not in paths],
-        filter_paths=[path for path in config.filter_paths if path not in paths],
-        train_paths=[path for path in config.train_paths if path not in paths],
-        candidate_path=None,  # candidates are of edges
-    )
+    return [Path(path) for path in edge_paths(config) if names_file_of_edges(path) and os.path.isfile(path)]
 
 
 def _plan(
@@ -133,9 +112,11 @@ def _plan(
     All else that can be wrong is found before: splitting may take long.
     """
     form = _form(config)
-    inputs = open_inputs(_without(config, {str(path) for path in paths}))
+    without = {str(path) for path in paths}
+    # Candidates are of edges.
+    inputs = open_inputs(with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None))
     dictionary = _dictionary(config, inputs)
-    common = _digests(dictionary, config, inputs)
+    common = _digests(dictionary, config)
     folder_of: dict[Path, Path] = {}
     for path in paths:
         made_of = {"file": [path.name, fingerprint(path)], "columns": config.edge_columns, **common}
@@ -205,7 +186,7 @@ def _sizes(config: EvalConfig, inputs: Inputs) -> dict[str, list[int]]:
     }
 
 
-def _digests(dictionary: Dictionary, config: EvalConfig, inputs: Inputs) -> dict[str, object]:
+def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
     """Return what all buckets were made of beside their file.
 
     Raises:
@@ -254,10 +235,3 @@ def _remove_made(store: Path, names: Collection[str]) -> None:
         if is_made(store / name):
             made = [path for path in files_below(store, [name]) if path.startswith(f"{name}/")]
             remove_files(store, [path for path in made if _FILES_MADE.fullmatch(path.removeprefix(f"{name}/"))])
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders that were not there before, innermost first."""
-    for folder in folders:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()

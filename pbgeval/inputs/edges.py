@@ -13,7 +13,7 @@ from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.restrictions import Restrictions
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, window_units
 from pbgeval.ranking.constraints import is_among
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
 
 ROWS_AT_A_TIME = 1 << 20
@@ -30,7 +30,7 @@ class EdgeNumberer:
     def __attrs_post_init__(self) -> None:
         self.numbering = self.inputs.numbering
 
-    def numbered(self, file: EdgeSource, block: EdgeBlock) -> KnownBlock:
+    def numbered(self, file: EdgeSource, block: EdgeBlock) -> EdgeColumns:
         """Return the edges of a block with numbers for entities.
 
         Raises:
@@ -42,9 +42,9 @@ class EdgeNumberer:
         if wrong is not None:
             raise _out_of_range(file, block, "rel", wrong, int(rel_n[wrong]), num_relations, "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
-        return KnownBlock(ends[Side.LHS], rel_n, ends[Side.RHS])
+        return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS])
 
-    def key_codes(self, hidden: Side, edges: KnownBlock) -> np.ndarray:
+    def key_codes(self, hidden: Side, edges: EdgeColumns) -> np.ndarray:
         """Return a number for each query's key: relation and known entity, int64."""
         codes: np.ndarray = edges.rel_n * self.numbering.num_entities + edges.entity(hidden.other)
         return codes
@@ -125,7 +125,7 @@ class EvaluatedRows:
     def keeps_all(self) -> bool:
         return self.sample is None and not self.restrictions.drops_edges
 
-    def positions(self, block: KnownBlock, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
+    def positions(self, block: EdgeColumns, path_index: int, bucket: Bucket, start: int) -> np.ndarray:
         """Return the positions of the edges that are evaluated, ascending.
 
         Args:
@@ -152,7 +152,7 @@ class EvaluatedRows:
         first, last = np.searchsorted(self.sample[path_index, bucket].row_E, [start, stop])
         return int(last - first)
 
-    def kept(self, block: KnownBlock) -> np.ndarray:
+    def kept(self, block: EdgeColumns) -> np.ndarray:
         """Return the positions of the edges that restrictions leave, ascending."""
         kept = np.ones(block.num_edges, bool)
         if self.restrictions.relations is not None:
@@ -189,7 +189,7 @@ def _whole_chunks(file: EdgeSource, rows: int) -> int:
     return -(-rows // file.rows_per_chunk) * file.rows_per_chunk
 
 
-def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[EdgeSource, int, int]]) -> Iterator[KnownBlock]:
+def numbered_blocks(numberer: EdgeNumberer, parts: Iterable[tuple[EdgeSource, int, int]]) -> Iterator[EdgeColumns]:
     """Read parts of files as numbered edges."""
     for file, start, stop in parts:
         yield numberer.numbered(file, file.read(start, stop))

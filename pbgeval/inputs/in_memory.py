@@ -11,7 +11,7 @@ from pbgeval.config import EvalConfig, check_config
 from pbgeval.config.models import SCORER, ModelForm
 from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, ScorerError
-from pbgeval.inputs.opening import Inputs, Model, open_inputs
+from pbgeval.inputs.opening import Inputs, Model, edge_paths, open_inputs
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.models.opening import open_model
 from pbgeval.scoring.block_scorer import Scorer
@@ -45,8 +45,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         raise ConfigError(
             "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
         )
-    edge_paths = [*checked.edge_paths, *checked.filter_paths, *checked.train_paths]
-    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths):
+    for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
         if is_url(path):
             raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
     arrays = {name: array for of_key in by_key.values() for name, array in of_key.items()}

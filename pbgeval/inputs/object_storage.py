@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from attrs import define, evolve
+from attrs import define
 
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
@@ -24,6 +24,7 @@ from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.config.overrides import is_url
 from pbgeval.config.schema import parse_memory
 from pbgeval.errors import EvalError, OutputError, StorageError
+from pbgeval.inputs.opening import edge_paths, with_edge_paths
 from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.objects import (
     ObjectFolder,
@@ -69,15 +70,19 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
         with ExitStack() as used:
             made = team.together(lambda: used.enter_context(private_folder(folder, f"{prefix}{'[0-9a-f]' * 16}")))
             team.together(lambda: _copy(config, local_of, folder, read_in_place) if made else None)
-            yield _renamed(config, local_of)
+
+            def local(path: str) -> str:
+                return local_of.get(path, path)
+
+            places = {"checkpoint_path": local(config.checkpoint_path), "entity_path": local(config.entity_path)}
+            yield with_edge_paths(config, local, **places)
     except EvalError as error:
         raise type(error)(*(_with_urls(fault, local_of) for fault in error.faults)) from error
 
 
 def _urls(config: EvalConfig) -> list[str]:
     """Return the URLs among the paths that may be some, each once."""
-    edges = [*config.edge_paths, *config.filter_paths, *config.train_paths]
-    paths = [config.checkpoint_path, config.entity_path, *edges]
+    paths = [config.checkpoint_path, config.entity_path, *edge_paths(config)]
     return list(dict.fromkeys(path for path in paths if is_url(path)))
 
 
@@ -85,20 +90,6 @@ def _name(url: str) -> str:
     """Return what a URL's copy is called, which results show."""
     name = without_secrets(url).rstrip("/").rpartition("/")[2]
     return name if name.strip(".") else "objects"
-
-
-def _renamed(config: EvalConfig, local_of: dict[str, str]) -> EvalConfig:
-    def local(paths: list[str]) -> list[str]:
-        return [local_of.get(path, path) for path in paths]
-
-    return evolve(
-        config,
-        checkpoint_path=local_of.get(config.checkpoint_path, config.checkpoint_path),
-        entity_path=local_of.get(config.entity_path, config.entity_path),
-        edge_paths=local(config.edge_paths),
-        filter_paths=local(config.filter_paths),
-        train_paths=local(config.train_paths),
-    )
 
 
 def _with_urls(fault: str, local_of: dict[str, str]) -> str:
@@ -188,10 +179,9 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
 def _needs_names(config: EvalConfig) -> bool:
     """Whether something asks for the names of entities, which may be large."""
     restrictions = config.restrict_entities or config.head_candidates or config.tail_candidates
-    edges = [*config.edge_paths, *config.filter_paths, *config.train_paths]
     return bool(
         restrictions
         or config.save_topk
         or config.taxonomy_path is not None
-        or any(names_file_of_edges(path) for path in edges)
+        or any(map(names_file_of_edges, edge_paths(config)))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from attrs import evolve, field, frozen
@@ -115,6 +115,19 @@ class Inputs:
             for relation in self.config.relations
             for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
         )
+
+
+def edge_paths(config: EvalConfig) -> list[str]:
+    """Return all paths of edges, each once: those that are evaluated first."""
+    return list(dict.fromkeys([*config.edge_paths, *config.filter_paths, *config.train_paths]))
+
+
+def with_edge_paths(config: EvalConfig, change: Callable[[str], str | None], **others: Any) -> EvalConfig:  # noqa: ANN401 - settings
+    """Return a config with other paths of edges, without those that become None, and with other settings."""
+    keys = ("edge_paths", "filter_paths", "train_paths")
+    changed = {key: [change(path) for path in getattr(config, key)] for key in keys}
+    others |= {key: [path for path in paths if path is not None] for key, paths in changed.items()}
+    return evolve(config, **others)
 
 
 def grid(config: EvalConfig) -> Bucket:

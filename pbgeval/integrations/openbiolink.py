@@ -32,7 +32,7 @@ from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import Side, sort_distinct
 from pbgeval.ranking.keys import QueryKeys
 from pbgeval.ranking.known_answers import KEY_BITS, AnswersByKey
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
 from pbgeval.storage.text import text_lines
 
@@ -41,23 +41,17 @@ from pbgeval.storage.text import text_lines
 _AGREES = 1e-5  # relative: two kernels' float32 scores of one edge
 
 
-@frozen(eq=False)
-class SideScores:
-    """The scores of a batch's queries on one side."""
-
-    scores_bN: Tensor  # of every entity
-    true_b: Tensor  # of the true one
-    has_true_b: Tensor  # bool: whether `scores_bN` hold it
-
-
 def batch_scores(
     score_batch: Callable[[Tensor], Any], batch_b3: Tensor, num_entities: int, name: str
-) -> Mapping[Side, SideScores]:
+) -> Mapping[Side, tuple[Tensor, int]]:
     """Ask for the scores of a batch.
 
     Where a contract gives true scores apart, they come from another kernel than those of candidates, as a rule: then
     identical candidates would not tie. So the true score is the one among the candidates' if the two agree but for
     rounding; a ranking file has none there (0, say), and then the one given apart counts.
+
+    Returns:
+        By side: scores (b, N) of every entity, the true one's in its place; and in how many rows it was not there.
 
     Raises:
         ScorerError: it returns neither two arrays of scores nor four, or of other shapes.
@@ -76,8 +70,8 @@ def batch_scores(
         for name, part in zip(names, found, strict=True)
     }
     return {
-        Side.LHS: _side_scores(parts.get("true scores of heads"), parts["head scores"], batch_b3[:, 0]),
-        Side.RHS: _side_scores(parts.get("true scores of tails"), parts["tail scores"], batch_b3[:, 2]),
+        side: _with_true_scores(parts[f"{side.label} scores"], parts.get(f"true scores of {side.label}s"), true_b)
+        for side, true_b in ((Side.LHS, batch_b3[:, 0]), (Side.RHS, batch_b3[:, 2]))
     }
 
 
@@ -94,17 +88,19 @@ def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: 
     return part.detach().double()  # exact, so that true scores of another type compare as they are
 
 
-def _side_scores(given_b: Tensor | None, scores_bN: Tensor, true_entity_b: Tensor) -> SideScores:
-    own_b = scores_bN.gather(1, true_entity_b.to(scores_bN.device).unsqueeze(1)).squeeze(1)
+def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor) -> tuple[Tensor, int]:
+    """Put the true scores that are given apart in their places; return in how many rows others were there."""
     if given_b is None:
-        return SideScores(scores_bN, own_b, torch.ones_like(own_b, dtype=torch.bool))
-    given_b = given_b.to(own_b.device)
+        return scores_bN, 0
+    true_b1 = true_b.to(scores_bN.device).unsqueeze(1)
+    own_b, given_b = scores_bN.gather(1, true_b1).squeeze(1), given_b.to(scores_bN.device)
     finite_bN = torch.where(torch.isfinite(scores_bN), scores_bN, 0.0)
     # Of a sum that cancels, rounding is relative to its terms, which a row's largest score stands for; a 0 may be the
     # filling of a ranking file's row, and a small confidence must not be taken for it.
     allowed_b = _AGREES * torch.where(own_b == 0, given_b.abs(), finite_bN.abs().amax(1))
     agrees_b = (own_b == given_b) | ((own_b - given_b).abs() <= allowed_b)
-    return SideScores(scores_bN, torch.where(agrees_b, own_b, given_b), agrees_b)
+    true_score_b1 = torch.where(agrees_b, own_b, given_b).unsqueeze(1)
+    return scores_bN.scatter(1, true_b1, true_score_b1), int((~agrees_b).sum())
 
 
 # Scores of a batch of edges and known answers -> ranks of both sides -> metrics. Exclusion is by identity.
@@ -130,55 +126,39 @@ class KnownAnswers:
             answers[side] = AnswersByKey(sort_distinct(key_K[matters_K] << KEY_BITS | answer_K))
         return cls(keys, answers)
 
-    def cells(self, side: Side, batch_b3: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row in the batch and the entity of every known answer of its queries."""
-        batch = batch_b3.numpy().T
-        key_b = self.keys[side].index_of(batch[1], side.pick(batch[2], batch[0]))
+    def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the row in a batch (b, 3) and the entity of every known answer of its queries."""
+        key_b = self.keys[side].index_of(batch[:, 1], side.pick(batch[:, 2], batch[:, 0]))
         offsets, answers = self.answers[side].of_keys(key_b)
-        rows = np.repeat(np.arange(len(key_b)), np.diff(offsets))
-        return torch.from_numpy(rows), torch.from_numpy(answers)
+        return np.repeat(np.arange(len(key_b)), np.diff(offsets)), answers
 
 
-def count_competitors(
-    side: Side, batch_b3: Tensor, scores: SideScores, known: KnownAnswers | None, *, higher_is_better: bool
-) -> RankCounts:
-    """Count competitors of a batch's true entities: neither known answers compete nor the true entity itself.
+def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownAnswers | None) -> RankCounts:
+    """Rank the true entities of a batch among those that are no known answers.
 
     Args:
         side: that is hidden.
-        batch_b3: edges, int64.
-        scores: of that side.
+        batch: edges, int64 (b, 3).
+        scores_bN: of that side, higher is better.
         known: known answers; None: everybody competes.
-        higher_is_better: False for distances and ranks.
 
     Raises:
         DataError: a score that is compared is not a number; names edge and entity.
     """
-    competes_bN = torch.ones_like(scores.scores_bN, dtype=torch.bool)
+    true_b = side.pick(batch[:, 0], batch[:, 2])
+    excluded_bN = np.zeros(scores_bN.shape, np.bool_)
     if known is not None:
-        rows, answers = (of.to(competes_bN.device) for of in known.cells(side, batch_b3))
-        competes_bN[rows, answers] = False
-    competes_bN.scatter_(1, side.pick(batch_b3[:, :1], batch_b3[:, 2:]).to(competes_bN.device), False)
-    _refuse_nan(side, batch_b3, scores, competes_bN)
-    true_b1 = scores.true_b.unsqueeze(1)
-    better_bN = scores.scores_bN > true_b1 if higher_is_better else scores.scores_bN < true_b1
-    tied_bN = scores.scores_bN == true_b1
-    return RankCounts((better_bN & competes_bN).sum(1), (tied_bN & competes_bN).sum(1), competes_bN.sum(1)).cpu()
-
-
-def _refuse_nan(side: Side, batch_b3: Tensor, of_side: SideScores, competes_bN: Tensor) -> None:
-    undefined_b = torch.isnan(of_side.true_b)
-    undefined_bN = torch.isnan(of_side.scores_bN) & competes_bN
-    if bool(undefined_b.any()):
-        row = int(undefined_b.nonzero()[0])
-        who = "the true entity"
-    elif bool(undefined_bN.any()):
-        row, entity = undefined_bN.nonzero()[0].tolist()
-        who = f"entity {entity}"
-    else:
-        return
-    edge = tuple(batch_b3[row].tolist())
-    raise DataError(f"score_batch: expected a number for {who} as {side.label} of edge {edge}, got NaN")
+        excluded_bN[known.cells(side, batch)] = True
+    excluded_bN[np.arange(len(batch)), true_b] = False
+    undefined = np.argwhere(torch.isnan(scores_bN).cpu().numpy() & ~excluded_bN)
+    if len(undefined):
+        row, entity = undefined[0].tolist()
+        who = "the true entity" if entity == true_b[row] else f"entity {entity}"
+        edge = tuple(batch[row].tolist())
+        raise DataError(f"score_batch: expected a number for {who} as {side.label} of edge {edge}, got NaN")
+    ranks = from_scores(scores_bN, torch.from_numpy(true_b), excluded_bN)
+    tied_b = ranks.pessimistic_Q - ranks.optimistic_Q
+    return RankCounts(ranks.optimistic_Q - 1, tied_b, ranks.num_candidates_Q - 1).cpu()
 
 
 @frozen(eq=False)
@@ -328,10 +308,10 @@ class Evaluator(ABC):
         for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
             with torch.no_grad():
                 scores = batch_scores(self.score_batch, batch_b3, self.num_neg, type(self).__name__)
-            for side, of in scores.items():
-                found = count_competitors(side, batch_b3, of, known, higher_is_better=self.higher_is_better)
-                counts[side].append(found)
-                num_without_true += int((~of.has_true_b).sum())
+            for side, (scores_bN, num_without) in scores.items():
+                higher_bN = scores_bN if self.higher_is_better else -scores_bN
+                counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known))
+                num_without_true += num_without
         of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
         return RankedEdges(of_side, self.dl.num_dropped["testing"], num_without_true)
 

@@ -93,7 +93,8 @@ def train(
     with _registered(hook):
         for _, _, stats, _ in train_and_report_stats(seen, model, trainer, evaluator, subprocess_init=subprocess_init):
             hook.bucket_is_trained(stats)
-    hook.end_last_pass()
+    if hook.last is not None:  # passes before have ended as the next one began
+        monitor.end_pass(hook.last.epoch, edge_path=hook.last.edge_path, edge_chunk=hook.last.edge_chunk)
     return monitor
 
 
@@ -145,7 +146,7 @@ class _Hook:
     monitor: Monitor
     iteration: int  # the number of the pass in hand from 0, of all runs of this checkpoint, all paths and all chunks
     _visit: Visit | None = field(default=None, init=False)
-    _last: PassKey | None = field(default=None, init=False)
+    last: PassKey | None = field(default=None, init=False)  # of the last visit
 
     def bucket_is_loaded(self, edges: EdgeList, place: Bucket, path: int, chunk: int, num_chunks: int) -> EdgeList:
         """Hold edges out and measure them; return the others."""
@@ -155,7 +156,7 @@ class _Hook:
         model = TrainerModel(self.model, self.monitor.schema.num_partitions, place)
         visit = self.monitor.watch(epoch, place, model, edge_path=path, edge_chunk=chunk)
         with _all_threads(self.config):
-            self._visit, self._last = visit.__enter__(), visit.key
+            self._visit, self.last = visit.__enter__(), visit.key
         return edges if split.training_rows is None else edges[torch.from_numpy(split.training_rows)]
 
     def bucket_is_trained(self, stats: Any) -> None:  # noqa: ANN401 - torchbiggraph.stats.Stats
@@ -165,11 +166,6 @@ class _Hook:
             visit.report_training(stats.count, **stats.metrics)
             with _all_threads(self.config):
                 visit.__exit__(None, None, None)
-
-    def end_last_pass(self) -> None:
-        """End what has been going on; passes before have ended as the next one began."""
-        if self._last is not None:
-            self.monitor.end_pass(self._last.epoch, edge_path=self._last.edge_path, edge_chunk=self._last.edge_chunk)
 
 
 class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not installed where types are checked
@@ -189,11 +185,11 @@ class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not
         That one fails once enough types were made since torchbiggraph was imported: it compares an Optional by
         identity, and Python forgets those that it has made.
         """
-        return asdict(self.as_given, value_serializer=_plain)
 
+        def plain(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - of any field
+            return value.name.lower() if isinstance(value, Enum) else value
 
-def _plain(_: Any, __: Any, value: Any) -> Any:  # noqa: ANN401 - of any field
-    return value.name.lower() if isinstance(value, Enum) else value
+        return asdict(self.as_given, value_serializer=plain)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from functools import cached_property
 from math import exp, expm1, fsum
 
 import numpy as np
+import torch
 from attrs import field, frozen
 from numpy.typing import NDArray
 
@@ -166,28 +167,6 @@ Means = Callable[[str], float | None]
 
 
 @frozen(eq=False)
-class TieMeans:
-    """Means over all orders of the tied candidates, each as likely as any other: rank type `expected`.
-
-    A query's rank is then uniform on optimistic..pessimistic. The mean rank is that of realistic ranks, the others are
-    not: a true entity that ties with one other for the first place has hits at 1 of 1/2 and a reciprocal rank of 3/4.
-    """
-
-    optimistic_Q: Floats
-    pessimistic_Q: Floats
-    num_candidates_Q: Floats
-    weight_Q: Floats  # positive
-
-    def __call__(self, name: str) -> float | None:
-        """Return the mean of a metric."""
-        metric = find_query_metric(name)
-        if metric is None or metric.over_ties is None:
-            return None
-        value_Q = metric.over_ties(self.optimistic_Q, self.pessimistic_Q, self.num_candidates_Q - 1.0)
-        return fsum((self.weight_Q * value_Q).tolist()) / fsum(self.weight_Q.tolist())
-
-
-@frozen(eq=False)
 class RankDistribution:
     """Ranks with their weights, and numbers of candidates with theirs; queries of weight 0 are only counted."""
 
@@ -217,9 +196,21 @@ class RankDistribution:
             num_candidates_Q: its number of candidates, the true entity included.
             weight_Q: its weight, finite and not negative; default: all alike. Only ratios matter.
             groups: the same queries by number of candidates, if they are grouped already.
-            means: of the ranks, if they are known better than from the ranks.
+            means: of the ranks, if they are known better than from the ranks. Else metrics that depend on the number
+                of candidates of each query, too, are computed here.
         """
         rank = np.asarray(rank_Q, np.float64)
+
+        def mean_of_queries(name: str) -> float | None:
+            metric = find_query_metric(name)
+            if metric is None or metric.of_rank_alone:
+                return None
+            columns = (2 * rank, np.asarray(num_candidates_Q) - 1)
+            value_Q = metric.of_query(*(torch.from_numpy(of.astype(np.int64)) for of in columns)).double().numpy()
+            shares_Q = np.ones(len(rank)) if weight_Q is None else comparable_weights(np.asarray(weight_Q, np.float64))
+            return weighted_mean(value_Q / (metric.units or 1), shares_Q)
+
+        means = means or mean_of_queries
         if weight_Q is None:
             ranks_R, num_queries_R = np.unique(rank, return_counts=True)
             groups = CandidateGroups.of_queries(num_candidates_Q) if groups is None else groups
@@ -285,20 +276,21 @@ class RankDistribution:
 
     def mean_rank(self) -> float:
         """Return the weighted mean of the ranks."""
-        given = self._given("mean_rank")
+        given = self.query_mean("mean_rank")
         return self.mean(self.ranks_R) if given is None else given
 
     def mean_reciprocal_rank(self) -> float:
         """Return the weighted mean of 1 / rank."""
-        given = self._given("mean_reciprocal_rank")
+        given = self.query_mean("mean_reciprocal_rank")
         return _sum(self.weight_R / self.ranks_R) / self.total_weight if given is None else given
 
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        given = self._given(f"hits_at_{cutoff}")
+        given = self.query_mean(f"hits_at_{cutoff}")
         return _sum(self.weight_R[: self._num_within(cutoff)]) / self.total_weight if given is None else given
 
-    def _given(self, name: str) -> float | None:
+    def query_mean(self, name: str) -> float | None:
+        """Return the mean of a `QueryMetric` that is known otherwise than from the ranks."""
         if name not in self._known:
             self._known[name] = None if self.means is None else self.means(name)
         return self._known[name]
@@ -310,6 +302,11 @@ class RankDistribution:
 
     def _num_within(self, cutoff: int) -> int:
         return int(np.searchsorted(self.ranks_R, cutoff, "right"))
+
+
+def weighted_mean(value_Q: Floats, weight_Q: Floats) -> float:
+    """Return the weighted mean, of which each sum is rounded once."""
+    return fsum((weight_Q * value_Q).tolist()) / fsum(weight_Q.tolist())
 
 
 def _sum(values: Floats) -> float:

@@ -13,9 +13,10 @@ import torch
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, TieMeans, comparable_weights
+from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, comparable_weights, weighted_mean
 from pbgeval.metrics.names import MetricName, UnknownMetricError, nearest_names, parse
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, find_metric, rank_metrics
+from pbgeval.stats.query_metrics import find_query_metric
 from pbgeval.stats.ranks import RankType
 
 ArrayLike = torch.Tensor | NDArray[np.generic] | Sequence[float]
@@ -114,20 +115,28 @@ def from_ranks(
     _check_order("num_candidates", num_candidates_Q, "at least the pessimistic rank", pessimistic_Q)
     _check_order("pessimistic", pessimistic_Q, "at least the optimistic rank", optimistic_Q)
     weight_Q = None if weights is None else _weights(weights, len(num_candidates_Q))
-    ranks = {
-        RankType.OPTIMISTIC: optimistic_Q,
-        RankType.REALISTIC: (optimistic_Q + pessimistic_Q) / 2.0,
-        RankType.PESSIMISTIC: pessimistic_Q,
-    }
+    best_Q, worst_Q, candidates_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q))
+    shares_Q = np.ones(len(best_Q)) if weight_Q is None else weight_Q
     groups: CandidateGroups | None = None  # the same for all rank types
     distributions: dict[str, RankDistribution] = {}
-    for rank_type, rank_Q in ranks.items():
+    ranks = (best_Q, (best_Q + worst_Q) / 2.0, worst_Q)
+    for rank_type, rank_Q in zip(RankType, ranks, strict=True):
         distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
         distributions[rank_type.value], groups = distribution, distribution.groups
-    shares_Q = np.ones(len(optimistic_Q)) if weight_Q is None else weight_Q
-    best_Q, worst_Q, candidates_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q))
-    means = TieMeans(best_Q, worst_Q, candidates_Q, shares_Q)
-    distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=means)
+
+    def over_ties(name: str) -> float | None:
+        """Return the mean over all orders of the tied candidates, each as likely as any other.
+
+        A query's rank is then uniform on optimistic..pessimistic. The mean rank is that of realistic ranks, the others
+        are not: a true entity that ties with one other for the first place has hits at 1 of 1/2 and a reciprocal rank
+        of 3/4.
+        """
+        metric = find_query_metric(name)
+        if metric is None or metric.over_ties is None:
+            return None
+        return weighted_mean(metric.over_ties(best_Q, worst_Q, candidates_Q - 1.0), shares_Q)
+
+    distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=over_ties)
     return RankMetrics(distributions)
 
 

@@ -133,7 +133,7 @@ def sample_intervals(
 def _label_intervals(
     queries: SampledQueries, design: SampleDesign, cutoffs: tuple[int, ...], level: float, names: Collection[str] | None
 ) -> Iterator[tuple[str, Interval]]:
-    sample = _Sample(queries, design, level)
+    sample = _Clusters(queries, design, level)
     stats = RankStats.of_queries(StatsLayout(cutoffs), queries.counts)
     for name, metric, rank_type in keyed_metrics(cutoffs):
         value = query_mean(stats.total, metric, rank_type) if names is None or name in names else None
@@ -145,7 +145,7 @@ def _label_intervals(
             yield name, sample.interval(metric, rank_type, value)
 
 
-class _Mean(NamedTuple):
+class _Ratio(NamedTuple):
     """A ratio of sums over clusters."""
 
     value: float
@@ -153,7 +153,7 @@ class _Mean(NamedTuple):
     degrees_of_freedom: int
 
 
-class _Sample:
+class _Clusters:
     """One label's queries by cluster."""
 
     def __init__(self, queries: SampledQueries, design: SampleDesign, level: float) -> None:
@@ -178,7 +178,7 @@ class _Sample:
             return Interval(value, max(high - value, value - low) / critical, low, high)
         return Interval(value, scale * error, low, high)
 
-    def _mean(self, metric: QueryMetric, rank_type: RankType) -> _Mean:
+    def _mean(self, metric: QueryMetric, rank_type: RankType) -> _Ratio:
         """Return the ratio of the sums of numerators and denominators."""
         counts = self._queries.counts
         numerator_U = self._cluster_sums(metric.numerators(counts, rank_type, VALUE_BITS))
@@ -186,7 +186,7 @@ class _Sample:
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
         residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
-        return _Mean(value, *variance_of_mean(residual_U, self._design))
+        return _Ratio(value, *variance_of_mean(residual_U, self._design))
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
         sums_U = torch.zeros(len(self._design.stratum_U), dtype=torch.int64)

@@ -72,17 +72,13 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
     found = []
     for group in sums.groups:
         moments = sums.moments(group)
-        its_keys = tuple(of_side.of_group(group if by_group else None) for of_side in keys)
-        of_metrics = tuple(
-            _difference(
-                metric,
-                _OneMetric.of(number, moments, its_keys),
-                few[number].get(group),
-                differs=sums.differs(group, number),
-            )
-            for number, metric in enumerate(metrics)
-        )
-        found.append(GroupDifferences(group, int(moments.num_S.sum()), of_metrics))
+        its_keys = [of_side.of_group(group if by_group else None) for of_side in keys]
+        of_metrics = []
+        for number, metric in enumerate(metrics):
+            variance, differs = _variance(moments, number, its_keys), sums.differs(group, number)
+            difference = _difference(metric, number, moments, variance, few[number].get(group), differs=differs)
+            of_metrics.append(difference)
+        found.append(GroupDifferences(group, int(moments.num_S.sum()), tuple(of_metrics)))
     return found
 
 
@@ -100,98 +96,57 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-@frozen(eq=False)
-class _Keys:
-    """The keys of one side, and one metric's sums over them."""
+def _variance(moments: Moments, number: int, keys: Sequence[KeySums]) -> tuple[float, float] | None:
+    """Return the variance of the sum of a metric's changes and its degrees of freedom; None: fewer than two clusters.
 
-    num_K: np.ndarray  # float64
-    change_K: np.ndarray  # float64
-
-    @property
-    def num_effective(self) -> float:
-        """How many keys of equal size would be worth these."""
-        return float(self.num_K.sum()) ** 2 / float((self.num_K**2).sum())
-
-    def variance(self, mean: float) -> float:
-        """Return the sum of squared residuals of the keys, corrected for their number."""
-        num = self.num_effective
-        return float(((self.change_K - mean * self.num_K) ** 2).sum()) * num / (num - 1)
-
-
-@frozen(eq=False)
-class _OneMetric:
-    """One metric's sums over a group's queries, in units of the metric."""
-
-    num_S: np.ndarray
-    value: int
-    change_S: np.ndarray
-    num_units: float
-    size_SS: np.ndarray
-    square: float
-    size_change_S: np.ndarray
-    cell_sizes_S: np.ndarray
-    cell_square_S: np.ndarray
-    cell_size_change_S: np.ndarray
-    keys: tuple[_Keys | None, ...]  # by side; None: every query has its own
-
-    @classmethod
-    def of(cls, number: int, moments: Moments, keys: Sequence[KeySums]) -> _OneMetric:
-        of_sides = [
-            _Keys(of.num_K.astype(np.float64), of.change_MK[number].astype(np.float64)) if len(of.num_K) else None
-            for of in keys
-        ] or [None] * len(moments.num_S)
-        return cls(
-            num_S=moments.num_S,
-            value=int(moments.value_SM[:, number].sum()),
-            change_S=moments.change_SM[:, number],
-            num_units=float(moments.num_units),
-            size_SS=moments.size_SS,
-            square=float(moments.square_M[number]),
-            size_change_S=moments.size_change_SM[:, number],
-            cell_sizes_S=moments.cell_sizes_S,
-            cell_square_S=moments.cell_square_SM[:, number],
-            cell_size_change_S=moments.cell_size_change_SM[:, number],
-            keys=tuple(of_sides),
-        )
-
-    def variance(self) -> tuple[float, float] | None:
-        """Return the variance of the sum of changes and its degrees of freedom; None: fewer than two clusters tell.
-
-        Residuals are those from the mean of their side.
-        """
-        num_effective = float(self.num_S.sum()) ** 2 / float(self.size_SS.sum())
-        if num_effective < 2.0 - 1e-9:
+    Residuals are those from the mean of their side. All is in units of the metric.
+    """
+    num_effective = float(moments.num_S.sum()) ** 2 / float(moments.size_SS.sum())
+    if num_effective < 2.0 - 1e-9:
+        return None
+    correction = num_effective / (num_effective - 1.0)
+    square = float(moments.square_M[number])
+    mean_S = moments.change_SM[:, number] / np.maximum(moments.num_S, 1)
+    of_units = square - 2 * float(mean_S @ moments.size_change_SM[:, number]) + float(mean_S @ moments.size_SS @ mean_S)
+    of_units = correction * (of_units if of_units > _ROUNDING * square else 0.0)
+    more, spread = 0.0, 0.0
+    for side, of_side in enumerate(keys):
+        if not len(of_side.num_K):  # every query has its own
+            continue
+        num_K, change_K = of_side.num_K.astype(np.float64), of_side.change_MK[number].astype(np.float64)
+        num_keys = float(num_K.sum()) ** 2 / float((num_K**2).sum())  # of equal size that would be worth these
+        if num_keys < 2.0 - 1e-9:
             return None
-        correction = num_effective / (num_effective - 1.0)
-        mean_S = self.change_S / np.maximum(self.num_S, 1)
-        of_units = self.square - 2 * float(mean_S @ self.size_change_S) + float(mean_S @ self.size_SS @ mean_S)
-        of_units = correction * (of_units if of_units > _ROUNDING * self.square else 0.0)
-        more, spread = 0.0, 0.0
-        for side, keys in enumerate(self.keys):
-            if keys is None:
-                continue
-            if keys.num_effective < 2.0 - 1e-9:
-                return None
-            mean = float(mean_S[side])
-            within = float(
-                self.cell_square_S[side] - 2 * mean * self.cell_size_change_S[side] + mean**2 * self.cell_sizes_S[side]
-            )
-            of_keys = keys.variance(mean)
-            more += of_keys - correction * max(within, 0.0)
-            spread += of_keys**2 / (keys.num_effective - 1)
-        variance = of_units + max(more, 0.0)
-        freedom = num_effective - 1
-        return variance, min(freedom, variance**2 / spread) if spread > 0.0 else freedom
+        mean = float(mean_S[side])
+        within = float(
+            moments.cell_square_SM[side, number]
+            - 2 * mean * moments.cell_size_change_SM[side, number]
+            + mean**2 * moments.cell_sizes_S[side]
+        )
+        of_keys = float(((change_K - mean * num_K) ** 2).sum()) * num_keys / (num_keys - 1)
+        more += of_keys - correction * max(within, 0.0)
+        spread += of_keys**2 / (num_keys - 1)
+    variance = of_units + max(more, 0.0)
+    freedom = num_effective - 1
+    return variance, min(freedom, variance**2 / spread) if spread > 0.0 else freedom
 
 
-def _difference(metric: QueryMetric, sums: _OneMetric, few: FewEdges | None, *, differs: bool) -> Difference:
-    num, change = int(sums.num_S.sum()), int(sums.change_S.sum())
-    a, b = (metric.mean(value, num, VALUE_BITS) for value in (sums.value, sums.value + change))
+def _difference(
+    metric: QueryMetric,
+    number: int,
+    moments: Moments,
+    found: tuple[float, float] | None,
+    few: FewEdges | None,
+    *,
+    differs: bool,
+) -> Difference:
+    num, change = int(moments.num_S.sum()), int(moments.change_SM[:, number].sum())
+    of_a = int(moments.value_SM[:, number].sum())
+    a, b = (metric.mean(value, num, VALUE_BITS) for value in (of_a, of_a + change))
     assert a is not None, "groups have queries"
     assert b is not None, "likewise"
     unit = metric.slope / metric.denominator(VALUE_BITS)
     difference = unit * change / num
-    found = sums.variance()
     error = low = high = None
     p_value = None
     if found is not None:
@@ -201,9 +156,9 @@ def _difference(metric: QueryMetric, sums: _OneMetric, few: FewEdges | None, *, 
         low, high = difference - reach, difference + reach
         t = math.inf if variance == 0.0 else abs(change) / math.sqrt(variance)
         p_value = two_sided_probability(t if change else 0.0, max(1.0, freedom))
-    if sums.num_units >= 2 and not differs:
+    if moments.num_units >= 2 and not differs:
         p_value = 1.0
-    elif sums.num_units >= 2 and few is not None:
+    elif moments.num_units >= 2 and few is not None:
         p_value = flip_probability(few)
     return Difference(metric.name, a, b, difference, error, low, high, p_value, metric.direction)
 

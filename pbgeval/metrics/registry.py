@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import exp, sqrt
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from attrs import frozen
@@ -290,6 +290,7 @@ COUNT = Metric(
 
 UP_TO_ONE = Range("[-E / (1 - E), 1]", high=1.0)
 ANY_REAL = Range("(-inf, inf)")
+ZERO = Level("0", 0.0)
 
 
 def adjusted_index(
@@ -298,18 +299,15 @@ def adjusted_index(
     """Return (M - E) / (1 - E): 1 where all ranks are 1, 0 by chance."""
 
     def value(distribution: RankDistribution) -> float:
-        by_chance = _expectation(base, distribution)
-        return quotient_or_zero(_value(base, distribution) - by_chance, 1.0 - by_chance)
-
-    def expectation(_: RankDistribution) -> float:
-        return 0.0
+        expected = _known(base.expectation(distribution))
+        return quotient_or_zero(_known(base.value(distribution)) - expected, 1.0 - expected)
 
     def variance(distribution: RankDistribution) -> float:
-        return quotient_or_zero(_variance(base, distribution), (1.0 - _expectation(base, distribution)) ** 2)
+        rest = 1.0 - _known(base.expectation(distribution))
+        return quotient_or_zero(_known(base.variance(distribution)), rest**2)
 
     formula = f"(M - E) / (1 - E), M = {base.name}"
-    level = Level("0", 0.0)
-    return Metric(name, synonyms, 1, value_range, level, formula, source, value, expectation, variance, base.is_linear)
+    return Metric(name, synonyms, 1, value_range, ZERO, formula, source, value, lambda _: 0.0, variance, base.is_linear)
 
 
 def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
@@ -317,54 +315,19 @@ def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
     sign = 1 if base.direction == 1 else -1
 
     def value(distribution: RankDistribution) -> float:
-        above = _value(base, distribution) - _expectation(base, distribution)
-        return quotient_or_zero(sign * above, sqrt(_variance(base, distribution)))
-
-    def expectation(_: RankDistribution) -> float:
-        return 0.0
+        above = _known(base.value(distribution)) - _known(base.expectation(distribution))
+        return quotient_or_zero(sign * above, sqrt(_known(base.variance(distribution))))
 
     def variance(distribution: RankDistribution) -> float:
-        return 1.0 if _variance(base, distribution) else 0.0
+        return 1.0 if base.variance(distribution) else 0.0
 
     formula = f"{'' if sign == 1 else '-'}(M - E) / sd, M = {base.name}"
-    level = Level("0", 0.0)
-    return Metric(name, synonyms, 1, ANY_REAL, level, formula, HOYT, value, expectation, variance, base.is_linear)
+    return Metric(name, synonyms, 1, ANY_REAL, ZERO, formula, HOYT, value, lambda _: 0.0, variance, base.is_linear)
 
 
-def adjusted_hits_at(cutoff: int) -> Metric:
-    """Return the adjusted index of hits at K."""
-    return adjusted_index(hits_at(cutoff), f"adjusted_hits_at_{cutoff}", ())
-
-
-def z_hits_at(cutoff: int) -> Metric:
-    """Return the z score of hits at K."""
-    return z_score(hits_at(cutoff), f"z_hits_at_{cutoff}", ())
-
-
-def _value(base: Metric, distribution: RankDistribution) -> float:
-    value = base.value(distribution)
-    assert value is not None, "it is asked for only where there are queries"
+def _known(value: Value) -> float:
+    assert value is not None, "it is asked for only where there are queries and a closed form"
     return value
-
-
-def _expectation(base: Metric, distribution: RankDistribution) -> float:
-    expectation = base.expectation(distribution)
-    assert expectation is not None, f"{base.name} has a closed form"
-    return expectation
-
-
-def _variance(base: Metric, distribution: RankDistribution) -> float:
-    variance = base.variance(distribution)
-    assert variance is not None, f"{base.name} has a closed form"
-    return variance
-
-
-def _over_expectation(distribution: RankDistribution) -> float:
-    return _value(MEAN_RANK, distribution) / _expectation(MEAN_RANK, distribution)  # which is at least 1
-
-
-def _variance_over_expectation(distribution: RankDistribution) -> float:
-    return _variance(MEAN_RANK, distribution) / _expectation(MEAN_RANK, distribution) ** 2
 
 
 ADJUSTED_MEAN_RANK = Metric(
@@ -375,9 +338,9 @@ ADJUSTED_MEAN_RANK = Metric(
     chance=Level("1", 1.0),
     formula="M / E, M = mean_rank; without weights 2 Σ r / Σ (C + 1)",
     source=f"{PYKEEN}; {BERRENDORF}",
-    compute=_over_expectation,
+    compute=lambda ranks: _known(MEAN_RANK.value(ranks)) / _known(MEAN_RANK.expectation(ranks)),  # at least 1
     compute_expectation=lambda _: 1.0,
-    compute_variance=_variance_over_expectation,
+    compute_variance=lambda ranks: _known(MEAN_RANK.variance(ranks)) / _known(MEAN_RANK.expectation(ranks)) ** 2,
     is_linear=True,
 )
 ADJUSTED_METRICS = (
@@ -458,8 +421,18 @@ METRICS: tuple[Metric, ...] = (
 )
 FAMILIES: tuple[MetricFamily[Metric], ...] = (
     MetricFamily("hits_at_", ("hits", "h", "r"), (), hits_at),
-    MetricFamily("adjusted_hits_at_", ("adjusted_hits", "ahits", "ah"), ("ahk",), adjusted_hits_at),
-    MetricFamily("z_hits_at_", ("z_hits", "zhits", "zahits", "zah", "zh"), ("zahk", "zhk"), z_hits_at),
+    MetricFamily(
+        "adjusted_hits_at_",
+        ("adjusted_hits", "ahits", "ah"),
+        ("ahk",),
+        lambda cutoff: adjusted_index(hits_at(cutoff), f"adjusted_hits_at_{cutoff}", ()),
+    ),
+    MetricFamily(
+        "z_hits_at_",
+        ("z_hits", "zhits", "zahits", "zah", "zh"),
+        ("zahk", "zhk"),
+        lambda cutoff: z_score(hits_at(cutoff), f"z_hits_at_{cutoff}", ()),
+    ),
 )
 # Not among the metrics of every report: they are there when asked for.
 OPTIONAL_FAMILIES: tuple[MetricFamily[Metric], ...] = (
@@ -494,11 +467,7 @@ def rank_metrics(cutoffs: Iterable[int]) -> tuple[Metric, ...]:
 
 def metric_key(name: str) -> str:
     """Return the key that a metric's name (in lower case, without side and rank type) means; an unknown one is kept."""
-    families: tuple[MetricFamily[Definition] | MetricFamily[Metric], ...] = (
-        *FAMILIES,
-        *OPTIONAL_FAMILIES,
-        *NDCG_FAMILIES,
-    )
+    families: tuple[MetricFamily[Any], ...] = (*FAMILIES, *OPTIONAL_FAMILIES, *NDCG_FAMILIES)
     for family in families:
         cutoff = None if name in SYNONYMS else family.cutoff_of(name)
         if cutoff is not None:

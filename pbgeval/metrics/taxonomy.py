@@ -85,7 +85,7 @@ class Taxonomy:
         Raises:
             StorageError: the file cannot be read, or is no such hierarchy; a line for each fault.
         """
-        table = _Table(str(path))
+        table = _TypeLines(str(path))
         for number, line in text_lines(Path(path)):
             table.add(number, line)
         return table.taxonomy()
@@ -162,7 +162,7 @@ def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
 
 
 @define
-class _Table:
+class _TypeLines:
     """The lines of a file, and what is wrong with them."""
 
     path: str

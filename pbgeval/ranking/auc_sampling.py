@@ -13,7 +13,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.ranking.draws import DrawStream, fractions, scaled
+from pbgeval.ranking.draws import DrawStream, fractions, uniform_below
 
 EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
@@ -74,5 +74,5 @@ class AucSampling:
         num_draws_Q = np.floor(expected + fractions(words_QW[:, COUNT_WORD])).astype(np.int64)
         drawn_QJ = np.arange(words_QW.shape[1] - FIRST_POSITION_WORD)[None, :] < num_draws_Q[:, None]
         query, draw = np.nonzero(drawn_QJ)
-        candidate = scaled(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
+        candidate = uniform_below(words_QW[query, FIRST_POSITION_WORD + draw], list_length)
         return torch.from_numpy(query), torch.from_numpy(candidate)

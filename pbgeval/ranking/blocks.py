@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, count_block, multiply
-from pbgeval.ranking.counting import CELLS_WORTH_COMPILING, CellIndex, by_row, counts_of
+from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row, counts_of
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
 from pbgeval.stats.ranks import QueryCounts
@@ -27,7 +27,7 @@ CHECKED_DIMENSIONS = (16, 101, 257)
 
 def is_worth_it(device: torch.device, num_cells: int) -> bool:
     """Tell whether the loop counts inner products in float32 on a device, and so many scores pay for loading it."""
-    if device.type != "cpu" or not (count_block.is_loaded or num_cells >= CELLS_WORTH_COMPILING):
+    if device.type != "cpu" or not (count_block.is_loaded or num_cells >= JIT_MIN_CELLS):
         return False
     return is_installed() and product_is_callable()
 

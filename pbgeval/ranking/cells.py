@@ -14,7 +14,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, EdgeSegment, QueryEdges
-from pbgeval.stats.groups import order_image
+from pbgeval.stats.groups import sortable_int32
 
 
 @frozen(eq=False)
@@ -77,7 +77,7 @@ class ScoreCollector:
         """Return (query, order image, known) of all scores added, int64, int32 and bool."""
         query = np.concatenate([np.empty(0, np.int64), *self._query])
         score = np.concatenate([np.empty(0, np.float32), *self._score])
-        return query, order_image(torch.from_numpy(score)), np.concatenate([np.empty(0, bool), *self._known])
+        return query, sortable_int32(torch.from_numpy(score)), np.concatenate([np.empty(0, bool), *self._known])
 
 
 @frozen(eq=False)

@@ -131,9 +131,9 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
 
 # Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`).
 
-MOST_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
+MAX_OPEN = 1 << 18  # cells of a block that are listed at once; changes no number
 # Of cells, by a product in bfloat16: deciding one takes as long as hundreds of products.
-MOST_OPEN_SHARE = 2.0**-9
+MAX_OPEN_SHARE = 2.0**-9
 
 
 @frozen(eq=False)
@@ -226,7 +226,7 @@ def count_certified_compiled(
     if bfloat16.is_worth_a_try and blocks.multiplies_bfloat16():
         operands = operands_of(queries.prepared, candidates, in_bfloat16=True)
         if operands is not None:
-            counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MOST_OPEN_SHARE) + 1)
+            counts = _counted(queries, rows_CL, operands, own_Q, known, int(num_cells * MAX_OPEN_SHARE) + 1)
             bfloat16.add(given_up=counts is None)
             if counts is not None:
                 return counts
@@ -264,7 +264,7 @@ def _counted_in_parts(
     known: CellIndex | None,
 ) -> QueryCounts:
     """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
-    room = max(MOST_OPEN, own_Q.numel())  # at least for a column
+    room = max(MAX_OPEN, own_Q.numel())  # at least for a column
     counts = _counted(queries, candidates_CL, operands, own_Q, known, room)
     if counts is not None:
         return counts

@@ -22,9 +22,9 @@ from pbgeval.ranking.settings import LossSettings
 from pbgeval.ranking.tally import LossFold
 from pbgeval.ranking.topk import TopCandidates
 from pbgeval.ranking.type_gains import TypeGains
-from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import RowComparator, UnrankableRowsError
+from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts

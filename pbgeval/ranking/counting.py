@@ -17,7 +17,7 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
 MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
-CELLS_WORTH_COMPILING = 1 << 18  # of the first block for which numba is imported
+JIT_MIN_CELLS = 1 << 18  # of the first block for which numba is imported
 CELLS_AT_A_TIME, CELLS_OF_GPU_AT_A_TIME = 1 << 18, 1 << 26  # that are compared; they change no number
 FEW_COMPARISONS = 1 << 16
 
@@ -159,7 +159,7 @@ def _is_worth_compiling(scores_KC: Tensor, num_queries: int) -> bool:
     """Tell whether the loop takes a block: on a CPU, columns next to each other, and worth loading it."""
     if scores_KC.device.type != "cpu" or (scores_KC.stride(1) != 1 and scores_KC.shape[1] > 1):
         return False
-    return (count_rows.is_loaded or num_queries * scores_KC.shape[1] >= CELLS_WORTH_COMPILING) and is_installed()
+    return (count_rows.is_loaded or num_queries * scores_KC.shape[1] >= JIT_MIN_CELLS) and is_installed()
 
 
 def _count_compiled(

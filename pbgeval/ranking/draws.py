@@ -41,10 +41,10 @@ class DrawStream:
 
     def offsets(self, address: int, count: int, size: int) -> Tensor:
         """Return uniform draws with replacement from range(size), int64 (count,), one word each."""
-        return torch.from_numpy(scaled(self.words(address, count), size))
+        return torch.from_numpy(uniform_below(self.words(address, count), size))
 
 
-def scaled(words: np.ndarray, size: int) -> np.ndarray:
+def uniform_below(words: np.ndarray, size: int) -> np.ndarray:
     """Map uniform words to range(size): the high half of the 128-bit product word * size, int64.
 
     The bias towards some values is below size / 2^64. Exact for size up to 2^32.

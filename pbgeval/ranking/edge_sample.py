@@ -22,7 +22,7 @@ from attrs import define, field, frozen
 
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.notation import Bucket
-from pbgeval.ranking.draws import DrawStream, scaled
+from pbgeval.ranking.draws import DrawStream, uniform_below
 
 LEAST_DRAWS = 2  # expected in a stratum: with fewer its variance cannot be estimated
 FIRST_ROUND_EDGES = 2_000  # each later round of the plan doubles what was drawn before
@@ -119,7 +119,7 @@ class RandomOrder:
         shapes = [(columns, rows), (rows, columns)] * (SHUFFLE_ROUNDS // 2)  # length of the table, range of its entries
         stops = np.cumsum([length for length, _ in shapes]).tolist()
         words = np.split(self.stream.words(0, stops[-1]), stops[:-1])
-        return tuple(scaled(of_table, modulus) for of_table, (_, modulus) in zip(words, shapes, strict=True))
+        return tuple(uniform_below(of_table, modulus) for of_table, (_, modulus) in zip(words, shapes, strict=True))
 
     @property
     def _shape(self) -> tuple[int, int]:

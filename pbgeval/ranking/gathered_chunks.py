@@ -19,7 +19,7 @@ from pbgeval.jit import is_installed
 from pbgeval.notation import Side
 from pbgeval.ranking.blocks import product_is_callable
 from pbgeval.ranking.chunk_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
-from pbgeval.ranking.counting import CELLS_WORTH_COMPILING, CellIndex, by_row, counts_of
+from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row, counts_of
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import longest_inner, size_in_chunks
 from pbgeval.stats.ranks import QueryCounts
@@ -48,11 +48,11 @@ class ChunkEnd:
     excluded_and_known: tuple[CellIndex, CellIndex] | None
 
 
-def serves(num_cells: int, tensors: Sequence[Tensor]) -> bool:
+def supports(num_cells: int, tensors: Sequence[Tensor]) -> bool:
     """Tell whether the compiled loop takes so many scores, made of some tensors: on a CPU, in float32, and worth it."""
     if any(x.device.type != "cpu" or x.dtype is not torch.float32 or not x.is_contiguous() for x in tensors):
         return False
-    worth_it = count_gathered.is_loaded or num_cells >= CELLS_WORTH_COMPILING
+    worth_it = count_gathered.is_loaded or num_cells >= JIT_MIN_CELLS
     return num_cells > 0 and worth_it and is_installed() and product_is_callable()
 
 

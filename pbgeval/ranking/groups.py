@@ -16,7 +16,8 @@ from torch import Tensor
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import Side
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Edges, Features, Relation, Tables
-from pbgeval.scoring.comparators import RowComparator, UnrankableRowsError
+from pbgeval.scoring.block_scorer import RowComparator
+from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
 
 

@@ -9,8 +9,7 @@ import torch
 from pbgeval.jit import is_installed
 from pbgeval.ranking import blocks, counting, fused
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
-from pbgeval.scoring.block_scorer import ScorerComparator
-from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.block_scorer import RowComparator, ScorerComparator
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import PairedScores
 

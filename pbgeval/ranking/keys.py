@@ -18,7 +18,7 @@ ROWS_AT_ONCE = 1 << 16  # of one lookup: its intermediate arrays stay in cache
 _CELLS_PER_CODE = 4  # at least; at most twice that
 _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd numbers without structure
 _HALF = np.uint64(32)
-MOST_CODES = (1 << 31) - 1
+MAX_CODES = (1 << 31) - 1
 
 
 @frozen(eq=False)
@@ -35,8 +35,8 @@ class KeyTable:
         Raises:
             ValueError: 2^31 codes or more.
         """
-        if len(codes_K) > MOST_CODES:
-            raise ValueError(f"a table of at most {MOST_CODES} keys was asked for {len(codes_K)}")
+        if len(codes_K) > MAX_CODES:
+            raise ValueError(f"a table of at most {MAX_CODES} keys was asked for {len(codes_K)}")
         cells = np.zeros(1 << (_CELLS_PER_CODE * len(codes_K)).bit_length(), np.int32)
         entries = np.arange(1, len(codes_K) + 1, dtype=np.int32)
         at = _home_cells(codes_K, len(cells))
@@ -88,7 +88,7 @@ def _home_cells(codes_E: np.ndarray, num_cells: int) -> np.ndarray:
 # arrays, sorted and without repetition, so they are equal whatever the order in which codes came.
 
 LARGEST_INT64 = (1 << 63) - 1
-FEWEST_NEW_CODES = 1 << 20  # what `DistinctCodes` gathers at least before it sorts again
+MIN_NEW_CODES = 1 << 20  # what `DistinctCodes` gathers at least before it sorts again
 
 
 def check_codes_fit(num_relations: int, num_entities: int) -> None:
@@ -121,7 +121,7 @@ class DistinctCodes:
         self._new.append(codes)
         self._num_new += len(codes)
         # As many new ones as there are: each code is then merged a few times only, however many additions there are.
-        if self._num_new > max(FEWEST_NEW_CODES, len(self._distinct)):
+        if self._num_new > max(MIN_NEW_CODES, len(self._distinct)):
             self.sorted()
 
     def sorted(self) -> np.ndarray:
@@ -172,7 +172,7 @@ class CodeCounts:
 
 
 @frozen(eq=False)
-class KnownBlock:
+class EdgeColumns:
     """Some known edges; entities are numbers of an `EntityNumbering`."""
 
     lhs_n: np.ndarray  # int64
@@ -191,9 +191,9 @@ class KnownBlock:
         """Return (lhs, rel, rhs) of some of the edges, as copies."""
         return self.lhs_n[at], self.rel_n[at], self.rhs_n[at]
 
-    def rows(self, start: int, stop: int) -> KnownBlock:
+    def rows(self, start: int, stop: int) -> EdgeColumns:
         """Return the edges from start to stop, as views."""
-        return KnownBlock(self.lhs_n[start:stop], self.rel_n[start:stop], self.rhs_n[start:stop])
+        return EdgeColumns(self.lhs_n[start:stop], self.rel_n[start:stop], self.rhs_n[start:stop])
 
 
 @frozen(eq=False)

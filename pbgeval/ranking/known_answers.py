@@ -17,14 +17,14 @@ from attrs import define, field, frozen
 
 from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.notation import EntityNumbering, Side, sort_distinct
-from pbgeval.ranking.keys import CodeCounts, DistinctCodes, KeyTable, KnownBlock, QueryKeys, check_codes_fit, key_codes
+from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, KeyTable, QueryKeys, check_codes_fit, key_codes
 from pbgeval.storage.writing import ScratchFolder
 
 ROWS_PER_STEP = 1 << 16
 STEPS_PER_HANDOVER = 16  # so a sink is handed at most 2^20 pairs of a side
 _CELLS_PER_KEY = 32  # at most one edge in 32 passes the sieve without reason, while the sieve stays below its limit
-_FEWEST_CELLS, _MOST_CELLS = 1 << 14, 1 << 22  # of a sieve, bytes; beyond, two cells per key
-ROWS_WORTH_COMPILING = 1 << 22  # of those fed before: loading numba takes as long as numpy takes for them
+_MIN_CELLS, _MAX_CELLS = 1 << 14, 1 << 22  # of a sieve, bytes; beyond, two cells per key
+JIT_MIN_ROWS = 1 << 22  # of those fed before: loading numba takes as long as numpy takes for them
 _SPREAD = np.int64(0x9E3779B97F4A7C15 - (1 << 64))  # odd, without structure: relations of one entity fall apart
 
 
@@ -50,7 +50,7 @@ class SemiJoin:
         self._sink = sink
         self._num_rows = 0  # fed so far
 
-    def feed(self, block: KnownBlock) -> None:
+    def feed(self, block: EdgeColumns) -> None:
         """Hand the pairs of a block of known edges to the sink.
 
         Args:
@@ -60,9 +60,9 @@ class SemiJoin:
         for start in range(0, block.num_edges, rows_per_handover):
             self._feed_rows(block.rows(start, start + rows_per_handover))
 
-    def _feed_rows(self, block: KnownBlock) -> None:
+    def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
-        compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= ROWS_WORTH_COMPILING)
+        compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
             rows = block.rows(start, start + ROWS_PER_STEP)
@@ -90,7 +90,7 @@ class _Sieve:
 
     @classmethod
     def of_keys(cls, keys: QueryKeys) -> _Sieve:
-        cells = max(_FEWEST_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MOST_CELLS), 2 * keys.num_keys)
+        cells = max(_MIN_CELLS, min(_CELLS_PER_KEY * keys.num_keys, _MAX_CELLS), 2 * keys.num_keys)
         is_marked = np.zeros(1 << (cells - 1).bit_length(), bool)
         rel_K, entity_K = np.divmod(keys.codes_K, max(keys.num_entities, 1))
         is_marked[(rel_K * _SPREAD + entity_K) & (len(is_marked) - 1)] = True
@@ -348,13 +348,13 @@ class ObservedEntities:
         self._matters[relations] = True
         self._seen = {side: DistinctCodes() for side in Side}
 
-    def feed(self, block: KnownBlock) -> None:
+    def feed(self, block: EdgeColumns) -> None:
         """See known edges, of any order and number."""
         for start in range(0, block.num_edges, _ROWS_AT_ONCE):
             edges = block.rows(start, start + _ROWS_AT_ONCE)
             rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
-                edges = KnownBlock(edges.lhs_n[rows], edges.rel_n[rows], edges.rhs_n[rows])
+                edges = EdgeColumns(edges.lhs_n[rows], edges.rel_n[rows], edges.rhs_n[rows])
             for side in Side:
                 self.merge(side, key_codes(edges.rel_n, edges.entity(side), self._num_entities))
 
@@ -390,7 +390,7 @@ class KeyFrequency:
     counts_K: np.ndarray  # int64, 2 or more
 
     @classmethod
-    def of_blocks(cls, hidden: Side, blocks: Iterable[KnownBlock], num_entities: int) -> KeyFrequency:
+    def of_blocks(cls, hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int) -> KeyFrequency:
         """Count the keys of evaluated edges; takes 16 bytes for each edge while it works.
 
         Args:

@@ -27,7 +27,7 @@ from pbgeval.ranking.kernels import Kernel
 from pbgeval.ranking.known_by_block import KnownAnswers, KnownByBlock, positions
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.scoring.block_scorer import ScorerComparator
-from pbgeval.scoring.duplicates import Twins
+from pbgeval.scoring.duplicates import DuplicateRows
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
 from pbgeval.scoring.product import padded_rows
@@ -167,7 +167,7 @@ class RangeWork:
     columns: Columns
     known: KnownAnswers | None  # None: nothing is filtered
     known_of: KnownByBlock | None
-    duplicates: Twins | None  # None: ranks are certified
+    duplicates: DuplicateRows | None  # None: ranks are certified
     cells: CellSample | None  # that are read from blocks of scores, by query
 
     @property
@@ -195,7 +195,7 @@ def _rank_blocks(
         known = known.of_keys(queries[0].first_key, queries[-1].stop_key)
         known_of = KnownByBlock.arrange(known, columns.numbers_C, columns.width)
     cells = state.sample.cells.within(columns.numbers_C) if state.sample is not None and _reads_cells(state) else None
-    duplicates = Twins.of_rows(columns.prepared_CD) if state.certified is None else None
+    duplicates = DuplicateRows.from_rows(columns.prepared_CD) if state.certified is None else None
     work = RangeWork(state, columns, known, known_of, duplicates, cells)
     tasks = _tasks(queries, len(columns.largest), threads.num_threads if state.losses is None else 1)
 
@@ -254,7 +254,7 @@ def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tenso
     return row_Q.to(work.device), own_Q
 
 
-def _count(work: RangeWork, duplicates: Twins, task: BlockTask) -> QueryCounts:
+def _count(work: RangeWork, duplicates: DuplicateRows, task: BlockTask) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
     rows, columns, kernel = _BlockRows.read(work, task.block), work.columns, work.state.kernel
     total = _duplicates_tie(work, duplicates, rows, task.runs)
@@ -309,7 +309,7 @@ def _count_fused(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
     return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
 
 
-def _duplicates_tie(work: RangeWork, duplicates: Twins, rows: _BlockRows, runs: range) -> QueryCounts:
+def _duplicates_tie(work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows, runs: range) -> QueryCounts:
     """Return the correction that makes candidates with a true entity's very vector tie with it.
 
     The kernel gives them the bits that it gives the true entity, but the score that counts may be another sum. A vector

@@ -23,7 +23,7 @@ from pbgeval.ranking.competitors import num_competitors
 from pbgeval.ranking.copies import copies_of_true
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, serves
+from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_cells import known_cells
@@ -465,7 +465,7 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
     tensors += [end.table.global_embedding_D for end in ends if end.table.global_embedding_D is not None]
     tensors += [value for of_side in scorer.parameters.values() for value in of_side.values()]
     num_cells = block.rows_BQ.numel() * sum(candidates.length for candidates in lists.values())
-    return group.relation.dtype is torch.float32 and serves(num_cells, tensors)
+    return group.relation.dtype is torch.float32 and supports(num_cells, tensors)
 
 
 def _end(

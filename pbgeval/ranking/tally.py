@@ -9,9 +9,9 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.loss import LOSSES
-from pbgeval.stats.groups import ScorePool, order_image, with_clusters
+from pbgeval.stats.groups import ScorePool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts
 
 
@@ -103,7 +103,7 @@ class SideTally:
             self._unknown.append(pooled[~known.cpu().numpy()])
 
     def _pooled(self, scores: Tensor, rows: Tensor) -> np.ndarray:
-        images = order_image(scores.float().cpu())
+        images = sortable_int32(scores.float().cpu())
         return images if self._cluster_E is None else with_clusters(images, self._cluster_E[rows.cpu().numpy()])
 
     def finish(self, *, filtered: bool) -> SideResult:

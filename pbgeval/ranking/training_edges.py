@@ -13,7 +13,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from pbgeval.notation import EntityNumbering, Side
-from pbgeval.ranking.keys import CodeCounts, DistinctCodes, KnownBlock, check_codes_fit, key_codes
+from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
 
 _FREQUENCY_BITS = 42  # a frequency and its entity type in one code: 2^42 edges, 2^21 types
 
@@ -40,7 +40,7 @@ class SlotCounts:
         cls,
         side: Side,
         slots: Sequence[int],
-        blocks: Iterable[KnownBlock],
+        blocks: Iterable[EdgeColumns],
         *,
         numbering: EntityNumbering,
         num_relations: int,
@@ -187,7 +187,7 @@ def _size(of_slot: tuple[int, int]) -> int:
     return of_slot[1] - of_slot[0]
 
 
-def _edges_in(block: KnownBlock, side: Side, of_slot: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _edges_in(block: EdgeColumns, side: Side, of_slot: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return relation and number of the edges whose entity at a side is in a slot."""
     number_n = block.entity(side)
     rows = np.flatnonzero((number_n >= of_slot[0]) & (number_n < of_slot[1]))

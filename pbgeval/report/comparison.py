@@ -19,7 +19,7 @@ from pbgeval.metrics.paired import Difference, GroupDifferences, differences, ho
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown
@@ -85,8 +85,8 @@ class PairedRuns:
             sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
         return PairedEdges(group_E, unit_E, tuple(sides))
 
-    def _edges(self, rows: RowRange, at: np.ndarray) -> KnownBlock:
-        return KnownBlock(*self.a.read_edges(rows).columns(at))
+    def _edges(self, rows: RowRange, at: np.ndarray) -> EdgeColumns:
+        return EdgeColumns(*self.a.read_edges(rows).columns(at))
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
@@ -115,7 +115,7 @@ class PairedRuns:
         counts = RankCounts(*(torch.from_numpy(of) for of in (better, tied, competing)))
         return values_of(self.metrics, counts, self.rank_type)
 
-    def _keys(self, rows: RowRange, edges: KnownBlock, hidden: Side) -> np.ndarray:
+    def _keys(self, rows: RowRange, edges: EdgeColumns, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
         known, facts = hidden.other, self.a.facts
         partitions = np.array([facts.partition_of(name, known, rows.bucket) for name in facts.types(known)])

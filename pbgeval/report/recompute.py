@@ -23,7 +23,7 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
 from pbgeval.metrics.summary import AucSample
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
@@ -266,16 +266,16 @@ class _KeyTables:
     @staticmethod
     def _edges(
         run: SavedRun, kept: _Kept | None, blocks: Sequence[RowRange], known: Side, name: str
-    ) -> Iterator[KnownBlock]:
+    ) -> Iterator[EdgeColumns]:
         """Yield the edges of some blocks that count and whose known entity is of a type."""
         for rows in blocks:
             edges = run.read_edges(rows)
             counts_E = run.ranked(rows) & _of_type(run.facts.types(known), name, edges.rel_n)
             if kept is not None:
                 counts_E &= kept.of(rows)
-            yield KnownBlock(*edges.columns(np.flatnonzero(counts_E)))
+            yield EdgeColumns(*edges.columns(np.flatnonzero(counts_E)))
 
-    def of(self, hidden: Side, bucket: Bucket, edges: KnownBlock) -> np.ndarray:
+    def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
         known = hidden.other
         types = self.facts.types(known)
@@ -308,7 +308,7 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None) -> None:
             at = np.flatnonzero(counts_E & (of_side["num_candidates"] > 0))
             dimensions = {}
             if edges is not None:
-                of_queries = KnownBlock(*edges.columns(at))
+                of_queries = EdgeColumns(*edges.columns(at))
                 dimensions[RELATION] = of_queries.rel_n
                 if frequencies is not None:
                     dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)

@@ -15,7 +15,7 @@ from attrs import frozen
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeSource, find_buckets
@@ -164,7 +164,7 @@ class SavedRun:
         ranked_E: np.ndarray = np.logical_or.reduce([file.read(name, rows.start, rows.stop) > 0 for name in names])
         return ranked_E
 
-    def read_edges(self, rows: RowRange) -> KnownBlock:
+    def read_edges(self, rows: RowRange) -> EdgeColumns:
         """Return the edges, whose entities are rows of their partitions, as the file has them.
 
         Raises:
@@ -175,7 +175,7 @@ class SavedRun:
             raise RuntimeError("a run that was opened without edges has none to read")
         file = self.edges[rows.path_index, rows.bucket]
         block = file.read(rows.start, rows.stop)
-        edges = KnownBlock(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
+        edges = EdgeColumns(block.lhs.numpy(), block.rel.numpy(), block.rhs.numpy())
         lowest = -1 if self.facts.featurized else 0
         sizes = {"rel": self.facts.num_relations or MAX_RELATIONS, "lhs": MAX_ROWS, "rhs": MAX_ROWS}
         for name, id_E in (("rel", edges.rel_n), ("lhs", edges.lhs_n), ("rhs", edges.rhs_n)):

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pbgeval.errors import ScorerError, UnrankableError
 from pbgeval.notation import Side
+from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import Parameters
 
 WIDTH = 3  # columns of rows
@@ -208,6 +209,9 @@ class ScorerComparator:
         if found.dtype is torch.bool or found.is_complex():
             raise ScorerError(f"{where}: expected real numbers, got {found.dtype}")
         return found.detach()
+
+
+RowComparator = Comparator | ScorerComparator  # what scores prepared rows
 
 
 def _nan_score(hidden: Side, known: int, relation: int, entity: int) -> UnrankableError:

@@ -122,7 +122,7 @@ def _sign(first: Fraction, second: Fraction, shift: Fraction) -> int:
 
 # Pairs of rows -> sums in float64 by a compiled loop, which reads rows where they lie; sums are in any order.
 
-NUMBERS_WORTH_COMPILING = 1 << 19  # of the first pairs for which numba is imported
+JIT_MIN_NUMBERS = 1 << 19  # of the first pairs for which numba is imported
 
 
 def sums_in_float64(
@@ -142,7 +142,7 @@ def sums_in_float64(
     """
     if any(x.device.type != "cpu" or x.dtype is not torch.float32 or x.stride(-1) != 1 for x in (x_NL, y_NL)):
         return None
-    is_worth_it = _SUMS.is_loaded or row_P.numel() * y_NL.shape[-1] >= NUMBERS_WORTH_COMPILING
+    is_worth_it = _SUMS.is_loaded or row_P.numel() * y_NL.shape[-1] >= JIT_MIN_NUMBERS
     if not is_worth_it or not is_installed():
         return None
     sums_2P = np.empty((2, row_P.numel()), np.float64)

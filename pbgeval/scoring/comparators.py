@@ -15,8 +15,6 @@ A new comparator is a class here, a function in `tests/reference.py`, and a line
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from attrs import field, frozen
 from torch import Tensor
@@ -222,24 +220,6 @@ COMPARATORS: dict[str, Dot] = {
     "complex_l1": ComplexL1(),
     "clamped_dot": ClampedDot(),
 }
-
-
-class RowComparator(Protocol):
-    """What passes ask for the scores of prepared rows: a `Comparator`, or a model of numbers (`block_scorer`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def bias(self) -> bool: ...
-    @property
-    def is_inner_product(self) -> bool: ...
-    @property
-    def multiplies(self) -> bool: ...
-    def width(self, dimension: int) -> int: ...
-    def scores(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor: ...
-    def paired_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor: ...
-    def pbg_true_scores(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor | None: ...
-    def real_scores(self, scores: Tensor) -> Tensor: ...
 
 
 @frozen

@@ -20,7 +20,7 @@ from torch import Tensor
 from pbgeval.jit import CompiledLoop, is_installed
 
 CELLS_AT_A_TIME = 1 << 16  # so that differences and sums stay in cache; changes no number
-TERMS_WORTH_COMPILING = 1 << 22  # of the first block for which numba is imported
+JIT_MIN_TERMS = 1 << 22  # of the first block for which numba is imported
 
 
 @frozen(eq=False)
@@ -54,7 +54,7 @@ class ColumnSums:
     def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
         if query_BQD.device.type != "cpu" or query_BQD.dtype not in (torch.float32, torch.float64):
             return False
-        return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= TERMS_WORTH_COMPILING) and is_installed()
+        return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= JIT_MIN_TERMS) and is_installed()
 
     def _add_terms(self, query_BQ1D: Tensor, candidate_B1CD: Tensor, sums_BQC: Tensor) -> None:
         num_terms = query_BQ1D.shape[-1] // self.columns_per_term

@@ -41,7 +41,7 @@ def _multipliers(dimension: int) -> Tensor:
 
 
 @frozen(eq=False)
-class Twins:
+class DuplicateRows:
     """Candidates, to be asked which of them have a given vector."""
 
     hash_C: np.ndarray  # int64, ascending
@@ -49,7 +49,8 @@ class Twins:
     end_C: np.ndarray  # where the run of equal hashes ends
 
     @classmethod
-    def of_rows(cls, prepared_CD: Tensor) -> Twins:
+    def from_rows(cls, prepared_CD: Tensor) -> DuplicateRows:
+        """Arrange candidates by the hashes of their prepared rows."""
         hash_C = row_hashes(prepared_CD).cpu().numpy()
         order = np.argsort(hash_C, kind="stable")
         hash_C = hash_C[order]

@@ -13,38 +13,15 @@ all passes alike: rows are rounded once they are prepared, so the two ways would
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
+from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import Comparator, RowComparator, check_finite
+from pbgeval.scoring.comparators import Comparator, check_finite
 from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, moves_to_query
-
-
-class EdgeScorer(Protocol):
-    """What passes know of a relation: a `RelationScorer`, or a model of numbers (`block_scorer.ScorerRelation`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def operator(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[Side, Parameters]: ...
-    @property
-    def comparator(self) -> RowComparator: ...
-    @property
-    def dynamic(self) -> bool: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def certified(self) -> CertifiedComparator | None: ...
-    def entity_type(self, side: Side) -> str: ...
-    def queries(self, hidden: Side, known_ED: Tensor, rel_E: Tensor | None) -> Tensor: ...
-    def candidates(self, hidden: Side, x_ED: Tensor) -> Tensor: ...
-    def acts_on_candidates(self, hidden: Side) -> bool: ...
 
 
 @frozen(eq=False)
@@ -101,3 +78,6 @@ class RelationScorer:
             rel_E = rel_E.to(x_ED.device)
         transformed_ED = operator.apply(self.parameters.get(side, {}), x_ED, rel_E)
         return transformed_ED if self.operator == "none" else check_finite(transformed_ED)
+
+
+EdgeScorer = RelationScorer | ScorerRelation  # what passes know of a relation

@@ -29,7 +29,7 @@ from pbgeval.scoring.product import BlockRule
 
 
 @functools.cache
-def settle() -> None:
+def warm_up() -> None:
     """Have the kernels chosen; any function of the library does it for all, and 16 numbers are never shared."""
     torch.linspace(-1.0, 0.0, 16).exp_()
 
@@ -66,7 +66,7 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
     Raises:
         LowPrecisionError: products are those of a lower precision, whatever torch is told.
     """
-    settle()
+    warm_up()
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = False
     threads = torch.get_num_threads()

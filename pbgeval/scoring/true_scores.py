@@ -8,8 +8,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.comparators import RowComparator
 from pbgeval.scoring.duplicates import row_hashes
 from pbgeval.scoring.fast_products import values_of_pairs
 

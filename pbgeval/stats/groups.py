@@ -24,7 +24,7 @@ from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsL
 _CLUSTER_BITS = 32
 
 
-def order_image(scores: Tensor) -> np.ndarray:
+def sortable_int32(scores: Tensor) -> np.ndarray:
     """Map float32 scores to int32 that compare alike; -0.0 and 0.0 become one."""
     bits = (scores + 0.0).contiguous().view(torch.int32).numpy()
     return np.where(bits >= 0, bits, np.int32(-(2**31)) - bits)

@@ -70,7 +70,7 @@ class KeySums:
 
 
 @define(eq=False)
-class KeyTable:
+class PairedKeys:
     """Sums by key that grow; few enough keys are kept apart."""
 
     num_metrics: int
@@ -298,12 +298,12 @@ class PairedStats:
     with_keys: bool
     all: PairedSums = field(init=False)
     by_group: PairedSums = field(init=False)
-    _keys: tuple[KeyTable, ...] = field(init=False)
+    _keys: tuple[PairedKeys, ...] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.all = PairedSums(self.num_metrics, self.num_sides)
         self.by_group = PairedSums(self.num_metrics, self.num_sides)
-        self._keys = tuple(KeyTable(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0))
+        self._keys = tuple(PairedKeys(self.num_metrics) for _ in range(self.num_sides if self.with_keys else 0))
 
     def add(self, edges: PairedEdges) -> None:
         """Add a block, in the order of the files."""

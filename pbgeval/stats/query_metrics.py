@@ -39,6 +39,7 @@ class QueryMetric:
     slope: int = 1
     rank_type: RankType | None = None  # that it is always of; None: of any
     is_share: bool = True  # the ratio of the sums lies in [0, 1]
+    of_rank_alone: bool = True  # whatever the number of candidates
     # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,)
     over_ties: Callable[[Floats, Floats, Floats], Floats] | None = None
 
@@ -101,9 +102,10 @@ ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors th
     per=COMPETITORS,
     start=-1,
     slope=2,
+    of_rank_alone=False,
 )
 QUERY_AUC = QueryMetric(  # ties one half
-    "query_auc", 1, _share_beaten, per=COMPETING_QUERIES, rank_type=RankType.REALISTIC
+    "query_auc", 1, _share_beaten, per=COMPETING_QUERIES, rank_type=RankType.REALISTIC, of_rank_alone=False
 )
 
 

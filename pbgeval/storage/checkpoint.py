@@ -150,33 +150,22 @@ def open_embeddings(
         names = sorted(names if folder is None else folder.objects)
         raise StorageError(_missing_fault(path, names, entity_type, partition, version))
     with open_hdf5_at(path, of) as file:
-        header = _embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
-    return attrs.evolve(header, of=of)
-
-
-def _embeddings_of_header(
-    file: Hdf5File, entity_type: str, partition: int, *, dimension: int, num_rows: int | None
-) -> EmbeddingFile:
-    file.check_format_version()
-    dataset = file.require(_EMBEDDINGS)
-    shape, dtype = dataset.shape, dataset.dtype
-    where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
-    if shape is None or len(shape) != 2:
-        raise StorageError(
-            f"{where} two dimensions (entities, {dimension}), found shape {shape}; is this the right file?"
-        )
-    if dtype.kind != "f":
-        raise StorageError(f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32")
-    if shape[1] != dimension:
-        raise StorageError(
-            f"{where} {dimension} columns, found {shape[1]}; is dimension in the config that of training?"
-        )
-    if num_rows is not None and shape[0] != num_rows:
-        raise StorageError(
-            f"{where} {num_rows} rows (the entity count of type {one_line(entity_type)}, partition {partition}),"
-            f" found {shape[0]}; do entity_path and checkpoint_path belong together?"
-        )
-    return EmbeddingFile(file.path, int(shape[0]), dimension, is_mapped=_is_mappable(dataset))
+        file.check_format_version()
+        dataset = file.require(_EMBEDDINGS)
+        shape, dtype = dataset.shape, dataset.dtype
+        where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
+        if shape is None or len(shape) != 2:
+            fault = f"two dimensions (entities, {dimension}), found shape {shape}; is this the right file?"
+        elif dtype.kind != "f":
+            fault = f"floating-point numbers, found {one_line(dtype)}; write the file again as float32"
+        elif shape[1] != dimension:
+            fault = f"{dimension} columns, found {shape[1]}; is dimension in the config that of training?"
+        elif num_rows is not None and shape[0] != num_rows:
+            count = f"the entity count of type {one_line(entity_type)}, partition {partition}"
+            fault = f"{num_rows} rows ({count}), found {shape[0]}; do entity_path and checkpoint_path belong together?"
+        else:
+            return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of)
+        raise StorageError(f"{where} {fault}")
 
 
 def _is_mappable(dataset: Hdf5Dataset) -> bool:

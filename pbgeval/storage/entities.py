@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.errors import StorageError
 from pbgeval.notation import distinct
@@ -98,33 +98,9 @@ def _read_names(path: Path) -> list[str] | None:
 
 # (entity type, partition, row) -> the word that a table shows: the entity's name, or `type:partition:row`.
 #
-# Names of a large graph do not fit in memory as Python strings, so a partition's are kept as one piece of bytes, and
-# only those partitions that fit a budget.
+# Names of a large graph do not fit in memory: only those of some partitions are kept.
 
 BUDGET_BYTES = 256 * 2**20
-
-
-@frozen(eq=False)
-class _PackedNames:
-    """The names of one partition."""
-
-    encoded: bytes  # UTF-8, one after the other
-    offsets: np.ndarray  # int64 (names + 1): where each starts
-
-    @classmethod
-    def of(cls, names: list[str]) -> _PackedNames:
-        # JSON may hold lone surrogates, which are no UTF-8.
-        encoded = [name.encode("utf-8", "backslashreplace") for name in names]
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(name) for name in encoded], out=offsets[1:])
-        return cls(b"".join(encoded), offsets)
-
-    @property
-    def num_bytes(self) -> int:
-        return len(self.encoded) + self.offsets.nbytes
-
-    def __getitem__(self, row: int) -> str:
-        return self.encoded[self.offsets[row] : self.offsets[row + 1]].decode()
 
 
 @define
@@ -134,7 +110,7 @@ class EntityLabels:
     entity_path: Path
     sizes: Mapping[tuple[str, int], int]  # entities by (type, partition)
     budget_bytes: int = BUDGET_BYTES  # of names kept for the next call; those in hand come on top
-    _kept: OrderedDict[tuple[str, int], _PackedNames | None] = field(factory=OrderedDict, init=False)  # oldest first
+    _kept: dict[tuple[str, int], list[str] | None] = field(factory=dict, init=False)  # oldest first
 
     def of(self, entity_type: str, partitions: np.ndarray, rows: np.ndarray) -> list[str]:
         """Return the labels of some entities of one type.
@@ -155,24 +131,24 @@ class EntityLabels:
                 labels[position] = f"{entity_type}:{partition}:{row}" if names is None else names[row]
         return labels
 
-    def _names(self, entity_type: str, partition: int) -> _PackedNames | None:
+    def _names(self, entity_type: str, partition: int) -> list[str] | None:
         key = entity_type, partition
-        if key not in self._kept:
+        if key in self._kept:
+            names = self._kept.pop(key)
+        else:
             names = read_entity_names(self.entity_path, entity_type, partition)
             if names is not None and len(names) != self.sizes[key]:
                 raise wrong_number_of_names(self.entity_path, entity_type, partition, self.sizes[key], len(names))
-            self._kept[key] = None if names is None else _PackedNames.of(names)
-            del names
-            self._forget_the_oldest()
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            if names is not None:  # JSON may hold lone surrogates, which are no UTF-8
+                names = [name.encode("utf-8", "backslashreplace").decode() for name in names]
+        self._kept[key] = names
+        while len(self._kept) > 1 and sum(map(_num_bytes, self._kept.values())) > self.budget_bytes:
+            del self._kept[next(iter(self._kept))]
+        return names
 
-    def _forget_the_oldest(self) -> None:
-        def size() -> int:
-            return sum(names.num_bytes for names in self._kept.values() if names is not None)
 
-        while len(self._kept) > 1 and size() > self.budget_bytes:
-            self._kept.popitem(last=False)
+def _num_bytes(names: list[str] | None) -> int:
+    return sum(map(sys.getsizeof, names or ()))
 
 
 def wrong_number_of_names(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 from pbgeval.errors import StorageError
 from pbgeval.storage.text import one_line, open_input
@@ -42,14 +42,11 @@ def fingerprint(path: Path) -> str:
     """
     try:
         with open_input(path) as file:
-            size = file.seek(0, 2)
-            return fingerprint_of(size, [_read(file, *block) for block in blocks_of(size)])
+            size = os.fstat(file.fileno()).st_size
+            return fingerprint_of(
+                size, [os.pread(file.fileno(), stop - start, start) for start, stop in blocks_of(size)]
+            )
     except OSError as error:
         raise StorageError(
             f"{path}: expected a file that can be read, found: {one_line(error)}; check the path"
         ) from error
-
-
-def _read(file: BinaryIO, start: int, stop: int) -> bytes:
-    file.seek(start)
-    return file.read(stop - start)

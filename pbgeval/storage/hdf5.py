@@ -34,6 +34,11 @@ _MOST_PACKED = 1100
 _SMALL_BYTES = 1 << 24
 _ALIGNMENT_BYTES = 64  # of data that torch maps
 _FILL_BYTES = 1 << 20
+_NOT_READ: dict[type[Exception], str] = {
+    FileNotFoundError: "expected an HDF5 file, found no such file; check the path",
+    IsADirectoryError: "expected an HDF5 file, found a directory; check the path",
+    PermissionError: "expected a file that can be read, found no permission to read it; change its permissions",
+}
 _NOT_OPENED = "expected an HDF5 file that can be opened, found: {}; check the path, copy it or write it again"
 # What h5py raises about files; SystemError: of names that are no UTF-8, while it lists them.
 _ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
@@ -195,11 +200,6 @@ class Hdf5File:
                 f" set {FOLLOW_VARIABLE}=1 to follow such links"
             )
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return int(self._file.id.get_filesize()) if self.stat is None else self.stat.st_size
-
 
 @attrs.frozen(eq=False)
 class Hdf5Dataset:
@@ -292,12 +292,13 @@ class Hdf5Dataset:
 
     def _check_size(self, num_bytes: int, end: int) -> None:
         """Compare what is declared with the size of the file and with what it takes on the disk."""
-        size = self.file.size
+        stat = self.file.stat
+        size = int(self._dataset.file.id.get_filesize()) if stat is None else stat.st_size
         if end > size:
             raise StorageError(
                 f"{self._where}: expected a file of at least {end:,} bytes, found {size:,}; copy it or write it again"
             )
-        blocks = 0 if self.file.stat is None else self.file.stat.st_blocks  # some file systems do not count them
+        blocks = 0 if stat is None else stat.st_blocks  # some file systems do not count them
         on_disk = min(size, blocks * 512) if blocks else size
         if num_bytes > _MOST_PACKED * on_disk + _SMALL_BYTES:
             raise StorageError(
@@ -503,12 +504,8 @@ def _faults(path: Path, what: str) -> Iterator[None]:
 
 def _open_fault(path: Path, error: Exception) -> str:
     reason = one_line(error)
-    if isinstance(error, FileNotFoundError):
-        return "expected an HDF5 file, found no such file; check the path"
-    if isinstance(error, IsADirectoryError):
-        return "expected an HDF5 file, found a directory; check the path"
-    if isinstance(error, PermissionError):
-        return "expected a file that can be read, found no permission to read it; change its permissions"
+    if type(error) in _NOT_READ:
+        return _NOT_READ[type(error)]
     if "truncated file" in reason:
         size, end = _sizes(path, reason)
         return f"expected a complete HDF5 file{end}, found a truncated one{size}; copy it or write it again"

@@ -28,7 +28,7 @@ from pbgeval.notation import Bucket, Side, WorkUnit, distinct
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.keys import KnownBlock, QueryKeys
+from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KEY_BITS
 from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, Tables
 from pbgeval.report.output import write_incomplete
@@ -68,7 +68,7 @@ class KnownOfBuckets:
     _bucket: Bucket | None = None
     _sides: dict[Side, _OfBucket] = field(factory=dict)
 
-    def of_unit(self, bucket: Bucket, edges: KnownBlock) -> dict[Side, KnownInUnit]:
+    def of_unit(self, bucket: Bucket, edges: EdgeColumns) -> dict[Side, KnownInUnit]:
         """Return the known answers of the queries of some of a bucket's edges, by hidden side."""
         if bucket != self._bucket:
             self._sides = {}  # the last bucket's go before the next ones come
@@ -116,7 +116,7 @@ class KnownOfBuckets:
             for relation in inputs.config.relations
         )
 
-    def _blocks(self, files: list[EdgeSource]) -> Iterator[KnownBlock]:
+    def _blocks(self, files: list[EdgeSource]) -> Iterator[EdgeColumns]:
         for file in files:
             yield from numbered_blocks(self.bench.numberer, parts_of_file(file))
 
@@ -401,7 +401,7 @@ def _do_unit(
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if bench.evaluated.sample is not None and numbered is not None:
             sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
-            codes_Q = bench.numberer.key_codes(side, KnownBlock(*numbered.columns(rows_Q)))
+            codes_Q = bench.numberer.key_codes(side, EdgeColumns(*numbered.columns(rows_Q)))
             record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
 
@@ -413,7 +413,7 @@ def _tables(bench: Bench, partitions: PartitionHolder, index: int, unit: WorkUni
     return tables
 
 
-def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: KnownBlock | None) -> Competition:
+def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: EdgeColumns | None) -> Competition:
     """Decide which edges of a unit are evaluated, and who does not compete."""
     if numbered is None:
         return Competition()
@@ -440,13 +440,13 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Kno
 
 
 def _groups_of(
-    tools: BucketTools, unit: WorkUnit, side: Side, edges: EdgeBlock, numbered: KnownBlock | None, rows_Q: np.ndarray
+    tools: BucketTools, unit: WorkUnit, side: Side, edges: EdgeBlock, numbered: EdgeColumns | None, rows_Q: np.ndarray
 ) -> dict[str, torch.Tensor]:
     """Return the groups of a unit's queries."""
     if numbered is None:
         nowhere = np.zeros(len(rows_Q), np.int64)
-        return tools.dimensions.of(side, KnownBlock(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
-    of_queries = KnownBlock(*numbered.columns(rows_Q))
+        return tools.dimensions.of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
+    of_queries = EdgeColumns(*numbered.columns(rows_Q))
     frequency_Q = None if tools.frequencies is None else tools.frequencies.of(side, unit.bucket, of_queries)
     return tools.dimensions.of(side, of_queries, frequency_Q)
 

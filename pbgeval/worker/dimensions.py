@@ -13,7 +13,7 @@ from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.notation import Side, distinct
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
 from pbgeval.worker.collective import in_step
@@ -29,7 +29,7 @@ class QueryDimensions:
     type_names: tuple[str, ...]
     dynamic: bool
 
-    def of(self, hidden: Side, edges: KnownBlock, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
+    def of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
         """Return the group of each query in every dimension, int64.
 
         Args:
@@ -45,7 +45,7 @@ class QueryDimensions:
                 groups[name] = self._frequency_classes(self.training, side, edges)
         return {name: torch.from_numpy(np.ascontiguousarray(group)) for name, group in groups.items()}
 
-    def _frequency_classes(self, training: SlotCounts, side: Side, edges: KnownBlock) -> np.ndarray:
+    def _frequency_classes(self, training: SlotCounts, side: Side, edges: EdgeColumns) -> np.ndarray:
         schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
         type_Q = self.entity_types[side][schema_Q]
         frequency_Q = training.entity_frequency(side, edges.entity(side))
@@ -98,7 +98,7 @@ def _training_counts(bench: Bench, evaluated: np.ndarray) -> SlotCounts:
     return total
 
 
-def _training_blocks(bench: Bench, side: Side, slot: int) -> Iterator[KnownBlock]:
+def _training_blocks(bench: Bench, side: Side, slot: int) -> Iterator[EdgeColumns]:
     """Read the training edges that may touch a slot."""
     entity_type, partition = bench.numberer.numbering.slots[slot]
     for buckets in bench.inputs.training_buckets:

@@ -11,12 +11,12 @@ from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.notation import EntityNumbering, Side
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.contest_state import ContestState
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.ranking.query_edges import QueryEdges
 from pbgeval.ranking.sweep_pass import outside_queries
 from pbgeval.ranking.tally import SideResult
-from pbgeval.stats.groups import GroupKey, ScorePool, order_image, with_clusters
+from pbgeval.stats.groups import GroupKey, ScorePool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 from pbgeval.worker.collective import in_step
 from pbgeval.worker.context import Bench
@@ -115,7 +115,7 @@ def finish(
     """Add counts over all workers, and record a part of the edges; every worker takes part."""
     merge_results(bench, states)
     record_types(bench, record, states, sets)
-    block = KnownBlock(edges.lhs_E, edges.rel_E, edges.rhs_E)
+    block = EdgeColumns(edges.lhs_E, edges.rel_E, edges.rhs_E)
     for side in bench.settings.sides:
         of_side = [one for one in states if one.hidden is side]
         for one in of_side:
@@ -127,7 +127,7 @@ def finish(
             sampled = None if bench.evaluated.sample is None else bench.evaluated.sample[key.path_index, key.bucket]
             result = _result(bench, table, start, stop, sampled, edges)
             ranked = rows[result.rows_Q.numpy()]
-            of_ranked = KnownBlock(*block.columns(ranked))
+            of_ranked = EdgeColumns(*block.columns(ranked))
             frequency_Q = None  # of a sample that may still grow: counted at the end
             if bench.evaluated.sample is None:
                 frequency_Q = frequency.of(of_ranked.rel_n, of_ranked.entity(side.other))
@@ -148,7 +148,7 @@ def _side_table(edges: QueryEdges, states: list[ContestState], outside_E: np.nda
     for one in states:
         queries = one.queries
         counts_6E[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_6Q
-        image_E[queries.edge_Q] = order_image(one.true_values())
+        image_E[queries.edge_Q] = sortable_int32(one.true_values())
         kept_E[queries.edge_Q] = True if one.sample is None else one.sample.true_kept_Q
     return _SideTable(counts_6E, outside_E, image_E, kept_E)
 

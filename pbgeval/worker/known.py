@@ -10,7 +10,7 @@ from attrs import define, field
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import Bucket, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.keys import KnownBlock, QueryKeys
+from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KeyFrequency, ObservedEntities, PairStore, SemiJoin
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.collective import in_step
@@ -42,7 +42,7 @@ def join_all(bench: Bench, keys: Mapping[Side, QueryKeys], budget_bytes: int, kn
     return store
 
 
-def _known_blocks(bench: Bench, known_rows: int) -> Iterator[KnownBlock]:
+def _known_blocks(bench: Bench, known_rows: int) -> Iterator[EdgeColumns]:
     team = bench.team
     parts = shares_of_files(known_files(bench), team.rank_in_team, team.size, known_rows)
     return numbered_blocks(bench.numberer, parts)
@@ -82,7 +82,7 @@ def _merged(bench: Bench, seen: ObservedEntities, side: Side) -> np.ndarray:
     return distinct(bench.scratch.read(name, np.int64))
 
 
-def join_blocks(bench: Bench, hidden_keys: Mapping[Side, QueryKeys], blocks: Iterable[KnownBlock]) -> PairStore:
+def join_blocks(bench: Bench, hidden_keys: Mapping[Side, QueryKeys], blocks: Iterable[EdgeColumns]) -> PairStore:
     """Join some known edges with some keys, in this worker's memory alone."""
     store = PairStore(bench.numberer.numbering, 1 << 62, None)
     join = SemiJoin(hidden_keys, store)
@@ -102,7 +102,7 @@ class KeyFrequencies:
     _of_slot: dict[tuple[Side, int], KeyFrequency] = field(factory=dict)  # of a worker alone
     _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
 
-    def of(self, hidden: Side, bucket: Bucket, edges: KnownBlock) -> np.ndarray:
+    def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
         inputs, numbering = self.bench.inputs, self.bench.numberer.numbering
         types = {hidden.other.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
@@ -155,7 +155,7 @@ def _name(hidden: Side, slot: int) -> str:
     return f"frequency-{hidden.name}-{slot}"
 
 
-def _edges_of_slot(bench: Bench, hidden: Side, slot: int) -> Iterator[KnownBlock]:
+def _edges_of_slot(bench: Bench, hidden: Side, slot: int) -> Iterator[EdgeColumns]:
     """Read the evaluated edges whose known entity is in a slot."""
     entity_type, partition = bench.numberer.numbering.slots[slot]
     low, high = bench.numberer.numbering.range_of_slot(slot)
@@ -171,4 +171,4 @@ def _edges_of_slot(bench: Bench, hidden: Side, slot: int) -> Iterator[KnownBlock
                     kept = np.zeros(block.num_edges, bool)
                     kept[bench.evaluated.positions(block, path_index, bucket, start)] = True
                     inside &= kept
-                yield block if inside.all() else KnownBlock(*block.columns(np.flatnonzero(inside)))
+                yield block if inside.all() else EdgeColumns(*block.columns(np.flatnonzero(inside)))

@@ -56,7 +56,7 @@ def both_ways(
 
     blocks_count = blocks.count
     with monkeypatch.context() as patch:
-        patch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
+        patch.setattr(blocks, "JIT_MIN_CELLS", 0)
         patch.setattr(blocks, "count", noted)
         found = evaluated(case, *overrides, output="compiled")
     with monkeypatch.context() as patch:
@@ -98,7 +98,7 @@ def test_certified_ranks_are_those_of_the_general_path(
 ) -> None:
     """A product in bfloat16 may leave any share of the cells open, some, or is not tried."""
     monkeypatch.setattr(blocks, "multiplies_bfloat16", lambda: in_bfloat16 is not None)
-    monkeypatch.setattr(certified, "MOST_OPEN_SHARE", in_bfloat16 or 0.0)
+    monkeypatch.setattr(certified, "MAX_OPEN_SHARE", in_bfloat16 or 0.0)
     count_at_a_time(7 if settings == "filtered" else 576, monkeypatch)
     overrides = (f"candidates={candidates}", "precision=certified", f"comparator={comparator}", *SETTINGS[settings])
 
@@ -112,7 +112,7 @@ def test_certified_ranks_are_those_of_the_general_path(
 def test_more_open_cells_than_there_is_room_for_are_decided_in_halves(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str
 ) -> None:
-    monkeypatch.setattr(certified, "MOST_OPEN", 37)
+    monkeypatch.setattr(certified, "MAX_OPEN", 37)
     case.spoil_embeddings("user", 1, slice(0, 30), 0.25)  # nearly all are twins
     overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
 
@@ -143,7 +143,7 @@ def test_where_scores_may_overflow_the_general_path_counts(
     lines = []
     for is_compiled in (True, False):
         with monkeypatch.context() as patch:
-            patch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
+            patch.setattr(blocks, "JIT_MIN_CELLS", 0)
             patch.setattr(blocks, "is_installed", lambda is_compiled=is_compiled: is_compiled)
             done = run_command(case, "--workers", "1", "--quiet", *flags((f"candidates={candidates}",)))
             lines.append((done.status, done.err))

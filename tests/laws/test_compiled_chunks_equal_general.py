@@ -136,9 +136,9 @@ def found(case: Case, way: str) -> tuple[dict[Side, SideResult] | str, int]:
         return lambda *arguments, **named: calls.append(arguments) or count(*arguments, **named)
 
     with (
-        mock.patch.object(blocks, "CELLS_WORTH_COMPILING", 0),
-        mock.patch.object(gathered_chunks, "CELLS_WORTH_COMPILING", 0),
-        mock.patch.object(sampled, "serves", gathered_chunks.serves if way == "gathered" else lambda *_: False),
+        mock.patch.object(blocks, "JIT_MIN_CELLS", 0),
+        mock.patch.object(gathered_chunks, "JIT_MIN_CELLS", 0),
+        mock.patch.object(sampled, "supports", gathered_chunks.supports if way == "gathered" else lambda *_: False),
         mock.patch.object(sampled, "CELLS_OF_BLOCK", 0 if way == "blocks" else 1 << 62),
         mock.patch.object(sampled, "CELLS_AT_A_TIME", 500),
         mock.patch.object(gathered_chunks.GatheredChunks, "count", noted(gathered_chunks.GatheredChunks.count)),

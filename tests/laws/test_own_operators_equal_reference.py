@@ -96,7 +96,7 @@ def test_compiled_distances_have_the_bits_of_the_general_path(batches, queries, 
     for distance in (distances.ABSOLUTE, distances.MODULUS):
         with mock.patch.object(distances, "is_installed", return_value=False):
             general_BQC = distance(query_BQD, candidate_BCD)
-        with mock.patch.object(distances, "TERMS_WORTH_COMPILING", 0):
+        with mock.patch.object(distances, "JIT_MIN_TERMS", 0):
             assert torch.equal(general_BQC, distance(query_BQD, candidate_BCD))
         assert bool((general_BQC[:, 0, 0] == 0).all())
 

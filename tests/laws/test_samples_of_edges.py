@@ -23,7 +23,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import auc_sampling, edge_sample
 from pbgeval.ranking.edge_sample import EdgeSample
 from pbgeval.report.report import Report
-from pbgeval.stats.groups import ScorePool, SortedPool, order_image, with_clusters
+from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import RankCounts
 from pbgeval.storage.ranks import COLUMNS, find_ranks
 from pbgeval.worker import rounds
@@ -207,7 +207,7 @@ def test_the_interval_of_the_pooled_auc_covers_the_value_of_all_edges() -> None:
         cluster_U = np.arange(len(edge_U))
         scores = np.repeat(true_E[edge_U], 2), competing_ESC[edge_U].flatten()
         clusters = np.repeat(cluster_U, 2), np.repeat(cluster_U, 2 * num_competitors)
-        images = [order_image(torch.from_numpy(of.astype(np.float32))) for of in scores]
+        images = [sortable_int32(torch.from_numpy(of.astype(np.float32))) for of in scores]
         true, competing = (with_clusters(*of) for of in zip(images, clusters, strict=True))
         return ScorePool([true], [competing]).sort()
 

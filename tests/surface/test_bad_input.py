@@ -178,7 +178,10 @@ FLAGS = [
             (("--workers", "1000000"), "--workers 1000000: expected at most 1,024 processes on one host…"),
             (("--workers", "9" * 5000), "…Invalid value for '--workers'…"),
             (("--wrokers", "2"), "…--wrokers…--workers…--help…"),
-            (("--device", "tpu"), "--device tpu…auto, cpu, cuda…"),
+            (
+                ("--device", "tpu"),
+                "Invalid value for '--device': 'tpu' is not one of 'auto', 'cpu', 'cuda'; see kgeval-dist --help",
+            ),
             (("-p",), "…-p…argument…--help…"),
             (("superfluous",), "…superfluous…--help…"),
             (

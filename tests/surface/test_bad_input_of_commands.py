@@ -83,7 +83,6 @@ IMPORTED = [
             ("--order hrtw", "train.tsv:1: expected 4 columns separated by tabs, found 3"),
             ("--columns a,r,x", "train.tsv:1: expected a header with columns a, r, x, found a, r, b"),
             ("--columns a,r", "--columns a,r: expected the names of three columns"),
-            ("--balance none", "--balance none: expected random or degree"),
             ("--dictionary-of test", "--dictionary-of test: expected one of train"),
             ("--edges test", "--edges test: expected NAME=FILE"),
             ("--edges entity=train.tsv", "--edges entity: expected the name of a folder"),
@@ -245,22 +244,41 @@ BY_NAME = [
     ),
 ]
 
+COMPARE = World(Path.mkdir, ("compare", "a", "b"))
+RANK_TYPES = "'optimistic', 'realistic', 'pessimistic', 'best', 'avg', 'average', 'worst'"
+CHOICES = [
+    fault(
+        f"Invalid value for '{flag}': '{value}' is not one of {choices}; see kgeval-dist --help",
+        args=(flag, value),
+        world=world,
+    )
+    for world, flag, value, choices in (
+        (IMPORT, "--balance", "none", "'random', 'degree'"),
+        (TOPK, "--absent", "first", "'bounds', 'last', 'zero'"),
+        (TOPK, "--filter", "all", "'producer', 'known', 'none'"),
+        (TOPK, "--ties", "worst", "'confidence', 'order'"),
+        (TOPK, "--rank-type", "x", RANK_TYPES),
+        (TYPES_COMMAND, "--gain", "cubic", "'linear', 'exponential'"),
+        (TYPES_COMMAND, "--discount", "log", "'jk', 'standard'"),
+        (COMPARE, "--side", "up", "'head', 'tail', 'both', 'lhs', 'rhs'"),
+        (COMPARE, "--rank-type", "expected", RANK_TYPES),
+        (COMPARE, "--filter", "some", "'raw', 'filtered'"),
+        (COMPARE, "--clusters", "relation", "'key', 'edge'"),
+        (COMPARE, "--format", "xml", "'text', 'json', 'csv', 'md', 'latex'"),
+        (MONITOR, "--metric", "mean", "'mrr', 'pos_rank', 'r1', 'r10', 'r50', 'auc', 'loss'"),
+        (REPORT, "--format", "pdf", "'html', 'md', 'latex'"),
+    )
+]
 COMMANDS = [
     *(
         fault(f"{message}…", args=arguments.split(), world=TOPK)
         for arguments, message in (
-            ("--absent first", "--absent first: expected one of bounds, last, zero"),
-            ("--filter all", "--filter all: expected one of producer, known, none"),
-            ("--ties worst", "--ties worst: expected one of confidence, order"),
-            ("--rank-type x", "--rank-type x: expected one of "),
             ("--known absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
         )
     ),
     *(
         fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)
         for arguments, message in (
-            ("--gain cubic", "--gain cubic: expected one of linear, exponential"),
-            ("--discount log", "--discount log: expected one of standard, jk"),
             ("--base 1", "--base 1.0: expected a number above 1"),
             ("--ranking absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
         )
@@ -275,29 +293,20 @@ COMMANDS = [
         )
     ),
     *(
-        fault(f"{message}…", args=("compare", "a", "b", *arguments.split()), world=NOTHING)
+        fault(f"{message}…", args=arguments.split(), world=COMPARE)
         for arguments, message in (
             ("--metric gmr", "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
             ("--metric tail.mrr", "metrics: expected mean_rank"),
-            ("--side up", "side: expected one of head, tail, both"),
-            ("--rank-type expected", "rank_type: expected one of"),
-            ("--filter some", "filter: expected one of raw, filtered"),
-            ("--clusters relation", "clusters: expected one of key, edge"),
-            ("--format xml", "--format xml: expected one of text, json, csv, md, latex"),
         )
     ),
     *(
         fault(f"{message}", args=arguments.split(), world=MONITOR)
-        for arguments, message in (
-            ("--metric mean", "--metric mean: expected one of mrr, pos_rank, r1, r10, r50, auc, loss"),
-            ("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1"),
-        )
+        for arguments, message in (("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1"),)
     ),
     fault("…training_stats.json…", args=("monitor", "."), world=NOTHING),
     *(
         fault(f"{message}…", args=arguments.split(), world=REPORT)
         for arguments, message in (
-            ("--format pdf", "--format pdf: expected one of html, md, latex"),
             ("--metric hits@7", "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
             ("--monitor nowhere", "nowhere: expected the statistics of a training run"),
             ("-o run/metrics.json/page.html", "run/metrics.json/page.html: "),
@@ -354,7 +363,7 @@ COMMANDS = [
 ]
 
 
-ROWS = [*IMPORTED, *BY_NAME, *COMMANDS]
+ROWS = [*IMPORTED, *BY_NAME, *CHOICES, *COMMANDS]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.lines[0][:70])

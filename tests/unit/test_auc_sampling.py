@@ -8,7 +8,7 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.ranking import auc_sampling
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.stats.groups import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 
 NUM_SEEDS = 200
 NUM_QUERIES = 1500  # of each length
@@ -74,15 +74,17 @@ class Population:
             torch.randn((NUM_QUERIES, size), generator=generator).mul(4).round() / 4 for size in self.lengths
         ]
         self.sampling = AucSampling(0.004, 0.1, FIRST_POSITION_WORD + 1)
-        self.all = ScorePool([order_image(of) for of in self.true], [order_image(of.flatten()) for of in self.scores])
+        self.all = ScorePool(
+            [sortable_int32(of) for of in self.true], [sortable_int32(of.flatten()) for of in self.scores]
+        )
 
     def sample(self, seed: int) -> SortedPool:
         pool = ScorePool()
         words = self.sampling.words(DrawStream(seed), 0, NUM_QUERIES * len(self.lengths))
         for part, (true, scores) in enumerate(zip(self.true, self.scores, strict=True)):
             of_part = words[NUM_QUERIES * part : NUM_QUERIES * (part + 1)]
-            pool.true.append(order_image(true[self.sampling.true_is_kept(of_part)]))
-            pool.competing.append(order_image(scores[self.sampling.cells(of_part, scores.shape[1])]))
+            pool.true.append(sortable_int32(true[self.sampling.true_is_kept(of_part)]))
+            pool.competing.append(sortable_int32(scores[self.sampling.cells(of_part, scores.shape[1])]))
         return pool.sort()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking.draws import DrawStream, fractions, scaled
+from pbgeval.ranking.draws import DrawStream, fractions, uniform_below
 
 MASK = (1 << 64) - 1
 words = st.one_of(st.sampled_from([0, 1, (1 << 32) - 1, 1 << 32, MASK]), st.integers(0, MASK))
@@ -102,7 +102,7 @@ def test_words_have_addresses_whatever_the_blocks(start, blocks):
 
 @given(st.lists(words, min_size=1, max_size=9), st.integers(1, 1 << 32))
 def test_words_are_scaled_by_an_exact_multiply_shift(of, size):
-    found = scaled(np.array(of, np.uint64), size).tolist()
+    found = uniform_below(np.array(of, np.uint64), size).tolist()
 
     assert [word * size >> 64 for word in of] == found
     assert all(0 <= offset < size for offset in found)
@@ -110,7 +110,7 @@ def test_words_are_scaled_by_an_exact_multiply_shift(of, size):
 
 @given(st.integers(1, 1 << 32))
 def test_the_ends_of_the_range_are_reached(size):
-    assert [0, size - 1] == scaled(np.array([0, MASK], np.uint64), size).tolist()
+    assert [0, size - 1] == uniform_below(np.array([0, MASK], np.uint64), size).tolist()
 
 
 def test_draws_are_uniform():

@@ -127,6 +127,7 @@ def test_a_ranking_file_has_its_ranks_and_bounds(evaluator, batch_size, listed):
     ]
     assert {Side.LHS: HEADS, Side.RHS: TAILS} == found_ranks(ranked)
     assert 6 == ranked.num_all_tied  # an empty list on one side, on the other, on both; both sides of a missing edge
+    assert (3 if evaluator is SafranEvaluator else 0) == ranked.num_without_true  # listed: their scores stand apart
     worst = [of for _, of in HEADS + TAILS]
     assert sum(rank <= 1 for rank in worst) / 10 == mine.evaluate(batch_size, 1, filtering=False)["hits@1"]
 

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.notation import Side
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KeyFrequency
 
 NUM_ENTITIES = 5
 edges = st.lists(st.tuples(st.integers(0, NUM_ENTITIES - 1), st.integers(0, 2), st.integers(0, NUM_ENTITIES - 1)))
 
 
-def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[KnownBlock]:
+def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[EdgeColumns]:
     columns = np.array(of, np.int64).reshape(-1, 3).T
-    return [KnownBlock(*columns[:, start : start + size].copy()) for start in range(0, max(len(of), 1), size)]
+    return [EdgeColumns(*columns[:, start : start + size].copy()) for start in range(0, max(len(of), 1), size)]
 
 
 @given(edges, st.integers(1, 9), st.sampled_from(Side))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.ranking.keys import KnownBlock, QueryKeys
+from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
 
 Edge = tuple[int, int, int]
@@ -58,13 +58,13 @@ def joined(
 ) -> list[tuple[Side, int, int]]:
     sink = Collector()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(semi_join, "ROWS_WORTH_COMPILING", 0)
+        patch.setattr(semi_join, "JIT_MIN_ROWS", 0)
         patch.setattr(semi_join, "is_installed", lambda: compiled)
         patch.setattr(semi_join, "ROWS_PER_STEP", step)
         patch.setattr(semi_join, "STEPS_PER_HANDOVER", 2)
         join = SemiJoin(keys_of(evaluated), sink)
         for block in blocks:
-            join.feed(KnownBlock(*columns(block)))
+            join.feed(EdgeColumns(*columns(block)))
     return sorted(sink.pairs, key=str)
 
 
@@ -105,16 +105,16 @@ def test_a_sink_is_not_called_without_pairs_and_at_most_once_for_each_side_of_a_
     sink = Collector()
     join = SemiJoin(keys_of([(0, 0, 1)]), sink)
 
-    join.feed(KnownBlock(*columns([(2, 0, 2), (1, 0, 0)])))
+    join.feed(EdgeColumns(*columns([(2, 0, 2), (1, 0, 0)])))
     assert 0 == sink.num_calls
-    join.feed(KnownBlock(*columns([(0, 0, 2)] * 100)))
+    join.feed(EdgeColumns(*columns([(0, 0, 2)] * 100)))
     assert (1, 100) == (sink.num_calls, len(sink.pairs))
 
 
 def test_one_side_alone_can_be_joined():
     sink = Collector()
 
-    SemiJoin({Side.RHS: keys_of([(0, 0, 1)])[Side.RHS]}, sink).feed(KnownBlock(*columns([(0, 0, 4), (3, 0, 1)])))
+    SemiJoin({Side.RHS: keys_of([(0, 0, 1)])[Side.RHS]}, sink).feed(EdgeColumns(*columns([(0, 0, 4), (3, 0, 1)])))
 
     assert [(Side.RHS, 0, 4)] == sink.pairs
 
@@ -131,7 +131,7 @@ def test_all_entities_evaluated_and_many_known_edges_with_hubs(seed):
     }
     sink = Collector()
 
-    SemiJoin(keys, sink).feed(KnownBlock(lhs, rel, rhs))
+    SemiJoin(keys, sink).feed(EdgeColumns(lhs, rel, rhs))
 
     known = list(zip(lhs.tolist(), rel.tolist(), rhs.tolist(), strict=True))
     expected = []
@@ -150,7 +150,7 @@ def test_a_relation_beyond_the_evaluated_ones_never_looks_like_a_key():
     overflowing = 1 + (1 << 24)  # its code is that of relation 1 again, modulo 2^64
     sink = Collector()
 
-    SemiJoin({Side.RHS: keys}, sink).feed(KnownBlock(*columns([(5, overflowing, 7), (5, 1, 8)])))
+    SemiJoin({Side.RHS: keys}, sink).feed(EdgeColumns(*columns([(5, overflowing, 7), (5, 1, 8)])))
 
     assert [(Side.RHS, 0, 8)] == sink.pairs
     assert [-1, 0] == keys.index_of(np.array([overflowing, 1]), np.array([5, 5])).tolist()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.breakdowns import CARDINALITIES, FREQUENCY_CLASSES
 from pbgeval.notation import EntityNumbering, Side
-from pbgeval.ranking.keys import KnownBlock
+from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from tests.examples import examples
 
@@ -21,9 +21,9 @@ RANGES = {"item": range(5), "tag": range(0), "user": range(5, 9)}
 edges = st.lists(st.tuples(st.integers(0, 8), st.integers(0, NUM_RELATIONS - 1), st.integers(0, 8)), max_size=40)
 
 
-def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[KnownBlock]:
+def blocks_of(of: list[tuple[int, int, int]], size: int) -> list[EdgeColumns]:
     columns = np.array(of, np.int64).reshape(-1, 3).T
-    return [KnownBlock(*columns[:, start : start + size].copy()) for start in range(0, len(of), size)]
+    return [EdgeColumns(*columns[:, start : start + size].copy()) for start in range(0, len(of), size)]
 
 
 def counted(
@@ -155,7 +155,7 @@ def test_cardinalities_of_nations_are_those_of_the_vectors(reference_path):
             counts += SlotCounts.of_blocks(
                 side,
                 [slot],
-                [KnownBlock(lhs.copy(), rel.copy(), rhs.copy())],
+                [EdgeColumns(lhs.copy(), rel.copy(), rhs.copy())],
                 numbering=numbering,
                 num_relations=len(expected),
                 evaluated=np.arange(14),

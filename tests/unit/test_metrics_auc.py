@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.metrics.auc import pooled_auc
-from pbgeval.stats.groups import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 from tests import reference
 from tests.kit.graphs import score_values
 from tests.reference import Query
@@ -18,7 +18,7 @@ scores = st.lists(st.one_of(score_values(), st.floats(-4, 4, width=32)), max_siz
 
 
 def pool(true: list[float], competing: list[float]) -> SortedPool:
-    return ScorePool([order_image(torch.tensor(true))], [order_image(torch.tensor(competing))]).sort()
+    return ScorePool([sortable_int32(torch.tensor(true))], [sortable_int32(torch.tensor(competing))]).sort()
 
 
 def exact(*pools: SortedPool) -> float | None:

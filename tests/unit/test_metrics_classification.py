@@ -21,7 +21,7 @@ from pbgeval.metrics.classification import (
     confusion_metrics,
 )
 from pbgeval.metrics.names import CLASSIFICATION, split
-from pbgeval.stats.groups import ScorePool, order_image
+from pbgeval.stats.groups import ScorePool, sortable_int32
 from tests.kit.graphs import score_values
 
 RATES = {  # numerator and denominator, from true positives, false positives, false negatives, true negatives
@@ -249,7 +249,7 @@ def test_vectors_of_scikit_learn(name, reference_path):
 
     assert list(counts.values()) == counts_at(threshold, labels, scores, [1] * len(labels))
     places = np.unique(scores, return_inverse=True)[1]  # as pools of float32 compare them
-    images = [order_image(torch.tensor(places[np.array(labels) == label], dtype=torch.float32)) for label in (1, 0)]
+    images = [sortable_int32(torch.tensor(places[np.array(labels) == label], dtype=torch.float32)) for label in (1, 0)]
     area = pooled_auc([ScorePool([images[0]], [images[1]]).sort()], all_true=True, all_competing=True)
     assert area.value == pytest.approx(roc_auc, abs=1e-12)
     found |= counts

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.metrics import from_ranks
-from pbgeval.metrics.merged import all_rank_metrics
-from pbgeval.metrics.summary import macro_over_keys
+from pbgeval.metrics.summary import all_rank_metrics, macro_over_keys
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.histograms import RankHistograms

@@ -17,7 +17,7 @@ from pbgeval.metrics.intervals import student_quantile, two_sided_probability
 from pbgeval.metrics.paired import Difference, differences, holm
 from pbgeval.metrics.paired import values_of as paired_values
 from pbgeval.stats import paired
-from pbgeval.stats.paired import KeyTable, PairedEdges, PairedSide, PairedStats, runs_of
+from pbgeval.stats.paired import PairedEdges, PairedKeys, PairedSide, PairedStats, runs_of
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import paired_reference
@@ -197,7 +197,7 @@ def test_too_many_keys_are_joined_within_their_group_and_nothing_is_lost(monkeyp
     monkeypatch.setattr(paired, "MOST_KEYS", 600)
     monkeypatch.setattr(paired, "_PENDING_ROWS", 100)
     words = np.random.default_rng(5)
-    table, groups, changes = KeyTable(2), [], []
+    table, groups, changes = PairedKeys(2), [], []
     for _ in range(30):
         group_Q = words.integers(0, 7, 90)
         change_MQ = words.integers(-9, 10, (2, 90))
@@ -228,7 +228,7 @@ def test_runs_are_those_of_a_sorted_list(rows: list[tuple[int, int, int]]):
 
 
 def test_few_enough_keys_are_kept_apart():
-    table = KeyTable(1)
+    table = PairedKeys(1)
     key_Q = np.array([3, 1 << 63, 3, 1], np.uint64)
     table.add(np.zeros(4, np.int64), key_Q, np.array([[5, 7, 11, 13]]))
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from pbgeval.metrics.auc import PoolSample, pooled_classification, pooled_hits
 from pbgeval.metrics.classification import classification_metrics
-from pbgeval.stats.groups import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 from tests.unit.test_metrics_classification import groups_of
 
 SCORES = st.lists(st.sampled_from([-np.inf, -2.5, -0.0, 0.0, 1.0, 1.5, np.inf]), max_size=30)
 
 
 def pool_of(true, competing) -> SortedPool:
-    images = (order_image(torch.tensor(scores, dtype=torch.float32)) for scores in (true, competing))
+    images = (sortable_int32(torch.tensor(scores, dtype=torch.float32)) for scores in (true, competing))
     return ScorePool(*([image] for image in images)).sort()
 
 

@@ -86,7 +86,8 @@ class TestEveryMetric:
         ranks, num_candidates = (
             KeyedSums.of_values(torch.tensor(values)) for values in (queries.ranks, queries.num_candidates)
         )
-        of_counts = RankDistribution.of_counts(ranks, num_candidates)
+        means = distribution_of(queries).means  # of metrics that a histogram of ranks does not tell
+        of_counts = RankDistribution.of_counts(ranks, num_candidates, means=means)
 
         assert ALL[name].value(distribution_of(queries)) == ALL[name].value(of_counts)
 
@@ -98,6 +99,7 @@ class TestEveryMetric:
         num_candidates = generator.integers(2, 30, 12)
         weights = generator.integers(0, 5, 12) / 4 + 0.25
         ranks = num_candidates.astype(float)
+        num_candidates[0], ranks[0] = 150, 3.0  # of many, where a share of the candidates is more than one
         value = ALL[name].value(RankDistribution.of_queries(ranks, num_candidates, weights))
         start = value
         while (ranks > 1).any():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.local_counter import LocalCounter
-from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, evict, make_dispatch_plan, num_loads_of
+from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, evict, make_dispatch_plan, num_loads
 from pbgeval.inputs.queue import UnitQueue
 from pbgeval.notation import Bucket, WorkUnit
 
@@ -251,7 +251,7 @@ def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room
     """P² / (2 (c - 1)) holds for P much larger than c; the exact bound for 16 partitions and room for 8 is 22."""
     plan = make_dispatch_plan(grid(num_partitions), one_type, 1, room=room)
 
-    loads = num_loads_of(plan.needs, room)
+    loads = num_loads(plan.needs, room)
 
     usual = num_partitions**2 / (2 * (room - 1))
     fewest = min_loads(num_partitions * (num_partitions - 1) // 2, room, two_sided=False)
@@ -263,14 +263,14 @@ def test_one_worker_loads_about_as_few_partitions_as_can_be(num_partitions, room
 def test_one_worker_loads_few_partitions_of_two_types(room, limit):
     plan = make_dispatch_plan(grid(64), two_types, 1, room=room)
 
-    assert num_loads_of(plan.needs, room) <= limit * 64**2 / (room - 1)
+    assert num_loads(plan.needs, room) <= limit * 64**2 / (room - 1)
 
 
 @pytest.mark.parametrize("num_workers", [2, 4, 16])
 def test_stripes_cost_few_loads_more_than_one_worker_needs(num_workers):
     plan = make_dispatch_plan(grid(32, log_normal_edges(1024, seed=3)), one_type, num_workers)
 
-    loads = sum(num_loads_of(plan.needs[stripe.start : stripe.stop], 2) for stripe in plan.stripes)
+    loads = sum(num_loads(plan.needs[stripe.start : stripe.stop], 2) for stripe in plan.stripes)
 
     assert num_workers == len(plan.stripes)
     assert loads <= 1.02 * 32**2 / 2 + 4 * num_workers

@@ -23,7 +23,7 @@ from pbgeval.scoring.contest import Contest
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
-from pbgeval.stats.groups import order_image
+from pbgeval.stats.groups import sortable_int32
 from pbgeval.storage.rows import MemoryRows
 
 CPU = torch.device("cpu")
@@ -108,7 +108,11 @@ def test_sampled_cells_have_the_bits_of_the_blocks_that_hold_them(
     queries = state.queries
     scores_KC = state.comparator.scores(state.prepared.read(0, queries.num_keys)[None], prepared(state, x_ND)[None])[0]
     expected = [
-        (query, int(order_image(scores_KC[key : key + 1, number])[0]), (key, number) in set(zip(*KNOWN, strict=True)))
+        (
+            query,
+            int(sortable_int32(scores_KC[key : key + 1, number])[0]),
+            (key, number) in set(zip(*KNOWN, strict=True)),
+        )
         for number in range(90)
         for query, key in [(number % NUM_QUERIES, int(queries.key_Q[number % NUM_QUERIES]))]
         if number != queries.true_Q[query]
@@ -146,7 +150,7 @@ def chosen(
 def test_streams_take_inner_products_in_float32_of_which_nobody_wants_the_scores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
+    monkeypatch.setattr(blocks, "JIT_MIN_CELLS", 0)
     monkeypatch.setattr(fused, "is_installed", lambda: True)
     for device, streaming in (("cpu", Kernel.COMPILED), ("cuda", Kernel.FUSED), ("meta", Kernel.SCORES)):
         assert [streaming] * 3 == [chosen(name, device) for name in ("dot", "cos", "l2")]

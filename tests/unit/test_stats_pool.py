@@ -7,26 +7,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.stats.groups import ScorePool, SortedPool, order_image
+from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 
 LEAST = 2.0**-149  # the smallest float32 above zero
 ORDERED = [-math.inf, -3.4e38, -1.0, -LEAST, 0.0, LEAST, 1e-38, 1.0, 1.0 + 2.0**-23, 3.4e38, math.inf]
 
 
 def test_images_have_the_order_of_scores():
-    images = order_image(torch.tensor(ORDERED))
+    images = sortable_int32(torch.tensor(ORDERED))
 
     assert np.int32 == images.dtype
     assert sorted(set(images.tolist())) == images.tolist()
 
 
 def test_zeros_of_both_signs_have_one_image():
-    assert [0, 0] == order_image(torch.tensor([-0.0, 0.0])).tolist()
+    assert [0, 0] == sortable_int32(torch.tensor([-0.0, 0.0])).tolist()
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2))
 def test_any_two_scores_compare_as_their_images(pair):
-    first, second = order_image(torch.tensor(pair)).tolist()
+    first, second = sortable_int32(torch.tensor(pair)).tolist()
 
     assert (pair[0] < pair[1], pair[0] == pair[1]) == (first < second, first == second)
 
@@ -34,8 +34,8 @@ def test_any_two_scores_compare_as_their_images(pair):
 def test_scores_of_any_shape_and_stride_have_images():
     scores = torch.arange(6.0).view(2, 3).t()
 
-    assert order_image(scores.contiguous()).tolist() == order_image(scores).tolist()
-    assert 0 == order_image(torch.empty(0)).size
+    assert sortable_int32(scores.contiguous()).tolist() == sortable_int32(scores).tolist()
+    assert 0 == sortable_int32(torch.empty(0)).size
 
 
 def test_pools_join_and_sort():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.duplicates import Twins, row_hashes
+from pbgeval.scoring.duplicates import DuplicateRows, row_hashes
 from pbgeval.scoring.true_scores import TrueScores
 
 values = st.sampled_from([-0.0, 0.0, 1.0, 1e-40, -2.5, 3e38])
@@ -46,7 +46,7 @@ def test_twins_are_the_candidates_with_the_true_vector_but_the_true_entity(candi
         if row == of and at != own[query]
     ]
 
-    query, column = Twins.of_rows(tensor(candidates, dtype)).of_queries(
+    query, column = DuplicateRows.from_rows(tensor(candidates, dtype)).of_queries(
         row_hashes(tensor(true, dtype)).numpy(), np.array(own)
     )
 
