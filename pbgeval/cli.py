@@ -518,17 +518,17 @@ def report(
 ) -> None:
     """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
     from pbgeval.config.explain import meanings
-    from pbgeval.report.output import PAGE, is_page
+    from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
     from pbgeval.report.page import latex, markdown, read_source, render_page
     from pbgeval.storage.writing import write_atomically
 
-    target = (
-        output / f"report.{'tex' if form == 'latex' else form}" if output is not None and output.is_dir() else output
-    )
+    target = output
+    if output is not None and output.is_dir():
+        target = output / f"report.{'tex' if form == 'latex' else form}"
     if form == "html":
         target = target or folder / PAGE
-        if target != output and os.path.lexists(target) and not is_page(target):  # a name that the user did not give
-            raise OutputError(f"{target}: this file is not a page of kgeval-dist report; give another --output")
+        if target != output:  # a name that the user did not give
+            refuse_others(target, PAGE_MARK, "a page of kgeval-dist report")
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":
         text = render_page(source, metric, meanings())

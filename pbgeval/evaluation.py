@@ -20,25 +20,26 @@ from attrs.converters import optional
 
 from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts
+from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config
-from pbgeval.errors import EvalError, LaunchError
+from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
 from pbgeval.inputs.object_storage import has_urls, local_copies
 from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
-from pbgeval.report.output import OutputDirectory, digest_of
+from pbgeval.report.output import OutputDirectory, digest_of, send_to_sinks
 from pbgeval.report.report import Report
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.writing import temporary_folder
-from pbgeval.worker import Work, do_work, work_as_local_worker
-from pbgeval.worker.conclusion import conclude, end_of, keep_or_release
+from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 from pbgeval.worker.group_inputs import inputs_of_group
+from pbgeval.worker.sweep import range_of_name
 
 
 @frozen
@@ -134,7 +135,7 @@ def _evaluate(
         if in_group:
             output.suspend()  # by worker 0; others may be writing their results
         else:
-            keep_or_release(output)
+            _keep_or_release(output)
         raise
     return report if is_first else evolve(report, path=None)
 
@@ -160,14 +161,73 @@ def _work(work: Work, options: RunOptions, output: OutputDirectory, team: Team) 
             outcome = do_work(work, team)
         else:
             outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
-        return conclude(outcome, output, work) if team.rank_in_team == 0 else None
+        return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
-        raise end_of(error, output, work) from None
+        raise _end_of(error, output, work) from None
 
 
 def _default_workers(work: Work) -> int:
     allowed = work.inputs.config.workers or num_cores()
     return max(1, min(num_cores(), allowed, num_shares(work.inputs, work.protocol)))
+
+
+def _what_is_left(work: Work) -> str:
+    """Return how much of the run its journal holds; of a sample with a target, of the rounds begun."""
+    journal = Journal(work.journal_path, work.journal_digest, writer="reader")
+    done: set[str] = set()
+    for entry in journal.entries():
+        try:
+            done.update(journal.read(entry).units)
+        except (DamagedEntryError, ForeignEntryError, OutputError):  # the next run says so
+            continue
+    if work.protocol.sweeps:
+        rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
+        what = f"{rows:,} of {work.inputs.numbering.num_entities:,} candidate rows have met all queries"
+    elif work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
+        what = f"{len(done):,} units are done, of a sample that is drawn round by round"
+    else:
+        what = f"{len(done):,} of {len(work.protocol.units):,} units are done"
+    return (
+        f"{work.output}: expected a complete run, but it has ended before: {what}; the same command goes on from there"
+    )
+
+
+def _keep_or_release(output: OutputDirectory) -> None:
+    """Leave the directory, if it is ours, to a run that goes on from what is done, or as it was if nothing is."""
+    if output.owner.is_held and output.can_go_on:
+        output.suspend()
+    else:
+        output.release()
+
+
+def _end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
+    """Leave the directory after a fault, and say what is left to do if the run can go on."""
+    if not isinstance(error, IncompleteError):
+        output.release()
+        return error
+    left = _what_is_left(work)
+    _keep_or_release(output)
+    return IncompleteError(*error.faults, left)
+
+
+def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
+    """Write the report, and then what the config's sinks want of it; or raise the faults."""
+    if outcome.faults:
+        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
+    if outcome.report is None:
+        raise RuntimeError("the evaluation ended without a report")
+    output.write(outcome.report)
+    report = evolve(outcome.report, path=output.path)
+    try:
+        if work.inputs.config.sinks:
+            earlier = output.files_of_sinks()
+            send_to_sinks(report, work.inputs.config.sinks, work.observer.warn)
+            output.list_files(output.files_of_sinks() - earlier)
+    except OutputError as error:
+        work.observer.warn(f"{error}; the result itself is complete")
+    finally:
+        output.owner.release()
+    return report
 
 
 def output_of(config: EvalConfig, output: Path | None = None) -> Path:

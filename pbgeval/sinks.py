@@ -20,14 +20,14 @@ Log = Callable[[int, Mapping[str, float]], None]  # takes the values of a step; 
 
 
 @frozen
-class RunFacts:
+class LoggedRun:
     """What a sink says of a run beside its figures."""
 
     name: str
     settings: Mapping[str, str | int | float | bool | None] = field(factory=dict)
 
 
-def line_of(run: RunFacts, step: int, values: Mapping[str, float]) -> str:
+def line_of(run: LoggedRun, step: int, values: Mapping[str, float]) -> str:
     """Return the line of a step, which every result has beside what its sinks write."""
     record = {"run": run.name, "settings": dict(run.settings), "step": step, "values": dict(values)}
     return json.dumps(record, sort_keys=True, allow_nan=False)
@@ -36,7 +36,7 @@ def line_of(run: RunFacts, step: int, values: Mapping[str, float]) -> str:
 # A sink opens a run in a folder and returns what logs values; what it leaves to be closed goes onto the stack.
 
 
-def _tensorboard(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
+def _tensorboard(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
     from torch.utils.tensorboard import SummaryWriter
 
     # Each process writes a file of its own. A thread writes later, wherever the process is then.
@@ -54,7 +54,7 @@ def _tensorboard(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
     return log
 
 
-def _wandb(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
+def _wandb(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
     """Write offline: files which `wandb sync` may send later; nothing leaves the machine, whatever the environment."""
     import wandb
 
@@ -86,7 +86,7 @@ ENVIRONMENT = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "t
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]")  # in the name of a metric
 
 
-def _mlflow(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
+def _mlflow(folder: Path, run: LoggedRun, stack: ExitStack) -> Log:
     """Write a file store, which `mlflow ui --backend-store-uri FOLDER` shows."""
     with _environment(ENVIRONMENT):
         from mlflow.entities import Metric, Param
@@ -126,7 +126,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Kind(NamedTuple):
-    open: Callable[[Path, RunFacts, ExitStack], Log]
+    open: Callable[[Path, LoggedRun, ExitStack], Log]
     package: str
     extra: str
     writes: str
@@ -161,7 +161,7 @@ def check_sink(name: str, folder: Path) -> None:
 
 
 @contextmanager
-def open_sink(name: str, folder: Path, run: RunFacts) -> Iterator[Log]:
+def open_sink(name: str, folder: Path, run: LoggedRun) -> Iterator[Log]:
     """Open a run in a folder; yield what takes the values of a step.
 
     At the end everything is on the disk, and nothing of the library (threads, processes) runs on, even after a fault.

@@ -19,7 +19,7 @@ from pathlib import Path
 from attrs import define, field
 
 from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
-from pbgeval.sinks import Log, RunFacts, check_sink, open_sink
+from pbgeval.sinks import Log, LoggedRun, check_sink, open_sink
 
 Scalars = Iterator[tuple[str, float | int | None]]
 _OF_BUCKETS = "mrr"
@@ -91,7 +91,7 @@ class ScalarSink:
             OutputError: they cannot be written (permissions, a full disk).
         """
         if self._log is None:
-            self._log = self._run.enter_context(open_sink(self.name, self.folder, RunFacts(self.run)))
+            self._log = self._run.enter_context(open_sink(self.name, self.folder, LoggedRun(self.run)))
             atexit.register(self.close)  # trainers do not say when they end
         self._log(record.index, scalars_of(record))
 

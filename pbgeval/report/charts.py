@@ -347,8 +347,12 @@ def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
 # Curves of a training run -> the levels and the gap before and after each visit.
 
 
-def training_charts(curves: Curves) -> tuple[Chart, Chart]:
-    """Return the means before and after each pass, and their gap with its interval."""
+MAX_BUCKETS = 64  # drawn one by one, and
+MAX_POINTS = 10_000  # of all of them
+
+
+def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
+    """Return the means before and after each pass, their gap with its interval, and the visits to each bucket."""
     name, rows = METRICS[curves.metric], curves.passes
     x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
@@ -387,7 +391,24 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart]:
             *([Line(0, ends)] if any(halves) else []),
         ],
     )
-    return levels, gap
+    return levels, gap, _visits(curves, x)
+
+
+def _visits(curves: Curves, x: Axis) -> Chart:
+    num_shown = max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))
+    lines = []
+    for kind, visits in enumerate([*curves.teeth.values()][:num_shown]):
+        points = [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))]
+        lines.append(Line(kind % 3, points))
+    known = [value for line in lines for _, value in line.points if value is not None]
+    which = f"{len(lines)} of {len(curves.teeth)} buckets" if len(lines) < len(curves.teeth) else "each bucket"
+    return Chart(
+        title=f"{METRICS[curves.metric]} of {which}, before and after each visit",
+        description=f"{METRICS[curves.metric]} of held-out edges of {which} before and after each visit",
+        x=x,
+        y=vertical(which, min(known, default=0.0), max(known, default=1.0)),
+        lines=lines,
+    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -139,7 +139,7 @@ class EdgeDiagnostics:
 
 
 @frozen(eq=False)
-class Estimate:
+class SampleEstimate:
     """A sample of edges, and what it says of all of them."""
 
     unit: str  # edge or chunk
@@ -164,7 +164,7 @@ class ReportContext:
     with_macro: bool  # whether query keys were counted
     breakdowns: Sequence[str]
     classes: GroupClasses
-    estimate: Estimate | None = None  # None: all edges were evaluated
+    estimate: SampleEstimate | None = None  # None: all edges were evaluated
     edges: EdgeDiagnostics | None = None  # None: not looked at
     selection: Selection = ALL_BY_DEFAULT
     drawn: Drawn | None = None  # None: sampled candidates are not to tell of others
@@ -222,7 +222,7 @@ def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, A
     return {key: interval.report() for key, interval in intervals.items() if key in metrics}
 
 
-def _sample(estimate: Estimate) -> dict[str, Any]:
+def _sample(estimate: SampleEstimate) -> dict[str, Any]:
     return {
         "unit": estimate.unit,
         "num_units": len(estimate.design.stratum_U),

@@ -30,11 +30,11 @@ from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Side
 from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.report.tables import to_csv
-from pbgeval.sinks import RunFacts, line_of, open_sink
+from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.text import listed
+from pbgeval.storage.text import listed, open_input
 from pbgeval.storage.writing import files_below, move_files, remove_files, remove_scratch, write_atomically
 
 # A report -> what sinks get of it: the run, a step, and its headline figures as named values.
@@ -42,7 +42,7 @@ from pbgeval.storage.writing import files_below, move_files, remove_files, remov
 SETTINGS = ("comparator", "seed", "precision")
 
 
-def result_line(report: Report, name: str) -> tuple[RunFacts, int, dict[str, float]]:
+def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, float]]:
     """Return the run under a name, the checkpoint's version as the step (0 if it has none), and the defined values.
 
     They are those of the headline's rank type and those without one, of head, tail and both; raw ones of a filtered
@@ -69,7 +69,7 @@ def result_line(report: Report, name: str) -> tuple[RunFacts, int, dict[str, flo
     for key, interval in document["intervals"].items():
         if key in values and "standard_error" in interval:
             values[f"{key}.standard_error"] = float(interval["standard_error"])
-    return RunFacts(name, facts), version if isinstance(version, int) else 0, values
+    return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
 
 
 def _is_headline(key: str, headline: str) -> bool:
@@ -308,7 +308,9 @@ class OutputDirectory:
         if found is None:
             return set()
         entries = files_below(self.path, FOLDERS)
-        ours = {name for name in entries if _JOURNAL.fullmatch(name) or (name == PAGE and is_page(self.path / PAGE))}
+        ours = set(filter(_JOURNAL.fullmatch, entries))
+        if PAGE in entries and has_mark(self.path / PAGE, PAGE_MARK):
+            ours.add(PAGE)
         if found.document.get("complete"):
             return ours | self._files_listed().intersection(entries)
         return ours | {name for name in entries if _RESULT.fullmatch(name)}
@@ -461,13 +463,23 @@ class OutputDirectory:
         write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in whole), check=self.owner.check)
 
 
-def is_page(path: Path) -> bool:
-    """Tell whether a file is a page of `kgeval-dist report`."""
+def has_mark(path: Path, mark: str) -> bool:
+    """Tell whether a page or a picture begins with a mark of ours."""
     try:
-        with path.open("rb") as file:
-            return PAGE_MARK.encode() in file.read(1000)
+        with open_input(path) as file:
+            return mark.encode() in file.read(1000)
     except OSError:
         return False
+
+
+def refuse_others(path: Path, mark: str, what: str) -> None:
+    """Refuse to replace a file that is not of ours.
+
+    Raises:
+        OutputError: there is a file without our mark.
+    """
+    if os.path.lexists(path) and not has_mark(path, mark):
+        raise OutputError(f"{path}: this file is not {what}; give another --output")
 
 
 def _remove_if_empty(folder: Path) -> None:

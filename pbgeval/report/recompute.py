@@ -161,7 +161,7 @@ def recompute(report: Report, query: ReportQuery) -> Report:
     stats = SavedStats.zero(layout, keys, filtered=filtered)
     kept = _Kept.ask(run, query.keep) if query.keep is not None else None
     _add_all(run, stats, kept)
-    evaluated = ReportContext(
+    context = ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
         sides=facts.sides,
@@ -177,14 +177,14 @@ def recompute(report: Report, query: ReportQuery) -> Report:
         "digest": facts.digest,
         "edges": None if kept is None else kept.digest,
         "filter": "filtered" if filtered else "raw",
-        "headline": evaluated.headline,
+        "headline": context.headline,
         "hits_at": list(layout.cutoffs),
-        "metrics": evaluated.selection.names,
+        "metrics": context.selection.names,
         "breakdowns": sorted(set(query.breakdowns)),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
     made = make_report(
-        stats, evaluated, {**its_provenance, "recomputed": asked}, _run(report.document.get("run"), started)
+        stats, context, {**its_provenance, "recomputed": asked}, _run(report.document.get("run"), started)
     )
     document = _without_unknown(made.document, has_edges=run.edges is not None)
     if "sample" in report.document:

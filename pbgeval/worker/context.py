@@ -21,7 +21,7 @@ from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.breakdowns import GroupClasses
 from pbgeval.progress import Observer
 from pbgeval.ranking.settings import PassSettings, Relation
-from pbgeval.report.document import EdgeDiagnostics, Estimate
+from pbgeval.report.document import EdgeDiagnostics, SampleEstimate
 from pbgeval.report.output import JOURNAL, SCRATCH, digest_of
 from pbgeval.report.report import Report
 from pbgeval.storage.writing import ScratchFolder
@@ -132,4 +132,4 @@ class Found:
     num_loads: int  # partitions, or ranges of candidates, that it read
     classes: GroupClasses
     edges: EdgeDiagnostics | None = None  # None: not looked at
-    estimate: Estimate | None = None  # of worker 0, where edges are sampled
+    estimate: SampleEstimate | None = None  # of worker 0, where edges are sampled

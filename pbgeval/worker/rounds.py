@@ -17,7 +17,7 @@ from pbgeval.metrics.intervals import Interval, round_level, round_needed, sampl
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
-from pbgeval.report.document import Estimate
+from pbgeval.report.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.buckets import BucketTools, KnownOfBuckets, do_units
 from pbgeval.worker.collective import in_step
@@ -271,7 +271,7 @@ def _intervals(
     )
 
 
-def _estimate(bench: Bench, record: Record, sampling: Sampling) -> Estimate | None:
+def _estimate(bench: Bench, record: Record, sampling: Sampling) -> SampleEstimate | None:
     """Return what the report says of the sample, on worker 0."""
     if bench.team.rank_in_team != 0:
         return None
@@ -283,7 +283,7 @@ def _estimate(bench: Bench, record: Record, sampling: Sampling) -> Estimate | No
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
             "sample more edges"
         )
-    return Estimate(
+    return SampleEstimate(
         unit="chunk" if sampling.by_chunk else "edge",
         design=sampling.sample.design(num_rounds),
         rounds=num_rounds,

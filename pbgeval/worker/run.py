@@ -181,7 +181,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
     for state in sorted(states - {CONSISTENT}):
         work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
     all_edges = found.estimate is None or found.estimate.is_population
-    evaluated = ReportContext(
+    context = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,
@@ -211,7 +211,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }
-    report = make_report(record, evaluated, work.provenance, run)
+    report = make_report(record, context, work.provenance, run)
     for warning in warnings_of(report.document):
         work.observer.warn(warning)
     return report

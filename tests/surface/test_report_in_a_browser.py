@@ -143,8 +143,8 @@ def test_pictures_have_an_extent_and_every_part_is_inside(pages: dict[str, Path]
 
     assert [] == outside
     pictures = page.locator("svg[role=img]")
-    assert 5 == pictures.count(), "map, two of ranks, two of training"
-    for at in range(5):
+    assert 6 == pictures.count(), "map, two of ranks, three of training"
+    for at in range(6):
         box = pictures.nth(at).bounding_box()
         assert box is not None
         assert box["width"] > 150

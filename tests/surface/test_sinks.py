@@ -17,7 +17,7 @@ from pbgeval import EvalConfig, Report
 from pbgeval import sinks as opening
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.report.output import result_line, send_to_sinks
-from pbgeval.sinks import Log, RunFacts, check_sink, library_faults, line_of, open_sink
+from pbgeval.sinks import Log, LoggedRun, check_sink, library_faults, line_of, open_sink
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, flags, metrics_of, run_command
 
@@ -115,7 +115,7 @@ def test_a_sink_of_a_training_that_fails_leaves_no_thread(broken: str, tmp_path:
     with (
         mock.patch(f"torch.utils.tensorboard.SummaryWriter.{broken}", side_effect=OSError(28, "a full disk")),
         pytest.raises(OutputError, match="a full disk"),
-        open_sink("tensorboard", tmp_path / "events", RunFacts("mine", {"seed": 4})) as log,
+        open_sink("tensorboard", tmp_path / "events", LoggedRun("mine", {"seed": 4})) as log,
     ):
         log(1, {"mrr": 0.5})
 
@@ -127,7 +127,7 @@ def test_the_fault_that_came_first_is_told(tmp_path: Path) -> None:
         mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=OSError(28, "the first")),
         mock.patch("torch.utils.tensorboard.SummaryWriter.close", side_effect=OSError(28, "the second")),
         pytest.raises(OutputError, match="the first"),
-        open_sink("tensorboard", tmp_path, RunFacts("mine")) as log,
+        open_sink("tensorboard", tmp_path, LoggedRun("mine")) as log,
     ):
         log(1, {"mrr": 0.5})
 
@@ -136,7 +136,7 @@ def test_events_stay_in_their_folder_when_the_directory_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with open_sink("tensorboard", Path("events"), RunFacts("mine")) as log:
+    with open_sink("tensorboard", Path("events"), LoggedRun("mine")) as log:
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
         log(1, {"mrr": 0.5})
@@ -149,7 +149,7 @@ def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) 
     opened: list[str] = []
 
     @contextmanager
-    def opening_a_sink(name: str, folder: Path, run: RunFacts) -> Iterator[Log]:
+    def opening_a_sink(name: str, folder: Path, run: LoggedRun) -> Iterator[Log]:
         opened.append(name)
         if name == "wandb":
             raise OutputError("nowhere: expected to write")
@@ -205,7 +205,7 @@ class OfLibraryError(Exception):
 
 
 def test_a_line_holds_run_settings_step_and_values() -> None:
-    line = line_of(RunFacts("mine", {"seed": 4}), 2, {"a": -1.0, "b": 3})
+    line = line_of(LoggedRun("mine", {"seed": 4}), 2, {"a": -1.0, "b": 3})
 
     expected = {"run": "mine", "settings": {"seed": 4}, "step": 2, "values": {"a": -1.0, "b": 3}}
     assert expected == json.loads(line)

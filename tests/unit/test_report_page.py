@@ -352,14 +352,14 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
         PassRow(PassKey(epoch), before, after, None, None, "undecided", 2, 0)
         for epoch, (before, after) in enumerate(values)
     )
-    page = Page(render_page(Source("run", None, Curves("mrr", rows, {}))))
+    page = Page(render_page(Source("run", None, Curves("mrr", rows, {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625))}))))
 
     assert [] == page.open
     assert "undecided: more passes must tell" in page.text
     assert 5 == len(page.rows["Passes"])
     assert ["0", "0.2500", "0.5000", "0.2500"] == page.rows["Passes"][1][:4]
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
-    assert 7 == sum(path.count("M") for path in paths), "before, after and gap in two pieces each, the line of no gap"
+    assert 8 == sum(path.count("M") for path in paths), "before, after, gap in two pieces each, no gap, a bucket"
     assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)
 
 
