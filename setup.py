@@ -34,7 +34,7 @@ setup(
     ],
     python_requires=">=3.11",
     packages=find_packages(include=["pbgeval", "pbgeval.*"]),
-    package_data={"pbgeval": ["py.typed"], "pbgeval.report.page": ["*.html", "*.css", "*.js"]},
+    package_data={"pbgeval": ["py.typed"], "pbgeval.report": ["templates/*"]},
     zip_safe=False,
     install_requires=[
         "torch>=2.13",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pbgeval.report.comparison import Comparison, compare
     from pbgeval.report.report import Report
     from pbgeval.scoring.block_scorer import Scorer
-    from pbgeval.storage.arrays import Edges
+    from pbgeval.storage.edges import Edges
 
 __all__ = [
     "Comparison",
@@ -52,7 +52,7 @@ __all__ = [
 
 _HOMES = {
     "Comparison": "pbgeval.report.comparison",
-    "Edges": "pbgeval.storage.arrays",
+    "Edges": "pbgeval.storage.edges",
     "EntitySchema": "pbgeval.config",
     "EvalConfig": "pbgeval.config",
     "ModelSchema": "pbgeval.monitor.schema",

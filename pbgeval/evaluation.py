@@ -18,10 +18,9 @@ from typing import Any
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
+from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
-from pbgeval.cluster.lifeline import signs_of_life
-from pbgeval.cluster.ownership import Ownership, describe_process
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
@@ -32,13 +31,13 @@ from pbgeval.inputs.in_memory import Array, Edges, GivenModel, open_in_memory
 from pbgeval.inputs.object_storage import has_urls, local_copies
 from pbgeval.inputs.opening import Inputs, open_inputs
 from pbgeval.inputs.protocol import make_protocol, num_shares
-from pbgeval.inputs.provenance import provenance_of, things_to_know
-from pbgeval.progress import Observer, Silence
+from pbgeval.inputs.provenance import provenance_of, startup_warnings
+from pbgeval.progress import Observer
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.report.report import Report
 from pbgeval.storage.writing import temporary_folder
-from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
-from pbgeval.worker.conclusion import conclude, end_of, keep_or_release, report_of, try_to_claim, try_to_conclude
+from pbgeval.worker import Work, do_work, work_as_local_worker
+from pbgeval.worker.conclusion import conclude, end_of, keep_or_release
 from pbgeval.worker.group_inputs import inputs_of_group
 
 
@@ -76,7 +75,7 @@ def evaluate(
     Raises:
         EvalError: faults of the user's, a line each; nothing is left in the output directory.
     """
-    options, observer = options or RunOptions(), observer or Silence()
+    options, observer = options or RunOptions(), observer or Observer()
     started = time.time()
     if model is not None or edges is not None:
         return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
@@ -111,17 +110,64 @@ def _evaluate_in_memory(inputs: Inputs, options: RunOptions, observer: Observer,
 def _evaluate(
     inputs: Inputs, options: RunOptions, observer: Observer, started: float, team: Team | None = None
 ) -> Report:
+    """Plan, claim, work, report: with workers that this process starts, or as one worker of a group.
+
+    Worker 0 owns the output directory, and tells the others what it has found there and what it has written.
+    """
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
     path = options.output or _default_output(inputs.config, provenance)
     owner = Ownership(path, describe_process(host_name(), os.environ), observer.warn)
     output = OutputDirectory(path, owner)
     work = Work(inputs, protocol, provenance, options.device, observer, started, output.path, owner.claim)
-    if is_worker_of_a_group():
-        return _evaluate_in_group(work, options, output, team or Team.join())
-    for message in things_to_know(inputs):
-        observer.warn(message)
-    return _evaluate_here(work, options, output)
+    in_group = is_worker_of_a_group()
+    team = team or (Team.join() if in_group else Team())
+    is_first = team.rank_in_team == 0
+    try:
+        with team.signs_of_life() if in_group else ended_by_signals():
+            claimed = team.together(lambda: _claim(work, options, output, team) if is_first else None)
+            report = team.broadcast_object(claimed)
+            if report is None:
+                report = team.broadcast_object(team.together(lambda: _work(work, options, output, team)))
+            team.leave()
+    except BaseException:  # what is done must not be lost; where a fault has been dealt with, the directory is not held
+        if in_group:
+            output.suspend()  # by worker 0; others may be writing their results
+        else:
+            keep_or_release(output)
+        raise
+    return report if is_first else evolve(report, path=None)
+
+
+def _claim(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report | None:
+    """Make the output directory ours; return the finished result of this very run that it may hold."""
+    in_group = is_worker_of_a_group()
+    for message in [*startup_warnings(work.inputs), *(advice_on_restarts(os.environ) if in_group else ())]:
+        work.observer.warn(message)
+    if in_group and options.workers not in (None, team.size):
+        raise LaunchError(f"--workers {options.workers}: expected {team.size}, the size of the group, or no flag")
+    finished = output.claim(work.provenance, overwrite=options.overwrite)
+    if finished is not None:
+        work.observer.warn(f"{output.path}: finished before, nothing was computed; --overwrite computes it again")
+    return finished
+
+
+def _work(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report | None:
+    """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
+    num_workers = 1 if is_worker_of_a_group() else options.workers or _default_workers(work)
+    try:
+        if num_workers == 1:
+            outcome = do_work(work, team)
+        else:
+            outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
+        return conclude(outcome, output, work) if team.rank_in_team == 0 else None
+    except EvalError as error:
+        raise end_of(error, output, work) from None
+
+
+def _default_workers(work: Work) -> int:
+    allowed = work.inputs.config.workers or num_cores()
+    return max(1, min(num_cores(), allowed, num_shares(work.inputs, work.protocol)))
 
 
 def output_of(config: EvalConfig, output: Path | None = None) -> Path:
@@ -130,70 +176,10 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Silence()) as split:
+    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
         default = _default_output(config, provenance_of(open_inputs(split)))
     return output or default
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
     return DEFAULT_OUTPUTS / f"{config.name}-{digest_of(provenance)[:8]}"
-
-
-def _evaluate_here(work: Work, options: RunOptions, output: OutputDirectory) -> Report:
-    """Work alone, or start local workers and wait for them."""
-    finished = output.claim(work.provenance, overwrite=options.overwrite)
-    if finished is not None:
-        work.observer.warn(f"{output.path}: finished before, nothing was computed; --overwrite computes it again")
-        return finished
-    num_workers = options.workers or _default_workers(work)
-    try:
-        with ended_by_signals():
-            if num_workers == 1:
-                outcome = do_work(work, Team())
-            else:
-                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
-        return conclude(outcome, output, work)
-    except EvalError as error:
-        raise end_of(error, output, work) from None
-    except BaseException:  # a bug of ours, an interruption: what is done must not be lost
-        keep_or_release(output)
-        raise
-
-
-def _default_workers(work: Work) -> int:
-    allowed = work.inputs.config.workers or num_cores()
-    return max(1, min(num_cores(), allowed, num_shares(work.inputs, work.protocol)))
-
-
-def _evaluate_in_group(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report:
-    """Be one worker of a group that somebody else started; worker 0 owns the output directory."""
-    try:
-        with signs_of_life(team):
-            return _take_part(work, options, output, team)
-    except BaseException:  # a lost worker, a bug of ours, an interruption: what is done must not be lost
-        output.suspend()  # where it is still held, which is by worker 0; others may be writing their results
-        raise
-
-
-def _take_part(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report:
-    claimed = None
-    if team.rank_in_team == 0:
-        for message in [*things_to_know(work.inputs), *advice_on_restarts(os.environ)]:
-            work.observer.warn(message)
-        claimed = try_to_claim(work, output, team, options.workers, overwrite=options.overwrite)
-    claimed = team.broadcast_object(claimed)
-    if claimed.faults or claimed.report is not None:
-        team.leave()
-        return _report_for(team, claimed)
-    outcome = do_work(work, team)
-    if team.rank_in_team == 0:
-        outcome = try_to_conclude(outcome, output, work)
-    outcome = team.broadcast_object(outcome)
-    team.leave()
-    return _report_for(team, outcome)
-
-
-def _report_for(team: Team, outcome: Outcome) -> Report:
-    """Return the report, or raise the faults; the output directory belongs to worker 0's report alone."""
-    report = report_of(outcome)
-    return report if team.rank_in_team == 0 else evolve(report, path=None)

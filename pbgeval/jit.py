@@ -33,8 +33,6 @@ class CompiledLoop:
 
     loop: Callable[..., Any]
     may_reorder: bool = False
-    # What the loop calls beside Python's and numpy's functions, by the name that it has there; asked when it compiles.
-    calls: Callable[[], dict[str, Any]] = dict
     _compiled: Any = field(default=None, init=False)
 
     @property
@@ -45,18 +43,39 @@ class CompiledLoop:
     def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the loop takes and returns
         with _COMPILING:
             if self._compiled is None:
-                self._compiled = _compile(_with_names(self.loop, self.calls()), may_reorder=self.may_reorder)
+                self._compiled = self._compile()
         return self._compiled(*arguments)
 
+    def _compile(self) -> Any:  # noqa: ANN401 - numba has no types
+        try:
+            return _compile(self.loop, may_reorder=self.may_reorder, cache=True)
+        except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
+            return _compile(self.loop, may_reorder=self.may_reorder)
 
-def inner_loop(loop: Callable[..., Any], names: dict[str, Any] | None = None, *, may_reorder: bool = False) -> Any:  # noqa: ANN401 - numba has no types
-    """Return a function that compiled loops of the same file may call; it becomes part of them.
+
+@define(eq=False)
+class InnerLoop:
+    """A function that compiled loops of the same file call; it becomes part of them.
 
     It lies in their file because numba compiles a loop anew when its own file has changed, and only then.
     """
-    import numba
 
-    return numba.njit(**_options(may_reorder=may_reorder))(_with_names(loop, names or {}))
+    make: Callable[[], Any]  # returns what numba calls
+    _made: Any = field(default=None, init=False)
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
+        """Stand for the call in a loop's code; Python never runs it."""
+        raise NotImplementedError
+
+    def compiled(self) -> Any:  # noqa: ANN401 - numba has no types
+        if self._made is None:
+            self._made = self.make()
+        return self._made
+
+
+def inner_loop(*, may_reorder: bool = False) -> Callable[[Callable[..., Any]], InnerLoop]:
+    """Mark a function that compiled loops of the same file call."""
+    return lambda loop: InnerLoop(lambda: _compile(loop, may_reorder=may_reorder))
 
 
 def compiled_call(num_arguments: int) -> Any:  # noqa: ANN401 - numba has no types
@@ -102,24 +121,15 @@ def compiled_prefetch() -> Any:  # noqa: ANN401 - numba has no types
     return intrinsic(prefetch)
 
 
-def _with_names(loop: Callable[..., Any], names: dict[str, Any]) -> Callable[..., Any]:
-    """Return the loop, which finds some more names beside those of its module."""
-    if not names:
-        return loop
-    found = FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__)
-    return functools.update_wrapper(found, loop)
-
-
-def _options(*, may_reorder: bool) -> dict[str, Any]:
-    # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are.
-    return {"nogil": True, "boundscheck": False, "fastmath": {"reassoc"} if may_reorder else False}
-
-
-def _compile(loop: Callable[..., Any], *, may_reorder: bool) -> Any:  # noqa: ANN401 - numba has no types
+def _compile(loop: Callable[..., Any], *, may_reorder: bool, **options: Any) -> Any:  # noqa: ANN401 - numba has no types
+    """Compile a function with the inner loops that it names."""
     import numba
 
-    options = _options(may_reorder=may_reorder)
-    try:
-        return numba.njit(cache=True, **options)(loop)
-    except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
-        return numba.njit(**options)(loop)
+    found = {name: loop.__globals__.get(name) for name in loop.__code__.co_names}
+    names = {name: value.compiled() for name, value in found.items() if isinstance(value, InnerLoop)}
+    if names:
+        with_names = FunctionType(loop.__code__, {**loop.__globals__, **names}, loop.__name__)
+        loop = functools.update_wrapper(with_names, loop)
+    # Sums of ones may be reordered, so that they are done many at once; infinities stay what they are.
+    options |= {"nogil": True, "boundscheck": False, "fastmath": {"reassoc"} if may_reorder else False}
+    return numba.njit(**options)(loop)

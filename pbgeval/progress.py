@@ -1,9 +1,6 @@
-"""What long work reports to: an observer that the command line draws and tests ignore."""
+"""What long work reports to: an observer that the command line draws and everything else ignores."""
 
 from __future__ import annotations
-
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 from attrs import frozen
 
@@ -33,71 +30,26 @@ class UnitReport:
     finished_bucket: BucketReport | None  # if this was the last unit of its bucket
 
 
-class Observer(Protocol):
-    """Is told what happens; must not change it."""
-
-    def started(self, num_edges: int, rank_in_team: int) -> None:
-        """Work begins on all edges; this process is one of a team."""
-
-    def unit_finished(self, unit: UnitReport) -> None:
-        """One more unit is done."""
-
-    def candidates_done(self, done: int, total: int) -> None:
-        """So many of this process's candidate rows have met all queries (`candidates = "all"`)."""
+class Observer:
+    """Is told what happens; must not change it. This one says nothing: subclasses say what they want to."""
 
     def warn(self, message: str) -> None:
-        """Something the user should know that is not an error."""
+        """Take note of something the user should know that is not an error."""
 
-    def steps(self) -> AbstractContextManager[StepObserver]:
-        """Watch what comes before the evaluation, files of edges becoming buckets say; ends with the context."""
+    def step(self, title: str) -> None:
+        """Begin the next step of what comes before the evaluation, or of an import."""
 
-    def finished(self) -> None:
-        """Nothing more will be reported."""
-
-
-class Silence:
-    """An observer that says nothing."""
+    def advanced(self, share: float) -> None:
+        """Take note of how much of the step is done, 0 to 1; called from any thread."""
 
     def started(self, num_edges: int, rank_in_team: int) -> None:
-        pass
+        """Begin the work on all edges; this process is one of a team."""
 
     def unit_finished(self, unit: UnitReport) -> None:
-        pass
-
-    def warn(self, message: str) -> None:
-        pass
-
-    def finished(self) -> None:
-        pass
+        """Take note of one more unit that is done."""
 
     def candidates_done(self, done: int, total: int) -> None:
-        pass
-
-    def steps(self) -> AbstractContextManager[StepObserver]:
-        return nullcontext(SilentSteps())
-
-
-class StepObserver(Protocol):
-    """Is told how a work of several steps goes, an import say; called from more than one thread."""
-
-    def step(self, title: str) -> None:
-        """The next step begins."""
-
-    def advanced(self, share: float) -> None:
-        """So much of the step is done, 0 to 1."""
+        """Take note of how many of this process's candidate rows have met all queries (`candidates = "all"`)."""
 
     def finished(self) -> None:
-        """Nothing more will be reported."""
-
-
-class SilentSteps:
-    """An observer of steps that says nothing."""
-
-    def step(self, title: str) -> None:
-        pass
-
-    def advanced(self, share: float) -> None:
-        pass
-
-    def finished(self) -> None:
-        pass
+        """End the steps, or the work: nothing more of them is reported."""

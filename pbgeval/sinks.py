@@ -1,4 +1,4 @@
-"""What every place where figures go has in common: a run is opened, values are logged by step, it is closed."""
+"""Named values by step -> a line of JSON, or a run of TensorBoard, Weights & Biases or MLflow in a folder."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from pbgeval.errors import ConfigError, OutputError
+
+Log = Callable[[int, Mapping[str, float]], None]  # takes the values of a step; steps do not decrease
 
 
 @frozen
@@ -25,75 +27,92 @@ class RunFacts:
     settings: Mapping[str, str | int | float | bool | None] = field(factory=dict)
 
 
-class Sink(Protocol):
-    """Where figures go. One process writes; each method raises OutputError if it cannot."""
-
-    def open(self, run: RunFacts) -> None:
-        """Begin a run; before that nothing is written."""
-        ...
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Take the values of a step; steps do not decrease."""
-        ...
-
-    def close(self) -> None:
-        """Wait until everything is on the disk; nothing follows.
-
-        Also where opening or logging failed: what the library runs beside us (threads, processes) ends here.
-        """
-        ...
-
-
-@contextmanager
-def closed_on_failure(sink: Sink) -> Iterator[None]:
-    """Close a sink that cannot be written, so that nothing of it runs on; the first fault is the one that is told."""
-    try:
-        yield
-    except OutputError:
-        with suppress(OutputError):
-            sink.close()
-        raise
-
-
-@contextmanager
-def library_faults(what: str, folder: Path, *of_library: type[Exception]) -> Iterator[None]:
-    """Turn what a library says is wrong into a fault of one line; anything else is a bug.
-
-    Args:
-        what: is written.
-        folder: where it is.
-        of_library: the library's own exceptions, which need not be those of Python.
-    """
-    expected: tuple[type[Exception], ...] = (OSError, RuntimeError, ValueError, *of_library)
-    try:
-        yield
-    except expected as error:
-        text = getattr(error, "strerror", None) or f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise OutputError(f"{folder}: expected to write {what}, got: {text}") from error
-
-
-# Values of a step -> a line of JSON, which every result has beside what its sinks write.
-
-
 def line_of(run: RunFacts, step: int, values: Mapping[str, float]) -> str:
-    """Return the line of a step: `run`, `settings`, `step`, `values`."""
+    """Return the line of a step, which every result has beside what its sinks write."""
     record = {"run": run.name, "settings": dict(run.settings), "step": step, "values": dict(values)}
     return json.dumps(record, sort_keys=True, allow_nan=False)
 
 
-# Values by step -> a run in MLflow's file store, a folder that `mlflow ui --backend-store-uri FOLDER` shows.
+# A sink opens a run in a folder and returns what logs values; what it leaves to be closed goes onto the stack.
 
-EXPERIMENT = "pbgeval"
-MOST_VALUES = 1000  # of one call
-LONGEST_SETTING = 500  # characters
+
+def _tensorboard(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
+    from torch.utils.tensorboard import SummaryWriter
+
+    # Each process writes a file of its own. A thread writes later, wherever the process is then.
+    writer = SummaryWriter(str(folder.absolute()))
+    stack.callback(writer.close)
+    if run.settings:
+        rows = "".join(f"| {name} | {value} |\n" for name, value in run.settings.items())
+        writer.add_text("run", f"| {run.name} | |\n|---|---|\n{rows}", 0)
+
+    def log(step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    return log
+
+
+def _wandb(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
+    """Write offline: files which `wandb sync` may send later; nothing leaves the machine, whatever the environment."""
+    import wandb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made = wandb.init(
+        project=PROJECT,
+        name=run.name,
+        config=dict(run.settings),
+        dir=str(folder),
+        mode="offline",
+        reinit="create_new",
+        settings=wandb.Settings(
+            console="off",  # our own output is not its business
+            disable_code=True,
+            disable_git=True,
+            silent=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+        ),
+    )
+    stack.callback(made.finish)
+    return lambda step, values: made.log(dict(values), step=step)
+
+
+MAX_VALUES = 1000  # of one call of MLflow
+MAX_SETTING = 500  # characters
 # mlflow 3.17 refuses a file store unless asked for it, and tells its makers how it is used.
 ENVIRONMENT = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
 _NOT_ALLOWED = re.compile(r"[^\w\-. :/]")  # in the name of a metric
 
 
+def _mlflow(folder: Path, run: RunFacts, stack: ExitStack) -> Log:
+    """Write a file store, which `mlflow ui --backend-store-uri FOLDER` shows."""
+    with _environment(ENVIRONMENT):
+        from mlflow.entities import Metric, Param
+        from mlflow.tracking import MlflowClient
+
+        folder.mkdir(parents=True, exist_ok=True)
+        client = MlflowClient(tracking_uri=folder.absolute().as_uri())
+        known = client.get_experiment_by_name(PROJECT)
+        experiment = client.create_experiment(PROJECT) if known is None else known.experiment_id
+        run_id = client.create_run(experiment, run_name=run.name).info.run_id
+        stack.callback(client.set_terminated, run_id)
+        settings = {name: str(value)[:MAX_SETTING] for name, value in run.settings.items() if value is not None}
+        client.log_batch(run_id, params=[Param(*item) for item in settings.items()])
+
+    def log(step: int, values: Mapping[str, float]) -> None:
+        now = int(time.time() * 1000)
+        metrics = [Metric(_NOT_ALLOWED.sub("_", name), value, now, step) for name, value in values.items()]
+        for start in range(0, len(metrics), MAX_VALUES):
+            client.log_batch(run_id, metrics=metrics[start : start + MAX_VALUES])
+
+    return log
+
+
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that the library reads when it is imported and when a store is opened, and put them back."""
+    """Set variables that a library reads when it is imported and when a store is opened, and put them back."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -106,147 +125,18 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@define(eq=False)
-class MLflow:
-    """A sink."""
-
-    folder: Path
-    _client: Any = field(default=None, init=False)
-    _run_id: str = field(default="", init=False)
-
-    def open(self, run: RunFacts) -> None:
-        with _environment(ENVIRONMENT), self._faults():
-            from mlflow.entities import Param
-            from mlflow.tracking import MlflowClient
-
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._client = MlflowClient(tracking_uri=self.folder.absolute().as_uri())
-            known = self._client.get_experiment_by_name(EXPERIMENT)
-            experiment = self._client.create_experiment(EXPERIMENT) if known is None else known.experiment_id
-            self._run_id = self._client.create_run(experiment, run_name=run.name).info.run_id
-            settings = [
-                Param(name, str(value)[:LONGEST_SETTING]) for name, value in run.settings.items() if value is not None
-            ]
-            self._client.log_batch(self._run_id, params=settings)
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        with self._faults():
-            now = int(time.time() * 1000)
-            metrics = [Metric(_NOT_ALLOWED.sub("_", name), value, now, step) for name, value in values.items()]
-            for start in range(0, len(metrics), MOST_VALUES):
-                self._client.log_batch(self._run_id, metrics=metrics[start : start + MOST_VALUES])
-
-    def close(self) -> None:
-        if not self._run_id:
-            return
-        with self._faults():
-            self._client.set_terminated(self._run_id)
-
-    def _faults(self) -> AbstractContextManager[None]:
-        from mlflow.exceptions import MlflowException
-
-        return library_faults("a run of MLflow", self.folder, MlflowException)
-
-
-# Values by step -> a folder of TensorBoard's event files, of which each process writes its own.
-
-
-@define(eq=False)
-class TensorBoard:
-    """A sink; settings of the run are a text."""
-
-    folder: Path
-    _writer: Any = field(default=None, init=False)
-
-    def open(self, run: RunFacts) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        with library_faults("an event file of TensorBoard", self.folder):
-            # Its thread writes later, wherever the process is then.
-            self._writer = SummaryWriter(str(self.folder.absolute()))
-            if run.settings:
-                rows = "".join(f"| {name} | {value} |\n" for name, value in run.settings.items())
-                self._writer.add_text("run", f"| {run.name} | |\n|---|---|\n{rows}", 0)
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        with library_faults("an event file of TensorBoard", self.folder):
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, step)
-            self._writer.flush()
-
-    def close(self) -> None:
-        if self._writer is None:
-            return
-        with library_faults("an event file of TensorBoard", self.folder):
-            self._writer.close()
-
-
-# Values by step -> a run of Weights & Biases, offline: files in a folder, which `wandb sync` may send later.
-
-PROJECT = "pbgeval"
-
-
-@define(eq=False)
-class WeightsAndBiases:
-    """A sink; nothing leaves the machine, whatever the environment says."""
-
-    folder: Path
-    _run: Any = field(default=None, init=False)
-
-    def open(self, run: RunFacts) -> None:
-        import wandb
-
-        with self._faults():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            settings = wandb.Settings(
-                console="off",  # our own output is not its business
-                disable_code=True,
-                disable_git=True,
-                silent=True,
-                x_disable_stats=True,
-                x_disable_machine_info=True,
-            )
-            self._run = wandb.init(
-                project=PROJECT,
-                name=run.name,
-                config=dict(run.settings),
-                dir=str(self.folder),
-                mode="offline",
-                reinit="create_new",
-                settings=settings,
-            )
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        with self._faults():
-            self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        if self._run is None:
-            return
-        with self._faults():
-            self._run.finish()
-
-    def _faults(self) -> AbstractContextManager[None]:
-        from wandb.errors import Error
-
-        return library_faults("a run of Weights & Biases", self.folder, Error)
-
-
-# The name of a sink -> the sink; its library must be there, which is looked at before anything is computed.
-
-
 class _Kind(NamedTuple):
-    make: Callable[[Path], Sink]
+    open: Callable[[Path, RunFacts, ExitStack], Log]
     package: str
     extra: str
+    writes: str
 
 
+PROJECT = "pbgeval"
 _KINDS = {
-    "tensorboard": _Kind(TensorBoard, "tensorboard", "monitor"),
-    "wandb": _Kind(WeightsAndBiases, "wandb", "wandb"),
-    "mlflow": _Kind(MLflow, "mlflow", "mlflow"),
+    "tensorboard": _Kind(_tensorboard, "tensorboard", "monitor", "an event file of TensorBoard"),
+    "wandb": _Kind(_wandb, "wandb", "wandb", "a run of Weights & Biases"),
+    "mlflow": _Kind(_mlflow, "mlflow", "mlflow", "a run of MLflow"),
 }
 SINKS = tuple(_KINDS)
 
@@ -259,15 +149,51 @@ def missing_library(name: str) -> str | None:
     return f"expected the package {kind.package} for the sink {name}, found none; pip install 'pbgeval[{kind.extra}]'"
 
 
-def make_sink(name: str, folder: Path) -> Sink:
-    """Return a sink that writes into a folder once it is opened.
+def check_sink(name: str, folder: Path) -> None:
+    """Look at a sink before anything is computed.
 
     Raises:
-        ConfigError: no such sink, or its package is not there.
+        ConfigError: there is no such sink, or its package is not there.
     """
-    if name not in _KINDS:
-        raise ConfigError(f"{folder}: expected a sink of {', '.join(SINKS)}, got {name!r}")
-    fault = missing_library(name)
+    fault = missing_library(name) if name in _KINDS else f"expected a sink of {', '.join(SINKS)}, got {name!r}"
     if fault is not None:
         raise ConfigError(f"{folder}: {fault}")
-    return _KINDS[name].make(folder)
+
+
+@contextmanager
+def open_sink(name: str, folder: Path, run: RunFacts) -> Iterator[Log]:
+    """Open a run in a folder; yield what takes the values of a step.
+
+    At the end everything is on the disk, and nothing of the library (threads, processes) runs on, even after a fault.
+
+    Raises:
+        OutputError: the run cannot be written; says what came first.
+    """
+    kind, stack = _KINDS[name], ExitStack()
+
+    def log(step: int, values: Mapping[str, float]) -> None:
+        with library_faults(kind.package, kind.writes, folder):
+            write(step, values)
+
+    with library_faults(kind.package, kind.writes, folder):
+        try:
+            write = kind.open(folder, run, stack)
+            yield log
+        except BaseException:
+            with suppress(Exception):
+                stack.close()
+            raise
+        stack.close()
+
+
+@contextmanager
+def library_faults(package: str, what: str, folder: Path) -> Iterator[None]:
+    """Turn what a library says is wrong with what is written into a fault of one line; anything else is a bug."""
+    try:
+        yield
+    except Exception as error:
+        is_of_library = type(error).__module__.partition(".")[0] == package
+        if not is_of_library and not isinstance(error, OSError | RuntimeError | ValueError):
+            raise
+        text = getattr(error, "strerror", None) or f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise OutputError(f"{folder}: expected to write {what}, got: {text}") from error

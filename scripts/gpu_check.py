@@ -30,9 +30,9 @@ def main() -> int:
     import gpu_speed
     import torch
 
-    from pbgeval.ranking import compiled
+    from pbgeval.ranking import counting
 
-    compiled.CELLS_WORTH_COMPILING = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
+    counting.CELLS_WORTH_COMPILING = 1 << 62  # the CPU counts on the general path: what numba is here, who knows
 
     if arguments.device == "cuda" and not torch.cuda.is_available():
         print("gpu_check: expected a CUDA device, found none that torch can use; try --device cpu", file=sys.stderr)

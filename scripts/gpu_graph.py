@@ -10,19 +10,24 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, EntityNumbering, Side
-from pbgeval.ranking import fused
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.cells import CellSample, ScoreCollector
+from pbgeval.ranking.cells import CellSample, SampledCells
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.general import BlockCounter
-from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges, contest_queries
+from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.kernels import choose_kernel
+from pbgeval.ranking.known_by_block import KnownAnswers
+from pbgeval.ranking.query_edges import CompetingEntities, EdgeSegment, QueryEdges, contest_queries
+from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
-from pbgeval.ranking.sweep_cells import KnownAnswers
-from pbgeval.ranking.sweep_pass import EntityVectors, GatheredEntities, SweepState, entities_of_edges, gather, prepare
-from pbgeval.ranking.sweep_rank import RangeSinks, rank
+from pbgeval.ranking.sweep_pass import (
+    EntityVectors,
+    GatheredEntities,
+    GatheredQueries,
+    entities_of_edges,
+)
 from pbgeval.ranking.topk import TopCandidates
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.contest import contests
@@ -159,31 +164,40 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     numbers = entities_of_edges(edges, (TYPE,))
     raw = MemoryRows(len(numbers[TYPE]), graph.embeddings_ND.shape[1], torch.float32)
     entities = GatheredEntities(numbers, {TYPE: raw})
-    gather(vectors.table(TYPE, 0, graph.embeddings_ND), 0, entities)
+    entities.add(vectors.table(TYPE, 0, graph.embeddings_ND), 0)
     found: dict[str, Tensor] = {}
     for side in Side:
         [contest] = contests([relation.scorer], side)
         queries = contest_queries(edges, contest, sets, 500)
-        is_fused = not with_scores and fused.serves(graph.comparator, device, graph.dtype)
+        kernel = choose_kernel(
+            relation.scorer, device, graph.dtype, wants_scores=with_scores, num_cells=num_edges * num_entities
+        )
         width = contest.width(graph.embeddings_ND.shape[1])
-        prepared = MemoryRows(queries.num_keys, width, graph.dtype)
-        true_scores = MemoryRows(queries.num_queries, TrueScores.width(graph.dtype), graph.dtype)
-        state = SweepState(queries, prepared, true_scores, is_fused)
-        prepare(state, edges, entities, vectors, (0, queries.num_keys))
         key_P, number_P = graph.keys(side)[1]
         generator = np.random.default_rng(4)
         sample = CellSample.by_number(*(generator.integers(size, size=999) for size in (num_edges, num_entities)))
-        collector, top = ScoreCollector(), TopCandidates(queries.num_keys, 5)
-        sinks = RangeSinks(None if with_scores else sample, collector, top if with_scores else None)
+        state = ContestState(
+            queries,
+            CompetingEntities(0, num_entities, lambda _: None),
+            kernel,
+            GatheredQueries(edges, queries, entities, vectors),
+            MemoryRows(queries.num_keys, width, graph.dtype),
+            MemoryRows(queries.num_queries, TrueScores.width(graph.dtype), graph.dtype),
+            graph.dtype,
+            device,
+            None if with_scores else SampledCells(sample, np.ones(queries.num_queries, bool)),
+        )
+        state.result.top = TopCandidates(queries.num_keys, 5) if with_scores else None
+        state.prepare((0, queries.num_keys))
         for start, stop in ((0, num_entities // 3), (num_entities // 3, num_entities)):
             here = (number_P >= start) & (number_P < stop)
             known = KnownAnswers(key_P[here], number_P[here])
             table = vectors.table(TYPE, 0, graph.embeddings_ND[start:stop], start)
             threads = BlockThreads.of_device(device, 1)
-            rank(state, edges, table, start, sets, graph.dtype, known, BlockCounter(), threads, sinks)
+            rank(state, table, start, known, threads)
         found |= {f"{side.label} {name}": value for name, value in _columns(state.counts()).items()}
-        packed = np.stack([column.astype(np.int64) for column in collector.images()])
+        packed = np.stack([column.astype(np.int64) for column in state.result.scores.images()])
         found[f"{side.label} sampled"] = torch.from_numpy(packed[:, np.lexsort(packed)])
-        if with_scores:
-            found[f"{side.label} top"] = torch.from_numpy(top.packed())
+        if state.result.top is not None:
+            found[f"{side.label} top"] = torch.from_numpy(state.result.top.packed())
     return found

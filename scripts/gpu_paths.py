@@ -15,9 +15,8 @@ from unittest import mock
 import gpu_graph
 import torch
 
-from pbgeval.ranking import fused
+from pbgeval.ranking import counting, fused
 from pbgeval.ranking.chunks import CandidatePolicy
-from pbgeval.ranking.general import BlockCounter
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring import product
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
@@ -98,7 +97,7 @@ def _fused_is_general(device: torch.device, name: str, bias: bool, smoke: bool) 
         row_Q = torch.arange(num_keys, device=device).repeat_interleave(torch.arange(num_keys, device=device) % 7)
         own_Q = torch.arange(row_Q.numel(), device=device) * 13 % num_candidates
         scores_KC = comparator.scores(query_KD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
-        expected = BlockCounter().count(scores_KC, scores_KC[row_Q, own_Q], row_Q=row_Q)
+        expected = counting.count(scores_KC, scores_KC[row_Q, own_Q], row_Q=row_Q).raw
         found = fused.count(query_KD, candidate_CD, scores_KC[row_Q, own_Q], row_Q, (row_Q, own_Q))
         assert torch.equal(expected.better_Q, found.better_Q), f"better, {sizes}"
         assert torch.equal(expected.tied_Q, found.tied_Q), f"tied, {sizes}"
@@ -118,7 +117,7 @@ def _rounding(device: torch.device, smoke: bool) -> dict[str, Any]:
     surely_Q, possibly_Q = (gap_QC > bound_QC).sum(1), (gap_QC >= -bound_QC).sum(1)
     row_Q = torch.arange(num_queries, device=device)
     found = fused.count(query_QD, candidate_CD, true_Q, row_Q, (row_Q, row_Q))
-    general = BlockCounter().count(query_QD @ candidate_CD.t(), true_Q)
+    general = counting.count(query_QD @ candidate_CD.t(), true_Q).raw
     for counts in (found, general):
         assert bool((surely_Q <= counts.better_Q).all()), "better by more than rounding"
         assert bool((counts.better_Q + counts.tied_Q <= possibly_Q).all()), "worse by more than rounding"

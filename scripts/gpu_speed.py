@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from attrs import evolve
 
-from pbgeval.ranking import fused
-from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking import counting, fused
 from pbgeval.scoring.product import product
 
 REPEATS = 7
@@ -94,13 +93,12 @@ def _counting(device: torch.device, dimension: int, queries_per_key: int, smoke:
     query_KD, candidate_CD, true_Q, row_Q = _data(device, dimension, queries_per_key, smoke)
     num_cells = 30 * query_KD.shape[0]  # known answers of a key
     cells = tuple(torch.randint(size, (num_cells,), device=device) for size in (len(query_KD), len(candidate_CD)))
-    counter = BlockCounter()
 
     def two_passes() -> tuple[torch.Tensor, torch.Tensor]:
         better_Q, tied_Q = torch.zeros_like(row_Q), torch.zeros_like(row_Q)
         for part_CD in torch.split(candidate_CD, CANDIDATES_PER_PASS):
             scores_KC = product(query_KD.unsqueeze(0), part_CD.unsqueeze(0))[0]
-            counts = counter.count(scores_KC, true_Q, row_Q=row_Q)
+            counts = counting.count(scores_KC, true_Q, row_Q=row_Q).raw
             better_Q, tied_Q = better_Q + counts.better_Q, tied_Q + counts.tied_Q
         return better_Q, tied_Q
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.monitored_training import MIXED, OVERFIT, train
+from tests.kit.training import MIXED, OVERFIT, train
 
 NUM_COLORS = 128  # lines and text on white need no more
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"

@@ -1,4 +1,4 @@
-"""The code's own declarations -> the pages of docs/reference: config keys, metrics, output files, command line, Python.
+"""The code's own declarations -> pages of docs/reference: config keys, metrics, command line, Python.
 
     .venv/bin/python -m scripts.reference_docs            # writes them
     .venv/bin/python -m scripts.reference_docs FOLDER     # elsewhere
@@ -26,7 +26,6 @@ from pbgeval import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
 from pbgeval.config.schema import GROUPS
-from pbgeval.report.contents import OTHER_FILES, OUTPUT_DIRECTORY, OutputFile, Part
 from pbgeval.report.metric_list import K, metric_table
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -41,7 +40,7 @@ Made from `pbgeval/config/schema.py`; `kgeval-dist --help-config` prints the sam
 returns a dict; or JSON. On the command line `-p KEY=VALUE` overrides a key: lists by comma (`hits_at=1,10`), `none` for
 an unset key, dots into nested keys (`entities.user.num_partitions=4`, `relations.0.operator=diagonal`)."""
 _OF_METRICS = """\
-Made from `pbgeval/metrics/registry.py` and `score_definitions.py`; `kgeval-dist metrics` prints the same, `kgeval-dist
+Made from `pbgeval/metrics/registry.py`; `kgeval-dist metrics` prints the same, `kgeval-dist
 metrics NAME` one of them, by any of its names. [metrics.md](../metrics.md) says what is behind them: rank types,
 filters, averages, samples."""
 _LETTERS = f"""\
@@ -49,15 +48,8 @@ r: rank; C: number of candidates, the true entity included; p: share of the quer
 sd: the metric named, its expectation and standard deviation by chance; H₁: harmonic number. Families stand
 with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no
 ranks."""
-_OF_FILES = """\
-Made from `pbgeval/report/contents.py` and `other_contents.py`, which a test compares with what runs write.
-[formats.md](../formats.md) says more of how they come about, and what is read."""
-_FORMS = """\
-JSON has sorted keys, floats in the shortest form that reads back to themselves, null for what is undefined; in CSV that
-is an empty cell. In the paths of keys `*` stands for any key of an object or item of a list. `side` is `head`, `tail`
-(which is hidden) or `both`; rank types are `optimistic`, `realistic`, `pessimistic`, `expected`."""
 _OF_COMMANDS = """\
-Made from `pbgeval/cli.py` and `commands.py`: what `--help` prints. Exit status: 0 complete; 1 a
+Made from `pbgeval/cli.py`: what `--help` prints. Exit status: 0 complete; 1 a
 fault of the input, a line each on stderr; 75 incomplete: the same command goes on."""
 _COMMENT = re.compile(r"  # (.+)$", re.MULTILINE)
 _OF_PYTHON = """\
@@ -89,7 +81,6 @@ def pages() -> dict[str, str]:
     made = {
         "config.md": _config(),
         "metrics_list.md": _metrics(),
-        "output_files.md": _output_files(),
         "command_line.md": _command_line(),
         "python.md": _python(),
     }
@@ -112,31 +103,6 @@ def _config_row(key: ExplainedKey) -> tuple[str, ...]:
 
 def _metrics() -> list[str]:
     return ["# Metrics", _OF_METRICS, _LETTERS, metric_table()]
-
-
-def _output_files() -> list[str]:
-    return [
-        "# Output files",
-        _OF_FILES,
-        _FORMS,
-        "## The output directory of an evaluation",
-        *_files(OUTPUT_DIRECTORY, lambda file: f"`{file.name}`"),
-        "## What other commands write",
-        *_files(OTHER_FILES, lambda file: file.name),
-    ]
-
-
-def _files(files: Iterable[OutputFile], heading: Callable[[OutputFile], str]) -> Iterable[str]:
-    for file in files:
-        yield f"### {heading(file)}"
-        yield f"{file.form}. {file.text}" + (f" Written: {file.when}." if file.when else "")
-        if file.parts:
-            what = "key" if "JSON" in file.form else "column"
-            yield _table((what, "type", "meaning", "only for"), [_part_row(part) for part in file.parts])
-
-
-def _part_row(part: Part) -> tuple[str, ...]:
-    return f"`{part.name}`", part.type, _escaped(part.text), _escaped(part.when)
 
 
 def _command_line() -> list[str]:

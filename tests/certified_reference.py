@@ -14,8 +14,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from tests.kit.graphs import Bucket, Edge, Entity, Params, Row, TinyGraph
 from tests.reference import corrupt, true_entities
-from tests.strategies import Bucket, Edge, Entity, Params, Row, TinyGraph
 
 
 class Exact(NamedTuple):

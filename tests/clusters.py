@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, start_command, undisturbed_numbers
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, TinyCase, start_command, undisturbed_numbers
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 PYTHON = COMMAND.parent / "python"

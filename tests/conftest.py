@@ -194,11 +194,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="module", params=["general", "compiled"])
 def counting_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Counts on the general path alone, then on the compiled one for blocks of any size."""
-    from pbgeval.ranking import blocks, compiled, gathered_chunks
-    from pbgeval.ranking import count_chunks as chunks
+    from pbgeval.ranking import blocks, counting, gathered_chunks
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (compiled, blocks, chunks, gathered_chunks):
+        for module in (counting, blocks, gathered_chunks):
             if request.param == "general":
                 patch.setattr(module, "is_installed", lambda: False)
             else:

@@ -14,21 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
 from pbgeval.jit import CompiledLoop
-from pbgeval.ranking import blocks, certified, chunk_loops, compiled, compiled_copies, fused, gathered_chunks
-from pbgeval.ranking import count_chunks as chunks
+from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
-from pbgeval.ranking import partition as partition_blocks
-from pbgeval.ranking import sweep_rank as sweep_blocks
+from pbgeval.scoring import certified as exact
 from pbgeval.scoring import (
-    compiled_distances,
-    compiled_hashes,
-    compiled_lengths,
-    compiled_operators,
-    compiled_pairs,
     contest,
+    distances,
     fast_products,
 )
 from pbgeval.scoring.self_check import check_kernels
@@ -115,8 +109,7 @@ def count_by_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
-    for module in (partition_blocks, sweep_blocks):
-        watch_calls(patch, module, "count_fused", note)
+    watch_calls(patch, ranking_pass, "_count_fused", note)
 
 
 # Operators that act on queries instead of candidates, so that relations share them.
@@ -149,19 +142,11 @@ def leave_as_it_is(_: pytest.MonkeyPatch) -> None:
 
 WORTH_COMPILING = "CELLS_WORTH_COMPILING"
 PATHS: Mapping[str, FastPath] = {
-    "compiled": by_loops(compiled, WORTH_COMPILING, compiled._COMPARE, compiled._COMPARE_KNOWN),
-    "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block),
-    "chunks": by_loops(chunks, WORTH_COMPILING, chunk_loops.count_prepared),
+    "compiled": by_loops(counting, WORTH_COMPILING, chunk_loops.count_rows),
+    "blocks": by_loops(blocks, WORTH_COMPILING, chunk_loops.count_block, chunk_loops.multiply),
     "gathered_chunks": by_loops(gathered_chunks, WORTH_COMPILING, chunk_loops.count_gathered),
-    "copies": by_loops(compiled_copies, "ENTRIES_WORTH_COMPILING", compiled_copies._FIND),
-    "distances": by_loops(
-        compiled_distances, "TERMS_WORTH_COMPILING", compiled_distances._ABSOLUTE, compiled_distances._MODULUS
-    ),
-    "hashes": by_loops(compiled_hashes, "NUMBERS_WORTH_COMPILING", compiled_hashes._HASH),
-    "lengths": by_loops(compiled_lengths, "NUMBERS_WORTH_COMPILING", compiled_lengths._SQUARES),
-    "operators": by_loops(compiled_operators, "VALUES_WORTH_COMPILING", compiled_operators._COMPLEX),
-    # A product in float64 leaves hardly any pair open.
-    "pairs": evolve(by_loops(compiled_pairs, "PAIRS_WORTH_COMPILING", compiled_pairs._PAIRS), needs=("float32",)),
+    "distances": by_loops(distances, "TERMS_WORTH_COMPILING", distances._ABSOLUTE, distances._MODULUS),
+    "pairs": by_loops(exact, "NUMBERS_WORTH_COMPILING", exact._SUMS),
     "semi_join": by_loops(semi_join, "ROWS_WORTH_COMPILING", semi_join._PASSES),
     "bfloat16": FastPath(
         turn_on=multiply_bfloat16,
@@ -211,7 +196,7 @@ def switch(patch: pytest.MonkeyPatch, *on: str) -> set[str]:
         The names of the paths that are taken from now on, as they are.
     """
     check_kernels(torch.device("cpu"))
-    chunks.product_is_callable()  # its self-check calls a loop, which is not what counts
+    blocks.product_is_callable()  # its self-check calls a loop, which is not what counts
     taken: set[str] = set()
     wanted = set().union(*map(with_needs, on))
     for name, path in PATHS.items():

@@ -42,7 +42,7 @@ import pbgeval
 from pbgeval.cli import main
 from tests import fast_paths
 from tests.golden.test_full_nations import MODELS, SETTINGS, Nations
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
 
 REFERENCE = Path(os.environ.get("PBGEVAL_REFERENCE", Path(__file__).resolve().parents[2] / "shared"))
 MAY_DIFFER = {"units.jsonl", "run.json", "report.html"}  # times and paths of a run; pages are looked at, not compared

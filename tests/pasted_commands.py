@@ -29,7 +29,7 @@ from attrs import define, field, frozen
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.tiny_checkpoint import COMMAND, run_main
+from tests.kit.commands import COMMAND, run_main
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RUN_LANGUAGES = ("bash", "python")

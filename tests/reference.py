@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from tests.strategies import Bucket, Edge, Entity, KnownEdge, Params, Row, TinyGraph
+    from tests.kit.graphs import Bucket, Edge, Entity, KnownEdge, Params, Row, TinyGraph
 
     Draw = Callable[[str, list[int], int], list[int]]  # side, rows of a chunk's edges, how many -> uniform draws
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from pbgeval.ranking.certified import CertifiedQueries, count_certified
-from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking.counting import count as count_scores
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
@@ -45,12 +45,12 @@ def _in_float32(
     queries_QD = comparator.prepare_queries(query_QD)
     blocks = [comparator.prepare_candidates(block) for block in candidate_CD.split(columns)]
     true = TrueScores.of_pairs(comparator, queries_QD, comparator.prepare_candidates(true_QD))
-    counter, row_Q = BlockCounter(), torch.arange(len(query_QD))
+    row_Q = torch.arange(len(query_QD))
 
     def count() -> None:
         for block_CD in blocks:
             scores_QC = comparator.scores(queries_QD.unsqueeze(0), block_CD.unsqueeze(0))[0]
-            counter.count(scores_QC, true.score_Q, row_Q=row_Q)
+            count_scores(scores_QC, true.score_Q, row_Q=row_Q)
 
     return count
 
@@ -70,10 +70,10 @@ def _certified(
     ]
     true = CertifiedTrue.of_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
     queries = CertifiedQueries(comparator, prepared, torch.arange(len(query_QD)), true)
-    counter, none = BlockCounter(), torch.empty(0, dtype=torch.int64)
+    own_Q = torch.full((len(query_QD),), -1)
 
     def count() -> None:
         for block in blocks:
-            count_certified(queries, block.rows_NL, 0, fast_scores(prepared, block), counter, (none, none), None)
+            count_certified(queries, block.rows_NL, 0, fast_scores(prepared, block), own_Q, None)
 
     return count

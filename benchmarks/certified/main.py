@@ -24,8 +24,7 @@ from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
 from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.ranking import blocks, compiled
-from pbgeval.scoring import compiled_hashes
+from pbgeval.ranking import blocks, counting
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -54,9 +53,8 @@ def main() -> None:
     if options.smoke:
         size = JobSize(num_entities=500, num_edges=20, dimension=16)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    compiled.load()
+    counting.load()
     blocks.load()
-    compiled_hashes.load()
     runs: dict[str, list[Run]] = {way: [] for way in (FLOAT32, BY_FLOAT32, CERTIFIED)}
     speeds: list[float] = []
     with tempfile.TemporaryDirectory(prefix="pbgeval-benchmark-") as folder:

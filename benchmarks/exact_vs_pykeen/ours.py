@@ -19,15 +19,13 @@ os.environ.update(variables_of_torch(os.environ, local_workers=False))  # as the
 import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402
 from pbgeval import RunOptions, evaluate, load_config  # noqa: E402
-from pbgeval.ranking import blocks, compiled  # noqa: E402
-from pbgeval.scoring import compiled_hashes  # noqa: E402
+from pbgeval.ranking import blocks, counting  # noqa: E402
 
 
 def main() -> None:
     """Time one evaluation; everything is imported, and the compiled loops loaded, before the clock starts."""
-    compiled.load()
+    counting.load()
     blocks.load()
-    compiled_hashes.load()
     gc.collect()  # of what imports leave; it would come at some moment of the evaluation
     startup_seconds = time.perf_counter() - BEGUN
     config = load_config(Path(sys.argv[1]), sys.argv[3:])

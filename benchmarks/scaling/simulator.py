@@ -13,8 +13,9 @@ from heapq import heapify, heappop, heappush
 from attrs import define, field, frozen
 
 from benchmarks.scaling.bounds import Bounds, lower_bounds
+from benchmarks.scaling.local_counter import LocalCounter
 from pbgeval.inputs.dispatch import DispatchPlan, Partition
-from pbgeval.inputs.queue import Holding, LocalCounter, StripeUses, UnitQueue
+from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.notation import WorkUnit
 
 
@@ -62,9 +63,8 @@ def simulate(
     work_of = [work[unit] for unit in plan.units]
     reader = _Reader(machines, bytes_of)
     counter = LocalCounter()
-    stripes = StripeUses(plan)
     queues = [UnitQueue(plan, counter, number) for number in range(len(machines.speeds))]
-    workers = [_Worker(queue, machines, Holding(queue, stripes, machines.room), reader) for queue in queues]
+    workers = [_Worker(queue, machines, PartitionCache(queue, machines.room), reader) for queue in queues]
     # (when, worker, unit that it has and can begin; -1: it draws one)
     events = [(0.0, number, -1) for number in range(len(workers))]
     heapify(events)
@@ -73,7 +73,7 @@ def simulate(
         now, number, index = heappop(events)
         worker = workers[number]
         if index < 0:
-            drawn = worker.queue.draw()
+            drawn = worker.queue.claim_next()
             if drawn is not None:
                 heappush(events, (worker.load(drawn, now), number, drawn))
             continue
@@ -126,7 +126,7 @@ class _Worker:
 
     queue: UnitQueue
     machines: Machines
-    holding: Holding
+    holding: PartitionCache
     reader: _Reader
     busy_seconds: float = field(default=0.0, init=False)
     _ahead_ready: float = field(default=0.0, init=False)  # when what is read ahead is in memory

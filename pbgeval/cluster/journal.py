@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.errors import IncompleteError, OutputError
-from pbgeval.storage.writing import append_line, make_folder, remove_files, write_atomically
+from pbgeval.errors import OutputError
+from pbgeval.storage.writing import Check, Content, append_line, make_folder, remove_files, write_atomically
 
 MAGIC = b"pbgeval journal 1 "
 SUFFIX = ".unit"
@@ -65,7 +65,7 @@ class Journal:
     folder: Path
     digest: str  # of everything that determines a unit's result
     writer: str
-    lease: Path | None = None  # a file; when it has gone, so have arrays that units are computed from
+    check: Check = lambda: None  # that this run still may write, as `Claim.check`
     _num_written: int = field(default=0, init=False)
 
     def make(self) -> None:
@@ -75,18 +75,6 @@ class Journal:
             OutputError: it cannot be made.
         """
         make_folder(self.folder)
-
-    def check_lease(self) -> None:
-        """Make sure that what this group of workers shares is still there: else its results are not to be trusted.
-
-        Raises:
-            IncompleteError: worker 0 has ended meanwhile, or another run has taken over.
-        """
-        if self.lease is not None and not self.lease.exists():
-            raise IncompleteError(
-                f"{self.lease}: expected the files that these workers share, found them removed; "
-                "worker 0 has ended, or another run has taken over"
-            )
 
     def entries(self) -> list[str]:
         """Return the names of the files that hold units, in an order that all workers agree on."""
@@ -100,10 +88,10 @@ class Journal:
             arrays: integers (n,).
 
         Raises:
-            IncompleteError: the lease has gone.
+            IncompleteError: the claim is lost.
             OutputError: the file cannot be written (a full disk).
         """
-        self.check_lease()
+        self.check()
         narrow = [_narrow(array) for array in arrays]
         payload = [array.data.cast("B") for array in narrow if array.size]
         described = [[array.dtype.str, len(array)] for array in narrow]
@@ -112,7 +100,8 @@ class Journal:
         for part in payload:
             checksum.update(part)
         path = self.folder / f"{self.writer}-{self._num_written:06d}{SUFFIX}"
-        write_atomically(path, MAGIC, checksum.hexdigest(), "\n", header, *payload, check=self.check_lease)
+        content: list[Content] = [MAGIC, checksum.hexdigest(), "\n", header, *payload]
+        write_atomically(path, content, self.check)
         self._num_written += 1
         return path.name
 
@@ -150,10 +139,10 @@ class Journal:
         """Append to this writer's log what happens now: start or finish of a unit, say.
 
         Raises:
-            IncompleteError: the lease has gone, and with it perhaps the journal: it must not come back.
+            IncompleteError: the claim is lost, and with it perhaps the journal: it must not come back.
             OutputError: the log cannot be written.
         """
-        self.check_lease()
+        self.check()
         line = {"time": round(time.time(), 3), "event": event, "writer": self.writer, **facts}
         append_line(self.folder / f"log-{self.writer}.jsonl", json.dumps(line))
 

@@ -25,8 +25,8 @@ from typing import Any
 from attrs import frozen
 
 from pbgeval.cluster.environment import LOOPBACK, place_in_group, variables_of_torch
+from pbgeval.cluster.liveness import StalledWorkerError, is_lost_connection
 from pbgeval.cluster.signals import SIGNALS_TO_END, ended_at_once
-from pbgeval.cluster.watch import StalledWorkerError
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 MOST_LOCAL_WORKERS = 1024
@@ -289,14 +289,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def is_lost_connection(error: BaseException) -> bool:
-    """Whether a peer has gone or stalled: a collective (gloo raises plain RuntimeErrors), the store, a watch say so."""
-    from torch.distributed import DistError
-
-    is_of_gloo = isinstance(error, RuntimeError) and "gloo" in str(error)
-    return is_of_gloo or isinstance(error, DistError | StalledWorkerError)
 
 
 def _explained(rank: int, process: BaseProcess) -> BaseException:

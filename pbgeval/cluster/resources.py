@@ -13,8 +13,6 @@ import torch
 
 from pbgeval.errors import LaunchError
 
-DEVICES = ("auto", "cpu", "cuda")
-
 
 def cores() -> set[int]:
     """Return the numbers of the cores that this process may run on."""
@@ -64,40 +62,30 @@ def host_name() -> str:
 
 def peak_memory_bytes() -> int:
     """Return the largest resident size of this process so far, mapped files included."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # Not ru_maxrss: on Linux it survives exec, so a spawned worker would report its launcher's.
-        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not ru_maxrss: on Linux it survives exec, so a spawned worker would report its launcher's.
+    return _bytes_of("/proc/self/status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def available_bytes(device: torch.device) -> int:
     """Return the memory of a GPU or of this host that is free, or may be freed; 0 where the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    described = Path("/proc/meminfo")
-    if described.exists():
-        for line in described.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return 0
+    return _bytes_of("/proc/meminfo", "MemAvailable") or 0
 
 
 def resident_bytes() -> int:
     """Return the resident size of this process now; its peak where the system does not tell."""
-    status = Path("/proc/self/statm")
-    if status.exists():
-        return int(status.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    return peak_memory_bytes()
+    return _bytes_of("/proc/self/status", "VmRSS") or peak_memory_bytes()
 
 
 def anonymous_bytes() -> int:
     """Return what this process holds in memory beside the pages of files; 0 where the system does not tell."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("RssAnon:"):
+    return _bytes_of("/proc/self/status", "RssAnon") or 0
+
+
+def _bytes_of(path: str, name: str) -> int | None:
+    if os.path.exists(path):
+        for line in Path(path).read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-    return 0
+    return None

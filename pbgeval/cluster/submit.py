@@ -23,7 +23,6 @@ from pbgeval.errors import EvalError, IncompleteError, LaunchError
 if TYPE_CHECKING:
     import submitit
 
-SCHEDULERS = ("slurm", "local")
 
 _MOST_TIME_LIMITS = 100  # how often a job that ran out of time is requeued
 _SECONDS_OF_WARNING = 90  # between the scheduler's signal and the end
@@ -121,7 +120,7 @@ def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, lo
 
     Args:
         run: what each task does.
-        scheduler: one of `SCHEDULERS`.
+        scheduler: slurm or local.
         shape: what it needs.
         name: of the job.
         logs: a folder that all hosts see, for submitit's files.

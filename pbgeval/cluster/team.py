@@ -9,7 +9,8 @@ import datetime
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -18,9 +19,9 @@ from attrs import define, evolve, field
 from torch import Tensor
 
 from pbgeval.cluster.environment import place_in_group
+from pbgeval.cluster.liveness import Lifeline, Watch, is_lost_connection, stall_seconds
 from pbgeval.cluster.meeting import address_of, on_loopback, open_store
 from pbgeval.cluster.resources import cores, host_name
-from pbgeval.cluster.watch import Watch
 from pbgeval.errors import EvalError, IncompleteError, LaunchError
 
 T = TypeVar("T")
@@ -154,11 +155,28 @@ class Team:
         """Return this worker's part in a stretch of work; every worker calls it, with a name of its own each time."""
         return Watch(self, f"watch/{name}", self.rank_in_team, self.size)
 
-    def open_counters(self) -> Team:
-        """Return this worker's place with a connection of its own to the counters, for another thread."""
-        return evolve(self, store=None if self._store is None else self._store.clone())
+    @contextmanager
+    def signs_of_life(self) -> Iterator[None]:
+        """Notice within `PBGEVAL_STALL_SECONDS` that this process is cut off from its group, whatever it waits for.
 
-    def add(self, counter: str, amount: int) -> int:
+        The process then ends with status 75, after a line on stderr.
+
+        Raises:
+            IncompleteError: the connection to another worker was lost in a way that this process sees by itself.
+            LaunchError: the variable is no number.
+        """
+        # Another thread has a connection of its own to the counters.
+        counters = evolve(self, store=None if self._store is None else self._store.clone())
+        try:
+            with Lifeline(counters, self.rank_in_team, self.size, stall_seconds()).held():
+                yield
+        except BaseException as error:
+            if not is_lost_connection(error):
+                raise
+            found = str(error).partition("\n")[0]
+            raise IncompleteError(f"worker {self.rank_in_team}: expected the others to go on, got: {found}") from error
+
+    def add(self, counter: str, amount: int, /) -> int:
         """Add to a counter that all workers share and return its new value; needs no other worker to take part."""
         if self._store is None:
             self._counters[counter] = self._counters.get(counter, 0) + amount

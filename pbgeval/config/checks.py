@@ -201,8 +201,10 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
+    from pbgeval.scoring.comparators import COMPARATORS
     from pbgeval.scoring.operators import HALVED
 
+    takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         if relation.lhs not in config.entities or relation.rhs not in config.entities:
             continue
@@ -220,11 +222,11 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
                 f"{relation.operator} needs an even dimension, but {relation.rhs!r} has {rhs}",
                 involved,
             )
-        elif config.comparator == "complex_l1" and (rhs - config.bias) % 2:
+        elif takes_halves and (rhs - config.bias) % 2:
             without = " (the bias left out)" if config.bias else ""
             yield Fault(
                 ("comparator",),
-                f"complex_l1 needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}",
+                f"{config.comparator} needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}",
                 (("bias",), *involved),
             )
 

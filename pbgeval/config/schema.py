@@ -313,7 +313,10 @@ class EvalConfig:
         "in front if wanted. Unset: the headline mean reciprocal rank.",
     )
     max_memory: str | None = key(
-        None, EVALUATION, "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers."
+        None,
+        EVALUATION,
+        "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers. A run that cannot stay within it "
+        "is refused.",
     )
     scratch_path: str | None = key(
         None, EVALUATION, "Directory for copies of what URLs name; removed at the end. Unset: TMPDIR, or /tmp."

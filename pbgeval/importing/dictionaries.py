@@ -8,7 +8,8 @@ k mod P at random, and to and fro by degree; its row is k div P. So partitions a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) 
             f"{lhs}, {rhs} FROM other"
         )
         return
-    unlisted = [str(row[0]) for row in engine.rows("SELECT name FROM other ORDER BY name")]
+    unlisted = [str(row[0]) for row in engine.run("SELECT name FROM other ORDER BY name")]
     if unlisted:
         raise StorageError(
             f"{types.path}: expected the types of every relation, found none of {listed(unlisted)}; add them, or a "
@@ -99,7 +100,7 @@ def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, p
                 f"--partitions {count}: expected at most {num_entities}, the entities of type {entity_type}"
             )
         _deal(engine, index, count, partitioning)
-        found = dict(engine.rows(f"SELECT part, count(*) FROM entities WHERE type = {index} GROUP BY part"))
+        found = dict(engine.run(f"SELECT part, count(*) FROM entities WHERE type = {index} GROUP BY part"))
         sizes[entity_type] = [int(found[part]) for part in range(count)]
     engine.run("DROP TABLE degrees")
     return sizes
@@ -125,19 +126,14 @@ def write_dictionaries(engine: Engine, folder: Path, types: RelationTypes, sizes
         OutputError: they cannot be written.
     """
     engine.run("CREATE TABLE ordered AS SELECT type, part, name FROM entities ORDER BY type, part, row")
-    names = _strings(engine, "ordered", "name")
+    blocks = engine.blocks("ordered", ["name"], NAMES_AT_A_TIME)
+    names = chain.from_iterable(block["name"].tolist() for block in blocks)
     for entity_type in types.entity_types:
         for part, size in enumerate(sizes[entity_type]):
-            of_part = (next(names) for _ in range(size))
-            checkpoint_files.write_entities(folder, entity_type, part, size, of_part)
+            checkpoint_files.write_entities(folder, entity_type, part, size, islice(names, size))
     engine.run("DROP TABLE ordered")
-    relations = [str(row[0]) for row in engine.rows("SELECT name FROM relations ORDER BY id")]
+    relations = [str(row[0]) for row in engine.run("SELECT name FROM relations ORDER BY id")]
     checkpoint_files.write_relations(folder, len(relations), relations)
-
-
-def _strings(engine: Engine, table: str, column: str) -> Iterator[str]:
-    for block in engine.blocks(table, [column], NAMES_AT_A_TIME):
-        yield from block[column].tolist()
 
 
 # The folder of entities of an earlier import, ours or PyTorch-BigGraph's -> the tables of `dictionaries`.
@@ -181,7 +177,7 @@ def read_dictionaries(
         for index, name in enumerate(types.entity_types)
     }
     for table, key in (("entities", "type, name"), ("relations", "name")):
-        again = engine.rows(f"SELECT name FROM {table} GROUP BY {key} HAVING count(*) > 1 ORDER BY name LIMIT 7")
+        again = engine.run(f"SELECT name FROM {table} GROUP BY {key} HAVING count(*) > 1 ORDER BY name LIMIT 7")
         if again:
             raise StorageError(
                 f"{folder}: expected each name of {table} once, found {listed([str(row[0]) for row in again])} again"
@@ -216,12 +212,10 @@ def _load_names(engine: Engine, folder: Path, entity_type: str, index: int, part
         raise StorageError(f"{path}: expected {count} names (the entity count beside it), found {len(names)}")
     for start in range(0, len(names), NAMES_AT_A_TIME):
         block = names[start : start + NAMES_AT_A_TIME]
-        if not "".join(block).isprintable() and any(_is_surrogate(name) for name in block):
-            raise StorageError(f"{path}: expected names that UTF-8 can write, found a lone surrogate")
+        try:
+            "".join(block).encode()
+        except UnicodeEncodeError:
+            raise StorageError(f"{path}: expected names that UTF-8 can write, found a lone surrogate") from None
         columns = {"name": np.array(block, object), "row": np.arange(start, start + len(block))}
         engine.insert("entities", columns, f"{index}, name, {part}, row")
     return len(names)
-
-
-def _is_surrogate(name: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in name)

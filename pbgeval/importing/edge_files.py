@@ -9,7 +9,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from attrs import frozen
 
@@ -88,7 +88,7 @@ class ParquetEdges:
         import duckdb
 
         try:
-            described = engine.rows_unguarded(f"DESCRIBE SELECT * FROM {self.source}")
+            described = engine.run_unguarded(f"DESCRIBE SELECT * FROM {self.source}")
         except duckdb.Error as error:
             raise self.fault(error) from error
         found = [str(row[0]) for row in described]
@@ -146,7 +146,7 @@ class TextEdges:
             return cls(path, compression, columns, has_header=False, form=form)
         lines = cls(path, compression, ("line",), has_header=False, form=form)
         try:
-            first = engine.rows_unguarded(f"SELECT line FROM {lines._source(_NO_DELIMITER, '')} LIMIT 1")
+            first = engine.run_unguarded(f"SELECT line FROM {lines._source(_NO_DELIMITER, '')} LIMIT 1")
         except duckdb.Error as error:
             raise lines.fault(error) from error
         header = next((fields for _, fields in lines._fields([row[0] for row in first])), [])
@@ -245,21 +245,7 @@ class TextEdges:
 _EMPTY = "{}: expected at least one edge, found none"
 
 
-class OpenedFile(Protocol):
-    """A file whose form is known."""
-
-    @property
-    def source(self) -> str:
-        """What stands after FROM."""
-
-    def check(self, engine: Engine, columns: Sequence[str]) -> None:
-        """Refuse a file that lacks columns."""
-
-    def place_of(self, row: int) -> str:
-        """Name a row for a message."""
-
-    def fault(self, error: Exception) -> EvalError:
-        """Say what the engine found wrong with the file."""
+OpenedFile: TypeAlias = ParquetEdges | TextEdges  # a file whose form is known
 
 
 def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
@@ -273,7 +259,13 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
         DataError: it holds no edge, an empty name, or a weight that is no finite number.
         OutputError: the disk is full.
     """
-    magic = _first_bytes(path)
+    try:
+        with open_input(path) as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: expected a file of edges that can be read, found: {error.strerror or error}"
+        ) from error
     if not magic:
         raise DataError(_EMPTY.format(path))
     opened: OpenedFile = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
@@ -301,30 +293,17 @@ def _converted(ours: str, theirs: str) -> str:
     return kind.format('"' + theirs.replace('"', '""') + '"') + f" AS {ours}"
 
 
-def _first_bytes(path: Path) -> bytes:
-    try:
-        with open_input(path) as file:
-            return file.read(4)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: expected a file of edges that can be read, found: {error.strerror or error}"
-        ) from error
-
-
 def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
     import duckdb
 
     try:
         engine.run_unguarded(query)
-    except (duckdb.OutOfMemoryException, duckdb.FatalException) as error:
-        with engine.faults():
-            raise error from None
-    except duckdb.IOException as error:
-        if str(engine.folder) in str(error) or "write" in str(error).lower():
+    except duckdb.Error as error:
+        of_engine = isinstance(error, duckdb.OutOfMemoryException | duckdb.FatalException)
+        is_about_scratch = str(engine.folder) in str(error) or "write" in str(error).lower()
+        if of_engine or (isinstance(error, duckdb.IOException) and is_about_scratch):
             with engine.faults():
                 raise error from None
-        raise opened.fault(error) from error
-    except duckdb.Error as error:
         raise opened.fault(error) from error
 
 

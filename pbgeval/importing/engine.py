@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import define, field, frozen
 
+from pbgeval.cluster.liveness import repeated
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.progress import StepObserver
+from pbgeval.progress import Observer
 from pbgeval.storage.text import one_line
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Engine:
 
     folder: Path
     limits: Limits
-    observer: StepObserver
+    observer: Observer
     _connection: DuckDBPyConnection = field(init=False)
 
     def __enter__(self) -> Engine:
@@ -87,39 +87,32 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._connection.close()
-            return
+        import duckdb
+
         # What went wrong is on its way already; closing writes once more, and a full disk is still full.
-        with _all_of_duckdb_ignored():
+        with suppress(*(() if kind is None else (duckdb.Error,))):
             self._connection.close()
 
-    def run(self, query: str) -> None:
-        """Execute a statement.
+    def run(self, query: str) -> list[tuple[Any, ...]]:
+        """Execute a statement; return the few rows of a query.
 
         Raises:
             OutputError: the disk is full, or memory too small.
         """
-        with self.faults(), self._progress():
-            self._execute(query)
+        with self.faults():
+            return self.run_unguarded(query)
 
-    def run_unguarded(self, query: str) -> None:
+    def run_unguarded(self, query: str) -> list[tuple[Any, ...]]:
         """Execute a statement that reads the user's files; whoever calls says what is wrong with them."""
-        with self._progress():
-            self._execute(query)
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the few rows of a query."""
-        with self.faults(), self._progress():
+        with repeated(self._tell_progress, _POLL_SECONDS):
             return self._execute(query).fetchall()
 
-    def rows_unguarded(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the few rows of a query of the user's files; whoever calls says what is wrong with them."""
-        return self._execute(query).fetchall()
+    def _tell_progress(self) -> None:
+        self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
 
     def row(self, query: str) -> tuple[Any, ...]:
         """Return the only row of a query."""
-        (row,) = self.rows(query)
+        (row,) = self.run(query)
         return row
 
     def insert(self, table: str, columns: dict[str, np.ndarray], selected: str = "*") -> None:
@@ -186,35 +179,8 @@ class Engine:
                 "choose another --output"
             ) from error
 
-    @contextmanager
-    def _progress(self) -> Iterator[None]:
-        """Tell the observer how far a statement is, while it runs."""
-        ended = threading.Event()
-
-        def poll() -> None:
-            while not ended.wait(_POLL_SECONDS):
-                self.observer.advanced(min(max(self._connection.query_progress(), 0) / 100, 1))
-
-        thread = threading.Thread(target=poll, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
 
 def first_line(error: Exception) -> str:
     """Return what an error says first, without the name of its kind."""
     text = str(error).strip().partition("\n")[0]
     return one_line(text.partition("Error: ")[2] or text)
-
-
-@contextmanager
-def _all_of_duckdb_ignored() -> Iterator[None]:
-    import duckdb
-
-    try:
-        yield
-    except duckdb.Error:
-        return

@@ -21,7 +21,7 @@ from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine, Limits
 from pbgeval.importing.placement import ImportedEdges, place_edges
 from pbgeval.importing.relation_types import Partitioning, RelationTypes
-from pbgeval.progress import StepObserver
+from pbgeval.progress import Observer
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _TAKEN = (".", "..", "entity", "import.json")
@@ -40,7 +40,7 @@ class GraphFiles:
     dictionary_of: Sequence[str] = ()  # whose edges make the dictionaries; empty: all
 
 
-def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: StepObserver) -> Sequence[str]:
+def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: Observer) -> Sequence[str]:
     """Write a graph.
 
     Args:
@@ -61,7 +61,6 @@ def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: Step
             sizes, imported = _import(engine, files, target, observer)
         remove_folder(target / _SCRATCH)
         write_atomically(target / "import.json", _document(files, sizes, imported))
-    observer.finished()
     return _lines(files, folder, sizes, imported)
 
 
@@ -83,7 +82,7 @@ def _check(files: GraphFiles, folder: Path) -> None:
 
 
 def _import(
-    engine: Engine, files: GraphFiles, target: Path, observer: StepObserver
+    engine: Engine, files: GraphFiles, target: Path, observer: Observer
 ) -> tuple[Sizes, dict[str, ImportedEdges]]:
     tables = {name: f"edges_{index}" for index, name in enumerate(files.edges)}
     types = files.types or RelationTypes()

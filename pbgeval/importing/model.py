@@ -7,13 +7,13 @@ FOLDER/eval.py               evaluates them against all entities
 
 from __future__ import annotations
 
+import itertools
 import pprint
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
@@ -21,14 +21,13 @@ from pbgeval.notation import Bucket, Side, distinct
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.text import one_line, text_lines
+from pbgeval.storage.text import one_line, rows
 from pbgeval.storage.writing import write_atomically
 
 # A file of edges -> buckets of a partitioned graph, in two passes over the file: count, then write.
 #
 # The file is a .npy array of integers (edges, 3), or text with three columns, tabs or spaces between them: ids, or
-# labels
-# where there are files of labels. Memory follows a block of edges.
+# labels where there are files of labels. Memory follows a block of edges.
 
 EDGES_AT_A_TIME = 1 << 18
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")  # of columns: head (lhs), relation, tail (rhs)
@@ -43,11 +42,6 @@ class EdgeForm:
     order: str = "hrt"
     entity_ids: Mapping[str, int] | None = None  # by label; None: files have ids
     relation_ids: Mapping[str, int] | None = None
-    _columns: tuple[int, ...] = field(init=False)
-
-    @_columns.default
-    def _of_order(self) -> tuple[int, ...]:
-        return tuple(self.order.index(letter) for letter in "hrt")
 
     def blocks(self, path: Path) -> Iterator[np.ndarray]:
         """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs.
@@ -56,9 +50,9 @@ class EdgeForm:
             StorageError: the file cannot be read.
             DataError: a line is not as it should be, an id out of range, or a label unknown; it names the row or line.
         """
-        first = 0
-        for block_n3 in self._of_array(path) if path.suffix == ".npy" else self._of_text(path):
-            ordered_n3 = block_n3[:, self._columns]
+        first, columns = 0, [self.order.index(letter) for letter in "hrt"]
+        for block_n3 in _array_blocks(path) if path.suffix == ".npy" else self._text_blocks(path):
+            ordered_n3 = block_n3[:, columns]
             entity, relation = ("entity", self.num_entities), ("relation", self.num_relations)
             for column, (what, size) in enumerate((entity, relation, entity)):
                 wrong = (ordered_n3[:, column] < 0) | (ordered_n3[:, column] >= size)
@@ -71,40 +65,39 @@ class EdgeForm:
             yield ordered_n3
             first += len(block_n3)
 
-    def _of_array(self, path: Path) -> Iterator[np.ndarray]:
-        array, _ = open_npy(path, "iu")
-        if array.ndim != 2 or array.shape[1] != 3:
-            raise DataError(f"{path}: expected integers of shape (edges, 3), got shape {array.shape}")
-        for start in range(0, array.shape[0], EDGES_AT_A_TIME):
-            yield array[start : start + EDGES_AT_A_TIME].astype(np.int64)
+    def _text_blocks(self, path: Path) -> Iterator[np.ndarray]:
+        ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.order]
 
-    def _of_text(self, path: Path) -> Iterator[np.ndarray]:
-        rows: list[tuple[int, ...]] = []
-        ids = tuple(self.relation_ids if letter == "r" else self.entity_ids for letter in self.order)
-        for number, text in text_lines(path):
-            parts = text.split("\t") if "\t" in text else text.split()
-            if len(parts) < 3:
-                raise DataError(f"{path}:{number}: expected three columns, got {one_line(text)!r}")
-            rows.append(tuple(_id(path, number, *of) for of in zip(parts, ids, strict=False)))
-            if len(rows) == EDGES_AT_A_TIME:
-                yield np.array(rows, np.int64)
-                rows = []
-        if rows:
-            yield np.array(rows, np.int64)
+        def edge(number: int, line: str, columns: list[str]) -> list[int]:
+            if len(columns) < 3:
+                raise DataError(f"{path}:{number}: expected three columns, got {one_line(line)!r}")
+            return [_id(path, number, *of) for of in zip(columns, ids, strict=False)]
+
+        edges = itertools.starmap(edge, rows(path, by_words=True))
+        while block := list(itertools.islice(edges, EDGES_AT_A_TIME)):
+            yield np.array(block, np.int64)
 
 
-def _id(path: Path, line: int, text: str, ids: Mapping[str, int] | None) -> int:
+def _array_blocks(path: Path) -> Iterator[np.ndarray]:
+    array, _ = open_npy(path, "iu")
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise DataError(f"{path}: expected integers of shape (edges, 3), got shape {array.shape}")
+    for start in range(0, array.shape[0], EDGES_AT_A_TIME):
+        yield array[start : start + EDGES_AT_A_TIME].astype(np.int64)
+
+
+def _id(path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> int:
     if ids is not None:
         if text in ids:
             return ids[text]
-        raise DataError(f"{path}:{line}: expected a label that is known, got {one_line(text)!r}")
-    if not (text.isascii() and text.isdigit()):
-        raise DataError(
-            f"{path}:{line}: expected an id, got {one_line(text)!r}; give --entities and --relations for labels"
-        )
-    if len(text) > MAX_DIGITS:
-        raise DataError(f"{path}:{line}: expected an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}")
-    return int(text)
+        fault = f"a label that is known, got {one_line(text)!r}"
+    elif not (text.isascii() and text.isdigit()):
+        fault = f"an id, got {one_line(text)!r}; give --entities and --relations for labels"
+    elif len(text) > MAX_DIGITS:
+        fault = f"an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
+    else:
+        return int(text)
+    raise DataError(f"{path}:{number}: expected {fault}")
 
 
 def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) -> int:
@@ -243,7 +236,7 @@ def _write_entities(model: EmbeddingModel, path: Path, num_partitions: int) -> N
     names = model.entity_names()
     for index in range(num_partitions):
         start, stop = part_of(model.num_entities, index, num_partitions)
-        of_part = None if names is None else islice(names, stop - start)
+        of_part = None if names is None else itertools.islice(names, stop - start)
         checkpoint_files.write_entities(path, ENTITY_TYPE, index, stop - start, of_part)
     num_dynamic = model.num_relations if model.formula.dynamic else None
     checkpoint_files.write_relations(path, num_dynamic, model.relation_names())

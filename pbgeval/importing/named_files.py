@@ -18,7 +18,7 @@ from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine, Limits
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges
 from pbgeval.importing.relation_types import RelationTypes
-from pbgeval.progress import StepObserver
+from pbgeval.progress import Observer
 from pbgeval.storage.text import listed, name_of, one_line
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
@@ -46,7 +46,7 @@ class NamedFiles:
     form: ColumnForm = field(factory=ColumnForm)
 
 
-def split_files(files: NamedFiles, limits: Limits, observer: StepObserver) -> None:
+def split_files(files: NamedFiles, limits: Limits, observer: Observer) -> None:
     """Make all folders; edges keep the order of their file within a bucket.
 
     Raises:

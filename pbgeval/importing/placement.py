@@ -18,8 +18,9 @@ from pbgeval.importing.engine import Engine, quoted
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.row_files import write_lines
+from pbgeval.storage.row_files import MAKE_ROOM
 from pbgeval.storage.text import cell_of
+from pbgeval.storage.writing import write_atomically
 
 _LARGEST_INT32 = 2**31 - 1
 UNKNOWN = "unknown.tsv"
@@ -54,7 +55,7 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
         OutputError: something cannot be written.
     """
     num_read = engine.num_rows(table)
-    weight = _has_weight(engine, table)
+    weight = any(row[0] == "weight" for row in engine.run(f"DESCRIBE {table}"))
     _place(engine, table, max(map(len, sizes.values())), "weight" if weight else "")
     num_written = engine.num_rows("placed")
     unknown = (0, 0) if num_read == num_written else _write_unknown(engine, table, types, folder / UNKNOWN)
@@ -82,10 +83,6 @@ def _num_repeated(engine: Engine, num_edges: int) -> int:
     )
 
 
-def _has_weight(engine: Engine, table: str) -> bool:
-    return any(row[0] == "weight" for row in engine.rows(f"DESCRIBE {table}"))
-
-
 def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:
     """Make `placed`: bucket, lhs, rel, rhs, weight, by bucket and then as the rows stood."""
     engine.run(
@@ -100,7 +97,7 @@ def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:
 
 def _write_buckets(engine: Engine, folder: Path, num_rhs: int, sizes: Sizes, weight: bool) -> int:
     """Write `placed` as files; memory follows a block of rows, and one file is open at a time."""
-    counts = dict(engine.rows("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
+    counts = dict(engine.run("SELECT bucket, count(*) FROM placed GROUP BY bucket"))
     largest = max(max(parts) for parts in sizes.values())
     integer = np.dtype(np.int32 if largest <= _LARGEST_INT32 else np.int64)
     dtypes = dict.fromkeys(("lhs", "rel", "rhs"), integer) | ({"weight": np.dtype(np.float64)} if weight else {})
@@ -149,7 +146,7 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
         "CREATE TABLE listed AS SELECT coalesce('entity:' || type, 'relation') AS what, name, copies FROM unknown "
         "ORDER BY copies DESC, what, name"
     )
-    write_lines(path, _lines(engine))
+    write_atomically(path, _lines(engine), advice=MAKE_ROOM)
     engine.run("DROP TABLE unknown")
     engine.run("DROP TABLE listed")
     return int(entities), int(relations)

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.notation import MAX_PARTITIONS
-from pbgeval.storage.text import one_line, text_lines
+from pbgeval.storage.text import one_line, rows
 
 ANY_OTHER = "*"
 ENTITY_TYPE = "all"
@@ -37,10 +37,7 @@ class RelationTypes:
             StorageError: a line is not of that form; names it.
         """
         listed: dict[str, tuple[str, str]] = {}
-        for number, line in text_lines(path):
-            if not line:
-                continue
-            fields = line.split("\t")
+        for number, line, fields in rows(path):
             if len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]):
                 raise StorageError(
                     f"{path}:{number}: expected relation, left type and right type by tabs (types without /), got "

@@ -51,7 +51,7 @@ class Uses:
         return positions[found] if found < len(positions) else float("inf")
 
 
-def make_room(held: set[Partition], needed: Partitions, room: int, uses: Uses, position: int) -> None:
+def evict(held: set[Partition], needed: Partitions, room: int, uses: Uses, position: int) -> None:
     """Drop partitions until what is held and needed fits in the room; what is needed always stays.
 
     Args:
@@ -80,7 +80,7 @@ def num_loads_of(needs: Sequence[Partitions], room: int) -> int:
     for position, needed in enumerate(needs):
         if needed <= held and len(held) <= room:
             continue
-        make_room(held, needed, room, uses, position)
+        evict(held, needed, room, uses, position)
         loads += len(needed - held)
         held |= needed
     return loads

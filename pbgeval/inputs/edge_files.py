@@ -88,12 +88,14 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
 
 def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
     try:
-        with ended_by_signals(), observer.steps() as steps:
-            split_files(files, Limits(memory_bytes, num_cores()), steps)
+        with ended_by_signals():
+            split_files(files, Limits(memory_bytes, num_cores()), observer)
     except OutputError:
         if not all(folder.is_dir() for folder in files.of_folder):
             raise
         # Another run of the same files was faster; what it made is the same.
+    finally:
+        observer.finished()
 
 
 def _files_of(config: EvalConfig) -> list[Path]:

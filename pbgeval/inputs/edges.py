@@ -37,7 +37,10 @@ class EdgeNumberer:
             DataError: an id is out of range; it names file, dataset and row.
         """
         rel_n = block.rel.numpy()
-        self._check(file, block, "rel", rel_n, self.inputs.num_relations, "relations")
+        num_relations = self.inputs.num_relations
+        wrong = _first_wrong(rel_n, num_relations)
+        if wrong is not None:
+            raise _out_of_range(file, block, "rel", wrong, int(rel_n[wrong]), num_relations, "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
         return KnownBlock(ends[Side.LHS], rel_n, ends[Side.RHS])
 
@@ -50,23 +53,20 @@ class EdgeNumberer:
         self, file: EdgeSource, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray
     ) -> np.ndarray:
         offset_R, size_R = self._range_of_relations(file.bucket, side)
-        name = side.pick("lhs", "rhs")
-        if len(set(offset_R.tolist())) == 1:
-            relation = self.inputs.config.relations[0]
-            label = self._label(side.pick(relation.lhs, relation.rhs), side, file.bucket)
-            self._check(file, block, name, row_n, int(size_R[0]), label)
+        is_one = len(set(offset_R.tolist())) == 1  # partition for all relations
+        wrong = _first_wrong(row_n, int(size_R[0]) if is_one else size_R[rel_n])
+        if wrong is not None:
+            index = 0 if is_one else int(rel_n[wrong])
+            relation = self.inputs.config.relations[index]
+            entity_type = side.pick(relation.lhs, relation.rhs)
+            partition = self.inputs.partition_of(entity_type, side, file.bucket)
+            label = f"entity type '{entity_type}', partition {partition}"
+            name = side.pick("lhs", "rhs")
+            raise _out_of_range(file, block, name, wrong, int(row_n[wrong]), int(size_R[index]), label)
+        if is_one:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
-        beyond = (row_n < 0) | (row_n >= size_R[rel_n])
-        if beyond.any():
-            at = int(np.flatnonzero(beyond)[0])
-            relation = self.inputs.config.relations[int(rel_n[at])]
-            label = self._label(side.pick(relation.lhs, relation.rhs), side, file.bucket)
-            raise _out_of_range(file, block, name, at, int(row_n[at]), int(size_R[rel_n[at]]), label)
         numbers_n: np.ndarray = row_n + offset_R[rel_n]
         return numbers_n
-
-    def _label(self, entity_type: str, side: Side, bucket: Bucket) -> str:
-        return f"entity type '{entity_type}', partition {self.inputs.partition_of(entity_type, side, bucket)}"
 
     def _range_of_relations(self, bucket: Bucket, side: Side) -> tuple[np.ndarray, np.ndarray]:
         """Return the number of row 0 and the number of rows of a side's partition, by relation of the config."""
@@ -78,12 +78,11 @@ class EdgeNumberer:
             self._ranges[bucket, side] = offset_R, size_R
         return self._ranges[bucket, side]
 
-    @staticmethod
-    def _check(file: EdgeSource, block: EdgeBlock, name: str, id_n: np.ndarray, size: int, label: str) -> None:
-        if not len(id_n) or (id_n.min() >= 0 and id_n.max() < size):
-            return
-        at = int(np.flatnonzero((id_n < 0) | (id_n >= size))[0])
-        raise _out_of_range(file, block, name, at, int(id_n[at]), size, label)
+
+def _first_wrong(id_n: np.ndarray, size: int | np.ndarray) -> int | None:
+    """Return the position of the first id that is out of range."""
+    wrong_n = (id_n < 0) | (id_n >= size)
+    return int(np.flatnonzero(wrong_n)[0]) if wrong_n.any() else None
 
 
 def _out_of_range(

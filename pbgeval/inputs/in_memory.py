@@ -15,7 +15,7 @@ from pbgeval.inputs.opening import Inputs, Model, open_inputs
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.models.opening import open_model
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.arrays import Array, ArrayEdges, Edges
+from pbgeval.storage.edges import Array, ArrayEdges, Edges
 
 GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
 

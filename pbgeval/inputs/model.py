@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from pbgeval.config import EvalConfig, RelationSchema
+from pbgeval.config import EvalConfig
 from pbgeval.errors import DataError, StorageError
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Side
@@ -19,7 +20,7 @@ from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.checkpoint import model_path
-from pbgeval.storage.model import ModelParameters, global_embedding, operator_parameters, read_model_parameters
+from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 
 # In what vectors are computed; those for certified ranks are then rounded to float32, once.
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "certified": torch.float64}
@@ -40,20 +41,16 @@ def read_relations(
     model = read_model_parameters(Path(config.checkpoint_path), version)
     path = model_path(Path(config.checkpoint_path), version)
     faults: list[str] = []
-    relations = []
-    dtype = PRECISIONS[config.precision]
-    # One for all relations, so that one tally counts their decisions.
-    certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
+    read: list[dict[Side, Parameters]] = [{} for _ in config.relations]
     for index, schema in enumerate(config.relations):
-        parameters: dict[Side, Parameters] = {}
         for side in Side if config.dynamic_relations else (Side.RHS,):
+            shapes = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
+            if config.dynamic_relations:
+                shapes = {name: (num_relations, *shape) for name, shape in shapes.items()}
             try:
-                read = _operator_of(config, model, index, side, num_relations, path)
-                placed = {name: value.to(device, dtype) for name, value in read.items()}
-                parameters[side] = OPERATORS[schema.operator].prepared(placed)
+                read[index][side] = operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
             except StorageError as error:
                 faults.extend(error.faults)
-        relations.append(_relation(config, schema, parameters, certified))
     globals_ = {}
     if config.global_emb:
         for entity_type in config.used_entity_types:
@@ -67,7 +64,7 @@ def read_relations(
                 globals_[entity_type] = vector.to(device)
     if faults:
         raise StorageError(*faults)
-    return tuple(relations), globals_
+    return _relations(config, read, device), globals_
 
 
 def relations_of_model(
@@ -82,21 +79,17 @@ def relations_of_model(
         StorageError: a file is gone or truncated.
         DataError: a parameter is NaN or infinite.
     """
-    dtype = PRECISIONS[config.precision]
     of_sides = model.parameters()
     for side, parameters in of_sides.items():
         for name, value in parameters.items():
             _check_finite(model.label, f"{name} ({side.pick('lhs', 'rhs')})", value)
-    certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
-    relations = []
-    for index, schema in enumerate(config.relations):
-        operator = OPERATORS[schema.operator]
-        placed: dict[Side, Parameters] = {}
-        for side, parameters in of_sides.items():
-            rows = parameters if config.dynamic_relations else {name: of[index] for name, of in parameters.items()}
-            placed[side] = operator.prepared({name: value.to(device, dtype) for name, value in rows.items()})
-        relations.append(_relation(config, schema, placed, certified))
-    return tuple(relations)
+    if config.dynamic_relations:
+        return _relations(config, [of_sides], device)
+    of_relations = [
+        {side: {name: of[index] for name, of in parameters.items()} for side, parameters in of_sides.items()}
+        for index in range(len(config.relations))
+    ]
+    return _relations(config, of_relations, device)
 
 
 def _check_finite(label: str, name: str, value: Tensor) -> None:
@@ -115,33 +108,29 @@ def relation_of_scorer(config: EvalConfig, scorer: Scorer) -> Relation:
     return Relation(relation, CandidatePolicy(config.candidates_of(schema)), torch.float64)
 
 
-def _operator_of(
-    config: EvalConfig, model: ModelParameters | None, index: int, side: Side, num_relations: int, path: Path
-) -> dict[str, Tensor]:
-    """Return the parameters of the operator that acts on a side, with a leading R when relations are dynamic."""
-    schema = config.relations[index]
-    dimension = config.dimension_of(side.pick(schema.lhs, schema.rhs))
-    shapes = OPERATORS[schema.operator].shapes(dimension)
-    if config.dynamic_relations:
-        shapes = {name: (num_relations, *shape) for name, shape in shapes.items()}
-    return operator_parameters(model, index, side, schema.operator, shapes, expected_path=path)
-
-
-def _relation(
-    config: EvalConfig,
-    schema: RelationSchema,
-    parameters: dict[Side, Parameters],
-    certified: CertifiedComparator | None,
-) -> Relation:
-    scorer = RelationScorer(
-        name=schema.name,
-        operator=schema.operator,
-        parameters=parameters,
-        comparator=Comparator(config.comparator, config.bias),
-        dynamic=config.dynamic_relations,
-        lhs_type=schema.lhs,
-        rhs_type=schema.rhs,
-        weight=schema.weight,
-        certified=certified,
-    )
-    return Relation(scorer, CandidatePolicy(config.candidates_of(schema)), PRECISIONS[config.precision])
+def _relations(
+    config: EvalConfig, parameters: Sequence[Mapping[Side, Parameters]], device: torch.device | str
+) -> tuple[Relation, ...]:
+    """Make the relations of the config from the parameters of each."""
+    dtype = PRECISIONS[config.precision]
+    # One for all relations, so that one tally counts their decisions.
+    certified = CertifiedComparator(config.comparator, config.bias) if config.precision == "certified" else None
+    relations = []
+    for schema, of_sides in zip(config.relations, parameters, strict=True):
+        prepare = OPERATORS[schema.operator].prepared
+        scorer = RelationScorer(
+            name=schema.name,
+            operator=schema.operator,
+            parameters={
+                side: prepare({name: value.to(device, dtype) for name, value in of_side.items()})
+                for side, of_side in of_sides.items()
+            },
+            comparator=Comparator(config.comparator, config.bias),
+            dynamic=config.dynamic_relations,
+            lhs_type=schema.lhs,
+            rhs_type=schema.rhs,
+            weight=schema.weight,
+            certified=certified,
+        )
+        relations.append(Relation(scorer, CandidatePolicy(config.candidates_of(schema)), dtype))
+    return tuple(relations)

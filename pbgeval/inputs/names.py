@@ -10,11 +10,11 @@ import difflib
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.errors import ConfigError, StorageError
@@ -23,7 +23,7 @@ from pbgeval.notation import EntityNumbering
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names, wrong_number_of_names
 
-_MOST_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
+MAX_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
 
 
 @frozen(eq=False)
@@ -32,13 +32,6 @@ class RelationNames:
 
     num_relations: int
     names: Sequence[str] | None  # None: they have none
-    _ids: dict[str, list[int]] = field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        ids: dict[str, list[int]] = defaultdict(list)
-        for index, name in enumerate(self.names or ()):
-            ids[name].append(index)
-        object.__setattr__(self, "_ids", dict(ids))
 
     def find(self, names: Sequence[str], where: str) -> np.ndarray:
         """Return the sorted ids of the relations named, each once.
@@ -50,36 +43,39 @@ class RelationNames:
         Raises:
             ConfigError: A name is unknown, several relations have it, or an index is out of range; a line for each.
         """
+        of_name: dict[str, list[int]] = defaultdict(list)
+        for index, name in enumerate(self.names or ()):
+            of_name[name].append(index)
         ids: set[int] = set()
-        faults: list[str] = []
+        faults: list[str] = [] if names else ["empty restriction: expected at least one relation, got []"]
         for name in names:
-            try:
-                ids.add(self._find(name, with_nearest=len(faults) < _MOST_NEAREST))
-            except ConfigError as error:
-                faults += [f"{where}: {fault}" for fault in error.faults]
+            found = self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST)
+            if isinstance(found, str):
+                faults.append(found)
+            else:
+                ids.add(found)
         if faults:
-            raise ConfigError(*faults)
-        if not ids:
-            raise ConfigError(f"{where}: empty restriction: expected at least one relation, got []")
+            raise ConfigError(*(f"{where}: {fault}" for fault in faults))
         return np.array(sorted(ids), np.int64)
 
-    def _find(self, name: str, *, with_nearest: bool) -> int:
-        found = self._ids.get(name, [])
+    def _find(self, name: str, of_name: Mapping[str, list[int]], *, with_nearest: bool) -> int | str:
+        """Return the id that a name means, or what is wrong with it."""
+        found = of_name.get(name, [])
         if len(found) == 1:
             return found[0]
         if found:
             indices = " or ".join(f"'rel:{index}'" for index in found[:5])
-            raise ConfigError(f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}")
+            return f"ambiguous relation {name!r}: {len(found)} have that name; write {indices}"
         digits = name.removeprefix("rel:")
         if digits.isascii() and digits.isdigit():
             if int(digits) < self.num_relations:
                 return int(digits)
-            raise ConfigError(f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}")
+            return f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}"
         if self.names is None:
-            raise ConfigError(f"unknown relation {name!r}: entity_path has no dynamic_rel_names.json; write 'rel:0'")
-        nearest = difflib.get_close_matches(name, self._ids, n=1) if with_nearest else []
+            return f"unknown relation {name!r}: entity_path has no dynamic_rel_names.json; write 'rel:0'"
+        nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
         advice = f"did you mean {nearest[0]!r}?" if nearest else "expected a name of a relation, or its index"
-        raise ConfigError(f"unknown relation {name!r}; {advice}")
+        return f"unknown relation {name!r}; {advice}"
 
 
 def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> RelationNames:
@@ -177,7 +173,8 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
     faults = []
     for of_type in answers:
         own: dict[int, int] = {}
-        for number, name in _names(Path(config.entity_path), numbering, of_type):
+        named = entity_names(Path(config.entity_path), numbering, of_type)
+        for number, name in ((first + row, name) for first, names in named for row, name in enumerate(names)):
             type_ = taxonomy.find(name)
             if type_ is None:
                 continue
@@ -197,13 +194,19 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
     return TypeQueries(relations, TypeEntities(taxonomy, number_T, type_T))
 
 
-def _names(entity_path: Path, numbering: EntityNumbering, entity_type: str) -> Iterator[tuple[int, str]]:
-    """Yield the numbers and names of the entities of a type, a partition at a time."""
+def entity_names(
+    entity_path: Path, numbering: EntityNumbering, entity_type: str | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the names of each partition (of a type) that has some, after the number of its first entity.
+
+    Raises:
+        StorageError: a file of names cannot be read, or has not one per entity.
+    """
     for slot, (of_slot, partition) in enumerate(numbering.slots):
-        names = read_entity_names(entity_path, of_slot, partition) if of_slot == entity_type else None
+        names = read_entity_names(entity_path, of_slot, partition) if entity_type in (None, of_slot) else None
         if names is None:
             continue
         first, stop = numbering.range_of_slot(slot)
         if len(names) != stop - first:
             raise wrong_number_of_names(entity_path, of_slot, partition, stop - first, len(names))
-        yield from enumerate(names, first)
+        yield first, names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
 
@@ -20,10 +20,10 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.arrays import ArrayEdges, NumberRows, PartitionRows, edges_of_file
+from pbgeval.storage.arrays import NumberRows
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
-from pbgeval.storage.checkpoint import open_embeddings, read_checkpoint_version
-from pbgeval.storage.edges import EdgeSource, find_buckets
+from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
+from pbgeval.storage.edges import ArrayEdges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 
 P = ParamSpec("P")
@@ -204,10 +204,11 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
     embeddings: dict[tuple[str, int], PartitionRows] = {}
     version = _collect(faults, read_checkpoint_version, Path(config.checkpoint_path))
     if version is not None:
-        for entity_type, partition in _partitions(config):
-            file = _collect(faults, _open_partition, config, entity_type, partition, version)
-            if file is not None:
-                embeddings[entity_type, partition] = file
+        for name in config.used_entity_types:
+            for partition in range(config.entities[name].num_partitions):
+                rows = _collect(faults, _open_partition, config, name, partition, version)
+                if rows is not None:
+                    embeddings[name, partition] = rows
         if num_relations is not None:
             _collect(faults, read_relations, config, version, num_relations)
     if version is None or num_relations is None:
@@ -244,12 +245,6 @@ def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **na
     except EvalError as error:
         faults.extend(error.faults)
         return None
-
-
-def _partitions(config: EvalConfig) -> Iterable[tuple[str, int]]:
-    for entity_type in config.used_entity_types:
-        for partition in range(config.entities[entity_type].num_partitions):
-            yield entity_type, partition
 
 
 def _open_partition(config: EvalConfig, entity_type: str, partition: int, version: int) -> PartitionRows:

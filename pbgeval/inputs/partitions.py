@@ -14,7 +14,7 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.dispatch import Partition
 from pbgeval.inputs.opening import Inputs
-from pbgeval.inputs.queue import Holding
+from pbgeval.inputs.queue import PartitionCache
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable
@@ -30,7 +30,7 @@ class PartitionHolder:
     inputs: Inputs
     global_embeddings: dict[str, Tensor]
     device: torch.device
-    holding: Holding
+    holding: PartitionCache
     reads_ahead: bool = True  # else there is memory for no more than the room
     num_loads: int = field(default=0, init=False)
     _tables: dict[Partition, EntityTable] = field(factory=dict, init=False)
@@ -105,6 +105,8 @@ PAIRS_BYTES = 1 << 30  # of known answers in memory where no limit is given
 BYTES_OF_UNITS = 300 << 20  # what units of sampled candidates take beside their partitions
 BYTES_PER_SAMPLED_QUERY = 400  # of a sample of edges: its row in the table of counts, copies, and what intervals make
 BYTES_PER_BEST = 2 * (8 + 8 + 1)  # a candidate of `save_topk`: score, number, whether it is known; and a copy
+BYTES_PER_SCORE = (12, 24)  # that the pooled AUC compares: raw alone, and filtered too
+BYTES_PER_SAMPLED_SCORE = (48, 72)  # the same of a sample of edges: with its cluster, and what intervals make
 SHARE_OF_BLOCKS = 8  # of what is free, blocks of further threads take at most this part
 SLACK = 1.1
 
@@ -151,7 +153,7 @@ def plan_room(
         ConfigError: the limit is too small for the partitions of a bucket.
     """
     if limit is not None:
-        needed = resident + held + fewest * partition_bytes + BLOCK_BYTES
+        needed = resident + held + fewest * partition_bytes + BYTES_OF_UNITS
         _check_limit(
             limit, needed, f"for the {_megabytes(fewest * partition_bytes)}MB of a bucket's partitions", resident
         )
@@ -204,13 +206,22 @@ def plan_memory(
     )
 
 
-def check_sample(limit: int | None, resident: int, num_queries: int) -> int:
+def check_sample(
+    limit: int | None, resident: int, num_queries: int, num_scores: int = 0, *, filtered: bool = False
+) -> int:
     """Return the bytes that a sample of edges holds until its end.
+
+    Args:
+        limit: bytes of the worker, if there is one.
+        resident: bytes that this process holds before it begins.
+        num_queries: of the sample.
+        num_scores: that their pooled AUC compares.
+        filtered: whether these are compared again without known answers.
 
     Raises:
         ConfigError: the limit is too small for them.
     """
-    held = num_queries * BYTES_PER_SAMPLED_QUERY
+    held = num_queries * BYTES_PER_SAMPLED_QUERY + num_scores * BYTES_PER_SAMPLED_SCORE[filtered]
     if limit is not None:
         _check_limit(limit, resident + held + BLOCK_BYTES, f"for a sample of {num_queries} queries", resident)
     return held

@@ -90,7 +90,7 @@ def provenance_of(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def things_to_know(inputs: Inputs) -> Iterator[str]:
+def startup_warnings(inputs: Inputs) -> Iterator[str]:
     """Yield warnings: settings that have no effect or are not those of training, buckets that are not there."""
     config = inputs.config
     if inputs.model is None:

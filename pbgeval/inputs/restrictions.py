@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +18,12 @@ from attrs import field, frozen
 
 from pbgeval.config import EvalConfig
 from pbgeval.errors import ConfigError
-from pbgeval.inputs.names import read_relation_vocabulary
+from pbgeval.inputs.names import MAX_NEAREST, entity_names, read_relation_vocabulary
 from pbgeval.notation import EntityNumbering, Side, distinct
-from pbgeval.storage.entities import read_entity_names, wrong_number_of_names
 
 _ADDRESS = re.compile(r"(.+):([0-9]{1,18}):([0-9]{1,18})", re.ASCII | re.DOTALL)
-_MOST_FAULTS = 20  # of one list
-_MOST_NEAREST = 5  # unknown names for which the nearest known one is sought: it takes a while
-_MOST_COMPARED = 20_000  # names of each partition that an unknown one is compared with
+_MAX_FAULTS = 20  # of one list
+_MAX_COMPARED = 20_000  # names of each partition that an unknown one is compared with
 
 
 @frozen(eq=False)
@@ -72,7 +70,7 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
         try:
             relations = vocabulary.find(config.restrict_relations, _where(config, "restrict_relations"))
         except ConfigError as error:
-            faults += error.faults[:_MOST_FAULTS]
+            faults += error.faults[:_MAX_FAULTS]
     keys = ("restrict_entities", "head_candidates", "tail_candidates")
     lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
     entities = _Entities(Path(config.entity_path), numbering)
@@ -110,28 +108,28 @@ class _Entities:
 
     def find(self, lists: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> dict[str, np.ndarray]:
         """Return the sorted numbers of the entities of each list."""
-        faults: list[str] = []
-        numbers: dict[str, int] = {}  # of addresses
-        for key, names in lists.items():
-            wrong = self._read_addresses(names, numbers)
-            faults += [f"{where[key]}: {fault}" for fault in wrong[:_MOST_FAULTS]]
         wanted = {name for names in lists.values() for name in names if self._address(name) is None}
-        places = self._places(wanted)
-        nearest: dict[str, str] | None = None
+        places: dict[str, list[int]] = defaultdict(list)  # the numbers of the entities that have each name
+        has_names = False
+        if wanted:
+            for first, known in entity_names(self.entity_path, self.numbering):
+                has_names = True
+                for row, name in enumerate(known):
+                    if name in wanted:
+                        places[name].append(first + row)
+        nearest = self._nearest(sorted(wanted - places.keys())[:MAX_NEAREST])
+        faults: list[str] = []
+        found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
             if not names:
                 faults.append(f"{where[key]}: empty restriction: expected at least one entity, got []")
-            wrong_names = [name for name in dict.fromkeys(names) if name in wanted and len(places[name]) != 1]
-            if wrong_names and nearest is None:
-                unknown = [name for name in sorted(wanted) if not places[name]]
-                nearest = self._nearest(unknown[:_MOST_NEAREST])
-            faults += [
-                f"{where[key]}: {self._fault(name, places[name], nearest)}" for name in wrong_names[:_MOST_FAULTS]
-            ]
+            numbers = [self._number(name, places.get(name, ()), nearest, has_names) for name in dict.fromkeys(names)]
+            wrong = [number for number in numbers if isinstance(number, str)]
+            faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]
+            found[key] = distinct(np.array([number for number in numbers if isinstance(number, int)], np.int64))
         if faults:
             raise ConfigError(*faults)
-        numbers |= {name: places[name][0] for name in wanted}
-        return {key: distinct(np.array([numbers[name] for name in names], np.int64)) for key, names in lists.items()}
+        return found
 
     def _address(self, name: str) -> tuple[str, int, int] | None:
         match = _ADDRESS.fullmatch(name)
@@ -139,73 +137,42 @@ class _Entities:
             return None
         return match[1], int(match[2]), int(match[3])
 
-    def _read_addresses(self, names: Sequence[str], numbers: dict[str, int]) -> list[str]:
-        """Put the number of each name that is an address into `numbers`; return what is wrong with others."""
-        faults: list[str] = []
-        for name in names:
-            address = self._address(name)
-            if address is None:
-                continue
+    def _number(self, name: str, places: Sequence[int], nearest: Mapping[str, str], has_names: bool) -> int | str:
+        """Return the number of the entity that a name means, or what is wrong with it."""
+        address = self._address(name)
+        if address is not None:
             entity_type, partition, row = address
             slot = self._slots.get((entity_type, partition))
             if slot is None:
                 last = self._num_partitions[entity_type] - 1
-                faults.append(f"partition out of range in {name!r}: expected 0 to {last}")
-                continue
+                return f"partition out of range in {name!r}: expected 0 to {last}"
             first, stop = self.numbering.range_of_slot(slot)
-            if row >= stop - first:
-                faults.append(f"row out of range in {name!r}: expected 0 to {stop - first - 1}")
-                continue
-            numbers[name] = first + row
-        return faults
-
-    def _places(self, wanted: set[str]) -> dict[str, list[int]]:
-        """The numbers of the entities that have each name."""
-        places: dict[str, list[int]] = defaultdict(list)
-        if wanted:
-            for first, names in self._names():
-                for row, name in enumerate(names):
-                    if name in wanted:
-                        places[name].append(first + row)
-        return places
-
-    def _names(self) -> Iterator[tuple[int, list[str]]]:
-        """The names of each partition that has some, one partition at a time, with the number of its first entity."""
-        for slot, (entity_type, partition) in enumerate(self.numbering.slots):
-            names = read_entity_names(self.entity_path, entity_type, partition)
-            if names is None:
-                continue
-            first, stop = self.numbering.range_of_slot(slot)
-            if len(names) != stop - first:
-                raise wrong_number_of_names(self.entity_path, entity_type, partition, stop - first, len(names))
-            yield first, names
-
-    def _nearest(self, unknown: Sequence[str]) -> dict[str, str]:
-        """The nearest known name to each unknown one that has a near one; "" stands for "there are no names"."""
-        close: dict[str, list[str]] = defaultdict(list)
-        has_names = False
-        for _, names in self._names():
-            has_names = True
-            for name in unknown:
-                similar = [known for known in names if abs(len(known) - len(name)) <= 2][:_MOST_COMPARED]
-                close[name] += difflib.get_close_matches(name, similar, n=1)
-        nearest = {name: difflib.get_close_matches(name, found, n=1)[0] for name, found in close.items() if found}
-        return nearest if has_names else {"": ""}
-
-    def _fault(self, name: str, places: Sequence[int], nearest: Mapping[str, str] | None) -> str:
+            if row < stop - first:
+                return first + row
+            return f"row out of range in {name!r}: expected 0 to {stop - first - 1}"
+        if len(places) == 1:
+            return places[0]
         if places:
             addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
-            choice = " or ".join(map(repr, addresses))
-            return f"ambiguous entity {name!r}: {len(places)} have that name; write {choice}"
-        if nearest is not None and "" in nearest and _ADDRESS.fullmatch(name) is None:
+            return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
+        if not has_names and _ADDRESS.fullmatch(name) is None:
             return (
                 f"unknown entity {name!r}: {self.entity_path} has no entity_names_<type>_<partition>.json;"
                 " write type:partition:row"
             )
-        if nearest is not None and name in nearest:
+        if name in nearest:
             return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"
         used = ", ".join(sorted(self._num_partitions))
         return (
             f"unknown entity {name!r}; expected the name or type:partition:row of an entity of a type that relations "
             f"use ({used})"
         )
+
+    def _nearest(self, unknown: Sequence[str]) -> dict[str, str]:
+        """Return the nearest known name to each unknown one that has a near one."""
+        close: dict[str, list[str]] = defaultdict(list)
+        for _, names in entity_names(self.entity_path, self.numbering) if unknown else ():
+            for name in unknown:
+                similar = [known for known in names if abs(len(known) - len(name)) <= 2][:_MAX_COMPARED]
+                close[name] += difflib.get_close_matches(name, similar, n=1)
+        return {name: difflib.get_close_matches(name, found, n=1)[0] for name, found in close.items() if found}

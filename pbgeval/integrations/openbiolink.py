@@ -33,7 +33,7 @@ from pbgeval.notation import Side, sort_distinct
 from pbgeval.ranking.keys import QueryKeys
 from pbgeval.ranking.known_answers import KEY_BITS, AnswersByKey
 from pbgeval.stats.ranks import RankCounts, from_scores
-from pbgeval.storage.arrays import Edges
+from pbgeval.storage.edges import Edges
 from pbgeval.storage.text import text_lines
 
 # What `score_batch` returns, by either of OpenBioLink's contracts -> scores of each side, checked.

@@ -26,7 +26,7 @@ from pbgeval.notation import Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Item, Report, Value, frame_of, items_of
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.arrays import Array, Edges
+from pbgeval.storage.edges import Array, Edges
 
 if TYPE_CHECKING:
     import pandas

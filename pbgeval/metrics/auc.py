@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from attrs import frozen
 
-from pbgeval.metrics.classification import ROC_AUC, ScoreGroups, metrics_of_groups
+from pbgeval.metrics.classification import NAMES, ScoreGroups, classification_metrics
 from pbgeval.metrics.intervals import SampleDesign, student_quantile, unseen_ends, variance_of_mean, wilson_ends
 from pbgeval.metrics.names import POOLED_HITS
 from pbgeval.stats.groups import SortedPool
@@ -190,17 +190,18 @@ def pooled_classification(sample: PoolSample) -> tuple[dict[str, Value], dict[st
     """
     num_scores = len(sample.pool.true) + len(sample.pool.competing)
     if not len(sample.pool.true) or not len(sample.pool.competing):
-        nothing = metrics_of_groups(ScoreGroups(*(np.empty(0, np.int64) for _ in range(3))), num_scores)
-        return {name: None for name in nothing if name not in (ROC_AUC, "num_scores")} | {"num_scores": num_scores}, {}
+        return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
     groups, true, competing = sample.groups()
-    metrics = _metrics(groups, num_scores)
+    metrics = classification_metrics(groups, num_scores)
     sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
     if not sample.all_competing and _num_predicted(groups, competing) < FEWEST_PREDICTED:
         return metrics, {}
-    replicates = [_metrics(of_part, num_scores) for of_part in _without_a_group(sample, groups, true, competing)]
+    replicates = [
+        classification_metrics(of_part, num_scores) for of_part in _without_a_group(sample, groups, true, competing)
+    ]
     return metrics, _intervals(metrics, replicates, _unseen_share(sample), sample.level)
 
 
@@ -233,12 +234,6 @@ def pooled_hits(pool: SortedPool, cutoffs: Sequence[int], *, whole: bool) -> dic
                 above -= int(np.searchsorted(pool.true, threshold, "right"))
             hits[f"{POOLED_HITS}{cutoff}"] = above / len(pool.true)
     return hits
-
-
-def _metrics(groups: ScoreGroups, num_scores: int) -> dict[str, Value]:
-    metrics = metrics_of_groups(groups, num_scores)
-    del metrics[ROC_AUC]
-    return metrics
 
 
 def _distinct(pool: SortedPool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,11 +13,10 @@ from operator import add
 import numpy as np
 from attrs import field, frozen
 
-from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, query_auc, rank_metrics
+from pbgeval.metrics.rank import by_label, rank_metrics
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.ranks import RankType
+from pbgeval.stats.rank_stats import RankStats
 
 UNSEEN = "unseen"
 CARDINALITIES = (UNSEEN, "1-1", "1-N", "M-1", "M-N")  # classes of `cardinality_classes`
@@ -72,29 +71,15 @@ def breakdown_rows(name: str, grouped: GroupedStats, classes: GroupClasses, side
     Raises:
         ValueError: the breakdown needs classes that were not counted.
     """
-    rows = []
+    rows: list[Row] = []
     for group, of_side in _GROUPINGS[name](grouped, classes).items():
         if any(bool(of_side[side].sums.any()) for side in sides):
-            columns = dict(zip(GROUP_COLUMNS[name], group, strict=True))
-            rows.append({**columns, **_metrics(by_label(of_side, sides))})
+            row: Row = dict(zip(GROUP_COLUMNS[name], group, strict=True))
+            for label, stats in by_label(of_side, sides).items():
+                metrics = rank_metrics(stats.total, stats.layout.cutoffs, adjusted=True)
+                row |= {f"{label}.{key}": value for key, value in metrics.items()}
+            rows.append(row)
     return rows
-
-
-def breakdown_columns(name: str, layout: StatsLayout, sides: Sequence[Side]) -> list[str]:
-    """Return the columns of a breakdown's rows, for a table that has none."""
-    nothing = {side: RankStats.zero(layout) for side in Side}
-    return [*GROUP_COLUMNS[name], *_metrics(by_label(nothing, sides))]
-
-
-def _metrics(labelled: Mapping[str, RankStats]) -> Row:
-    row: Row = {}
-    for label, stats in labelled.items():
-        for rank_type in RankType:
-            key = f"{label}.{rank_type.value}."
-            row |= {f"{key}{metric}": value for metric, value in rank_metrics(stats, rank_type).items()}
-            row[f"{key}adjusted_mean_rank_index"] = adjusted_mean_rank_index(stats, rank_type)
-        row[f"{label}.query_auc"] = query_auc(stats)
-    return row
 
 
 def _by_relation(grouped: GroupedStats, classes: GroupClasses) -> dict[Group, SideSums]:

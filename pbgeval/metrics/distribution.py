@@ -7,17 +7,18 @@ of tied candidates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import cached_property
 from math import exp, expm1, fsum
-from typing import Protocol
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from pbgeval.stats.histograms import EXACT_BINS, SparseCounts, bin_middles
-from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread, mean_reciprocal
+from pbgeval.stats.histograms import EXACT_BINS, bin_middles
+from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.query_metrics import find_query_metric
+from pbgeval.stats.series import harmonic, harmonic_squares, log_mean_power, log_power_spread
 
 # Numbers of candidates -> what rank metrics are by chance: their expectations and variances in closed form.
 #
@@ -59,7 +60,7 @@ class CandidateGroups:
         return cls(candidates[first_G].astype(np.float64), weight[first_G], num_queries_G.astype(np.int64))
 
     @classmethod
-    def of_counts(cls, num_candidates: SparseCounts) -> CandidateGroups:
+    def of_counts(cls, num_candidates: KeyedSums) -> CandidateGroups:
         """Take the groups of queries without weights from a histogram."""
         return cls(num_candidates.keys.astype(np.float64), np.ones(len(num_candidates.keys)), num_candidates.counts)
 
@@ -159,35 +160,9 @@ _EXACT = 2.0**53  # whole numbers below it are all floats
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
 
-class Means(Protocol):
-    """The means over queries from which all metrics that are linear in the queries follow."""
-
-    def mean_rank(self) -> float:
-        """Return the mean of the ranks."""
-
-    def mean_reciprocal_rank(self) -> float:
-        """Return the mean of 1 / rank."""
-
-    def hits_at(self, cutoff: int) -> float | None:
-        """Return the share of ranks at most the cut-off; None if this is not known."""
-
-
-@frozen
-class GivenMeans:
-    """Means that a caller has from exact sums; hits at other cut-offs are taken from the ranks."""
-
-    of_rank: float
-    of_reciprocal_rank: float
-    of_hits: Mapping[int, float] = field(factory=dict)  # by cut-off
-
-    def mean_rank(self) -> float:
-        return self.of_rank
-
-    def mean_reciprocal_rank(self) -> float:
-        return self.of_reciprocal_rank
-
-    def hits_at(self, cutoff: int) -> float | None:
-        return self.of_hits.get(cutoff)
+# From the name of a `QueryMetric` to its mean over the queries, which a caller knows better than from the ranks: from
+# exact sums, or over all orders of ties. None: it does not know it.
+Means = Callable[[str], float | None]
 
 
 @frozen(eq=False)
@@ -200,23 +175,15 @@ class TieMeans:
 
     optimistic_Q: Floats
     pessimistic_Q: Floats
+    num_candidates_Q: Floats
     weight_Q: Floats  # positive
 
-    def mean_rank(self) -> float:
-        return self._mean((self.optimistic_Q + self.pessimistic_Q) / 2.0)
-
-    def mean_reciprocal_rank(self) -> float:
-        return self._mean_reciprocal_rank
-
-    @cached_property
-    def _mean_reciprocal_rank(self) -> float:
-        return self._mean(mean_reciprocal(self.optimistic_Q, self.pessimistic_Q))
-
-    def hits_at(self, cutoff: int) -> float:
-        num_within_Q = cutoff - self.optimistic_Q + 1.0
-        return self._mean(np.clip(num_within_Q / (self.pessimistic_Q - self.optimistic_Q + 1.0), 0.0, 1.0))
-
-    def _mean(self, value_Q: Floats) -> float:
+    def __call__(self, name: str) -> float | None:
+        """Return the mean of a metric."""
+        metric = find_query_metric(name)
+        if metric is None or metric.over_ties is None:
+            return None
+        value_Q = metric.over_ties(self.optimistic_Q, self.pessimistic_Q, self.num_candidates_Q - 1.0)
         return fsum((self.weight_Q * value_Q).tolist()) / fsum(self.weight_Q.tolist())
 
 
@@ -231,6 +198,7 @@ class RankDistribution:
     is_weighted: bool = False  # whether weights were given, equal or not
     relative_error: float = 0.0  # bound of the error of each rank: ranks of wide bins are the bins' middles
     means: Means | None = None  # in place of those of `ranks_R`
+    _known: dict[str, float | None] = field(factory=dict, init=False, repr=False)
 
     @classmethod
     def of_queries(
@@ -265,7 +233,7 @@ class RankDistribution:
 
     @classmethod
     def of_counts(
-        cls, ranks: SparseCounts, num_candidates: SparseCounts, *, doubled: bool = False, means: Means | None = None
+        cls, ranks: KeyedSums, num_candidates: KeyedSums, *, doubled: bool = False, means: Means | None = None
     ) -> RankDistribution:
         """Take queries without weights from histograms as `stats.histograms` keeps them.
 
@@ -317,20 +285,23 @@ class RankDistribution:
 
     def mean_rank(self) -> float:
         """Return the weighted mean of the ranks."""
-        return self.mean(self.ranks_R) if self.means is None else self.means.mean_rank()
+        given = self._given("mean_rank")
+        return self.mean(self.ranks_R) if given is None else given
 
     def mean_reciprocal_rank(self) -> float:
         """Return the weighted mean of 1 / rank."""
-        if self.means is not None:
-            return self.means.mean_reciprocal_rank()
-        return _sum(self.weight_R / self.ranks_R) / self.total_weight
+        given = self._given("mean_reciprocal_rank")
+        return _sum(self.weight_R / self.ranks_R) / self.total_weight if given is None else given
 
     def hits_at(self, cutoff: int) -> float:
         """Return the weighted share of ranks at most the cut-off; half ranks compare as they are."""
-        given = None if self.means is None else self.means.hits_at(cutoff)
-        if given is not None:
-            return given
-        return _sum(self.weight_R[: self._num_within(cutoff)]) / self.total_weight
+        given = self._given(f"hits_at_{cutoff}")
+        return _sum(self.weight_R[: self._num_within(cutoff)]) / self.total_weight if given is None else given
+
+    def _given(self, name: str) -> float | None:
+        if name not in self._known:
+            self._known[name] = None if self.means is None else self.means(name)
+        return self._known[name]
 
     def mean_reciprocal_rank_at(self, cutoff: int) -> float:
         """Return the weighted mean of 1 / rank of ranks at most the cut-off, and of 0 for others."""

@@ -1,4 +1,4 @@
-"""An estimate: a value, the standard error that its sample leaves, and whether it is biased."""
+"""Counts of queries among uniform draws -> unbiased estimates for all candidates, with the draws' standard errors."""
 
 from __future__ import annotations
 
@@ -19,27 +19,17 @@ class Estimate:
 
     value: float | None  # None: undefined on this sample
     standard_error: float | None  # None: the sample does not tell; 0.0: the value is exact
-    is_biased: bool = False  # the value's expectation is not the metric; the standard error does not hold the bias
-
-    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Return the ends of the normal interval at a level, not cut at the metric's range.
-
-        None without a standard error, and for biased estimates: theirs would not cover at that level.
-        """
-        if self.value is None or self.standard_error is None or self.is_biased:
-            return None
-        reach = NormalDist().inv_cdf((1.0 + level) / 2) * self.standard_error
-        return self.value - reach, self.value + reach
 
 
 # Counts of queries among uniform draws -> sums that are joined in any order -> unbiased estimates with their errors.
 #
-# The estimates are those of `sampled_estimates`, for queries that are never all in one place. Each is affine in a ratio
+# Queries are never all in one place. Each estimate is affine in a ratio
 # of two sums over queries, weight x (share of the draws that score higher) and weight; its error needs the squares of
 # both, summed over lists of draws. Sums of a unit are taken in the order of its chunks and joined with `math.fsum`,
 # which
 # rounds once, so neither workers nor the order of units change a bit.
 
+LEVEL = 0.95  # of intervals
 QUERY_AUC = "query_auc"
 WORTH_OF_TIES = {RankType.OPTIMISTIC.value: 0.0, RankType.REALISTIC.value: 0.5, RankType.PESSIMISTIC.value: 1.0}
 RANGES = {  # no interval reaches beyond
@@ -129,7 +119,7 @@ class DrawSums:
 
         Undefined without queries and where a query was left without draws. Standard errors are those of the spread
         between lists, None of a single one; they take the queries as given, and are too large by how much the lists'
-        queries differ from each other (`sampled_estimates.standard_error_of_sum`).
+        queries differ from each other (docs/metrics.md).
         """
         if not self.num_queries or self.num_without_draws:
             names = [f"{rank_type}.{metric}" for rank_type in WORTH_OF_TIES for metric in RANGES if metric != QUERY_AUC]
@@ -166,15 +156,12 @@ class DrawSums:
 
 def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:
     """Return the 95 % interval of an estimate as `metrics.json` has it, cut at the metric's range; None without one."""
-    ends = estimate.interval()
-    if ends is None or estimate.standard_error is None:
+    if estimate.value is None or estimate.standard_error is None:
         return None
     lowest, highest = RANGES[key.rpartition(".")[2]]
-    return {
-        "standard_error": estimate.standard_error,
-        "low": max(ends[0], lowest),
-        "high": min(ends[1], highest),
-    }
+    reach = NormalDist().inv_cdf((1.0 + LEVEL) / 2) * estimate.standard_error
+    low, high = max(estimate.value - reach, lowest), min(estimate.value + reach, highest)
+    return {"standard_error": estimate.standard_error, "low": low, "high": high}
 
 
 def _affine(start: float, slope: float, of: Estimate) -> Estimate:

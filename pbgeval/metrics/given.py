@@ -125,7 +125,8 @@ def from_ranks(
         distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
         distributions[rank_type.value], groups = distribution, distribution.groups
     shares_Q = np.ones(len(optimistic_Q)) if weight_Q is None else weight_Q
-    means = TieMeans(optimistic_Q.astype(np.float64), pessimistic_Q.astype(np.float64), shares_Q)
+    best_Q, worst_Q, candidates_Q = (of.astype(np.float64) for of in (optimistic_Q, pessimistic_Q, num_candidates_Q))
+    means = TieMeans(best_Q, worst_Q, candidates_Q, shares_Q)
     distributions[EXPECTED] = evolve(distributions[RankType.REALISTIC.value], means=means)
     return RankMetrics(distributions)
 

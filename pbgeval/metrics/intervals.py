@@ -19,8 +19,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.metrics.rank import adjusted_mean_rank_index, query_auc, rank_metrics
+from pbgeval.metrics.rank import query_mean
 from pbgeval.notation import Side
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric, keyed_metrics
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -129,77 +130,19 @@ def sample_intervals(
     return found
 
 
-class _Measure(NamedTuple):
-    """A metric as start + slope x mean, the mean a ratio of sums over queries that lies in 0..top."""
-
-    name: str
-    value: float  # the metric on the sample, exact
-    numerator_Q: Tensor  # int64; shares and reciprocals in units of 2^-VALUE_BITS
-    denominator_Q: Tensor  # int64
-    top: int = 1
-    start: float = 0.0
-    slope: float = 1.0
-
-
 def _label_intervals(
     queries: SampledQueries, design: SampleDesign, cutoffs: tuple[int, ...], level: float, names: Collection[str] | None
 ) -> Iterator[tuple[str, Interval]]:
     sample = _Sample(queries, design, level)
-    for measure in _measures(queries.counts, cutoffs, names):
-        if design.is_population:
-            yield measure.name, Interval(measure.value, 0.0, measure.value, measure.value)
-        elif design.degrees_of_freedom > 0:
-            yield measure.name, sample.interval(measure)
-
-
-def _measures(counts: RankCounts, cutoffs: tuple[int, ...], names: Collection[str] | None) -> Iterator[_Measure]:
-    """Yield the wanted metrics that are defined."""
-    stats = RankStats.of_queries(StatsLayout(cutoffs), counts)
-    values = _values(stats, cutoffs)
-    one_Q = torch.ones_like(counts.better_Q)
-    for name in values.keys() if names is None else [name for name in values if name in names]:
-        value = values[name]
+    stats = RankStats.of_queries(StatsLayout(cutoffs), queries.counts)
+    for name, metric, rank_type in keyed_metrics(cutoffs):
+        value = query_mean(stats.total, metric, rank_type) if names is None or name in names else None
         if value is None:
             continue
-        if name == "query_auc":
-            yield _Measure(name, value, *_shares_beaten(counts))
-            continue
-        rank_type, _, metric = name.partition(".")
-        doubled_Q = counts.doubled_rank(RankType(rank_type))
-        if metric == "mean_rank":
-            top = max(1, int(counts.competing_Q.max()))
-            yield _Measure(name, value, doubled_Q - 2, 2 * one_Q, top, start=1.0)
-        elif metric == "mean_reciprocal_rank":
-            yield _Measure(name, value, _in_units(2.0 / doubled_Q.double()), one_Q << VALUE_BITS)
-        elif metric == "adjusted_mean_rank_index":  # twice the share of all competitors that are beaten, less 1
-            beaten_Q = 2 * counts.competing_Q - (doubled_Q - 2)
-            yield _Measure(name, value, beaten_Q, 2 * counts.competing_Q, start=-1.0, slope=2.0)
-        else:
-            cutoff = int(metric.removeprefix("hits_at_"))
-            yield _Measure(name, value, (doubled_Q <= 2 * cutoff).long(), one_Q)
-
-
-def _values(stats: RankStats, cutoffs: tuple[int, ...]) -> dict[str, float | None]:
-    """Return the metrics on the sample as the report computes them."""
-    values: dict[str, float | None] = {}
-    for rank_type in RankType:
-        of_type = rank_metrics(stats, rank_type)
-        for metric in ("mean_rank", "mean_reciprocal_rank", *(f"hits_at_{cutoff}" for cutoff in cutoffs)):
-            values[f"{rank_type.value}.{metric}"] = of_type[metric]
-        values[f"{rank_type.value}.adjusted_mean_rank_index"] = adjusted_mean_rank_index(stats, rank_type)
-    values["query_auc"] = query_auc(stats)
-    return values
-
-
-def _shares_beaten(counts: RankCounts) -> tuple[Tensor, Tensor]:
-    """Return the share of its competitors that each query beats, and 1 where it has any, in units."""
-    has_competitors_Q = counts.competing_Q > 0
-    not_beaten_Q = (2 * counts.better_Q + counts.tied_Q).double() / (2 * counts.competing_Q.clamp(min=1))
-    return _in_units(1.0 - not_beaten_Q) * has_competitors_Q, has_competitors_Q.long() << VALUE_BITS
-
-
-def _in_units(values_Q: Tensor) -> Tensor:
-    return torch.round(values_Q * 2.0**VALUE_BITS).long()
+        if design.is_population:
+            yield name, Interval(value, 0.0, value, value)
+        elif design.degrees_of_freedom > 0:
+            yield name, sample.interval(metric, rank_type, value)
 
 
 class _Mean(NamedTuple):
@@ -218,23 +161,28 @@ class _Sample:
         self._design = design
         self._level = level
 
-    def interval(self, measure: _Measure) -> Interval:
-        mean = self._mean(measure.numerator_Q, measure.denominator_Q)
+    def interval(self, metric: QueryMetric, rank_type: RankType, value: float) -> Interval:
+        """Return the interval of a metric, whose value is exact."""
+        mean = self._mean(metric, rank_type)
         critical = student_quantile(self._level, mean.degrees_of_freedom)
-        share, error = mean.value / measure.top, math.sqrt(mean.variance) / measure.top
+        top = 1 if metric.is_share else max(1, int(self._queries.counts.competing_Q.max()))
+        share, error = mean.value / top, math.sqrt(mean.variance) / top
         agree = error <= _NO_VARIANCE * share  # also where no cluster has a hit
         low, high = (
             unseen_ends(share, self._num_independent(), critical) if agree else wilson_ends(share, error, critical)
         )
-        scale = measure.slope * measure.top
-        low, high = (measure.start + scale * end for end in (low, high))
-        low, high = min(low, measure.value), max(high, measure.value)
+        scale = metric.slope * top
+        low, high = (metric.start + scale * end for end in (low, high))
+        low, high = min(low, value), max(high, value)
         if agree:  # what a normal interval as wide would have: 0 is for what is exact
-            return Interval(measure.value, max(high - measure.value, measure.value - low) / critical, low, high)
-        return Interval(measure.value, scale * error, low, high)
+            return Interval(value, max(high - value, value - low) / critical, low, high)
+        return Interval(value, scale * error, low, high)
 
-    def _mean(self, numerator_Q: Tensor, denominator_Q: Tensor) -> _Mean:
-        numerator_U, denominator_U = (self._cluster_sums(values_Q) for values_Q in (numerator_Q, denominator_Q))
+    def _mean(self, metric: QueryMetric, rank_type: RankType) -> _Mean:
+        """Return the ratio of the sums of numerators and denominators."""
+        counts = self._queries.counts
+        numerator_U = self._cluster_sums(metric.numerators(counts, rank_type, VALUE_BITS))
+        denominator_U = self._cluster_sums(metric.counted(counts) * metric.denominator(VALUE_BITS))
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
         residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
@@ -253,7 +201,7 @@ class _Sample:
         num_clusters = int((self._cluster_sums(one_Q) > 0).sum())
         unseen = 1.0 - len(self._design.stratum_U) / int(self._design.population_H.sum())
         reciprocal_Q = 2.0 / self._queries.counts.doubled_rank(RankType.REALISTIC).double()
-        mean = self._mean(_in_units(reciprocal_Q), one_Q << VALUE_BITS)
+        mean = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
         if mean.variance <= (_NO_VARIANCE * mean.value) ** 2:
             return num_clusters / unseen
         of_one_query = float(np.var(np.sort(reciprocal_Q.numpy())))  # sorted: the order of queries moves no bit

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from attrs import evolve, frozen
 
-from pbgeval.metrics.distribution import CandidateGroups, GivenMeans, RankDistribution
+from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution
+from pbgeval.metrics.rank import Sums, query_mean
 from pbgeval.metrics.registry import EXPECTED, Metric, Value, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.stats.histograms import RankHistograms, WeightedHistograms, bin_middles
-from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats
+from pbgeval.stats.grouped import GroupedStats
+from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
+from pbgeval.stats.keyed_sums import KeyedSums
+from pbgeval.stats.query_metrics import QUERIES
+from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankType
 
 EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this type's mean rank
@@ -23,41 +27,24 @@ EXPECTED_LIKE = RankType.REALISTIC  # the mean over the orders of ties has this 
 
 @frozen(eq=False)
 class ExactSums:
-    """Weighted sums over queries, as integers over one denominator: of plain columns and of those in limbs."""
+    """Weighted sums over queries, as integers over one denominator."""
 
-    weight: int  # of all queries
-    plain: Callable[[str], int]
-    limbs: Callable[[str], int]
-    cutoffs: tuple[int, ...]
+    sums: Sums
+    layout: StatsLayout
 
-    @classmethod
-    def of_stats(cls, stats: RankStats) -> ExactSums:
-        """Take queries that all weigh 1."""
-        return cls(stats.count("num_queries"), stats.count, stats.total, stats.layout.cutoffs)
-
-    def means(self, rank_type: RankType | None) -> GivenMeans | None:
+    def means(self, rank_type: RankType | None) -> Means | None:
         """Return the means of a rank type, None for those over all orders of ties; None if nothing has weight."""
-        if not self.weight:
+        weight = self.sums(QUERIES)
+        if not weight:
             return None
-        one = self.weight << FRACTION_BITS
-        if rank_type is None:
-            best = RankType.OPTIMISTIC.value
-            reciprocal = self.limbs(f"{best}.reciprocal_rank") - self._below("reciprocal_rank")
-            hits = {
-                cutoff: ((self.plain(f"{best}.hits_at_{cutoff}") << FRACTION_BITS) - self._below(f"hits_at_{cutoff}"))
-                / one
-                for cutoff in self.cutoffs
-            }
-            return GivenMeans(self._mean_rank(EXPECTED_LIKE), reciprocal / one, hits)
-        hits = {cutoff: self.plain(f"{rank_type.value}.hits_at_{cutoff}") / self.weight for cutoff in self.cutoffs}
-        reciprocal = self.limbs(f"{rank_type.value}.reciprocal_rank")
-        return GivenMeans(self._mean_rank(rank_type), reciprocal / one, hits)
-
-    def _mean_rank(self, rank_type: RankType) -> float:
-        return self.limbs(f"{rank_type.value}.doubled_rank") / (2 * self.weight)
-
-    def _below(self, name: str) -> int:
-        return self.limbs(f"expected_below_optimistic.{name}")
+        metrics = [metric for metric in self.layout.metrics if metric.over_ties is not None]
+        means = {metric.name: query_mean(self.sums, metric, rank_type or EXPECTED_LIKE) for metric in metrics}
+        for metric in self.layout.tied_metrics if rank_type is None else ():
+            units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
+            best = self.sums(f"{RankType.OPTIMISTIC.value}.{metric.name}") * units
+            below = self.sums(f"expected_below_optimistic.{metric.name}")
+            means[metric.name] = (best - below) / (weight << FRACTION_BITS)
+        return means.get
 
 
 def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Sequence[Metric] = ()) -> dict[str, Value]:
@@ -70,32 +57,32 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
     """
     groups = CandidateGroups.of_counts(histograms.num_candidates)
 
-    def distribution(rank_type: RankType, means: GivenMeans | None) -> RankDistribution:
+    def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
         of_counts = RankDistribution.of_counts(
-            histograms.ranks[rank_type],
+            histograms.ranks(rank_type),
             histograms.num_candidates,
             doubled=rank_type is RankType.REALISTIC,
             means=means,
         )
         return evolve(of_counts, groups=groups)  # what is computed of the candidates is computed once for all types
 
-    return dict(_values(ExactSums.of_stats(stats), distribution, optional))
+    return dict(_values(ExactSums(stats.total, stats.layout), distribution, optional))
 
 
-def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides: tuple[Side, ...]) -> dict[str, Value]:
+def all_weighted_metrics(sums: ExactSums, grouped: GroupedStats, sides: tuple[Side, ...]) -> dict[str, Value]:
     """Return `<rank type>.<metric>` -> value for queries that weigh 1 / (class): None where it is undefined.
 
     Args:
         sums: over the queries of the sides, times their weights.
-        histograms: of the same queries by class.
+        grouped: the same queries by class.
         sides: which queries.
     """
-    class_G, candidates_G, num_G = _joined([histograms.num_candidates(side) for side in sides])
+    class_G, candidates_G, num_G = _joined([grouped.key_histogram(NUM_CANDIDATES, side) for side in sides])
     groups = CandidateGroups(candidates_G.astype(np.float64), 1.0 / class_G, num_G)
     num_queries = int(num_G.sum())
 
-    def distribution(rank_type: RankType, means: GivenMeans | None) -> RankDistribution:
-        class_B, bin_B, num_B = _joined([histograms.rank_bins(side, rank_type) for side in sides])
+    def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
+        class_B, bin_B, num_B = _joined([grouped.key_histogram(rank_type.value, side) for side in sides])
         bins, place_B = np.unique(bin_B, return_inverse=True)
         ranks = bin_middles(bins)
         return RankDistribution(
@@ -112,10 +99,10 @@ def all_weighted_metrics(sums: ExactSums, histograms: WeightedHistograms, sides:
 
 def _values(
     sums: ExactSums,
-    distribution: Callable[[RankType, GivenMeans | None], RankDistribution],
+    distribution: Callable[[RankType, Means | None], RankDistribution],
     optional: Sequence[Metric] = (),
 ) -> Iterator[tuple[str, Value]]:
-    metrics = rank_metrics(sums.cutoffs)
+    metrics = rank_metrics(sums.layout.cutoffs)
     of_types = {rank_type: distribution(rank_type, sums.means(rank_type)) for rank_type in RankType}
     for rank_type, of_type in of_types.items():
         for metric in (*metrics, *optional):
@@ -126,12 +113,8 @@ def _values(
             yield f"{EXPECTED}.{metric.name}", metric.value(expected)
 
 
-def _joined(entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _joined(counts: list[KeyedSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Add up (class, value, count) of several sides, by value, then class."""
-    of_class, value, count = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+    of_class, value, count = by_class(KeyedSums.sum(counts))
     order = np.lexsort((of_class, value))
-    of_class, value, count = of_class[order], value[order], count[order]
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = (of_class[1:] != of_class[:-1]) | (value[1:] != value[:-1])
-    first = np.flatnonzero(is_first)
-    return of_class[first], value[first], np.add.reduceat(count, first) if len(first) else count
+    return of_class[order], value[order], count[order]

@@ -33,8 +33,7 @@ from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
-# Of a classifier, but for the area under the ROC curve, which is `auc`.
-CLASSIFICATION = tuple(name for name in classification.NAMES if name != classification.ROC_AUC)
+CLASSIFICATION = classification.NAMES  # the area under the ROC curve is `auc`
 WITHOUT_RANK_TYPE = ("auc", "query_auc", "loss", *CLASSIFICATION)
 _OF_CLASSIFICATION = {**{name: name for name in classification.NAMES}, **classification.SYNONYMS}
 _CUTOFF = re.compile(rf"(?:{'|'.join((*(family.prefix for family in FAMILIES), *NDCG_PREFIXES))})([0-9]+)")
@@ -98,9 +97,7 @@ def parse(name: str, headline: str) -> MetricName:
 def _metric_of(name: str) -> str:
     """Return the key of a metric's name: of ranks, of a classifier, of pooled hits; an unknown one is kept."""
     found = _OF_CLASSIFICATION.get(name) or _OF_CLASSIFICATION.get(name.replace("-", "_").replace(" ", "_"))
-    if found is None:
-        return metric_key(name.replace("pooled_hits@", POOLED_HITS))
-    return "auc" if found == classification.ROC_AUC else found
+    return found or metric_key(name.replace("pooled_hits@", POOLED_HITS))
 
 
 def resolve(name: str, headline: str, keys: Collection[str]) -> str:
@@ -163,7 +160,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
     ),
     Definition(
         "auc",
-        (classification.ROC_AUC, *_SYNONYMS[classification.ROC_AUC]),
+        tuple(_SYNONYMS["auc"]),
         1,
         SHARE,
         Level("0.5", 0.5),

@@ -16,53 +16,22 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from attrs import frozen
 
 from pbgeval.metrics.intervals import ERROR_RATE, student_quantile, two_sided_probability
 from pbgeval.notation import distinct
 from pbgeval.stats.paired import FewEdges, KeySums, Moments, PairedStats
+from pbgeval.stats.query_metrics import QueryMetric
 from pbgeval.stats.ranks import RankCounts, RankType
 
-RECIPROCAL_BITS = 32  # of 1/rank: sums of 2^31 queries fit
+VALUE_BITS = 32  # of 1/rank: sums of 2^31 queries fit
 _NEAR = 1e-6  # of a ratio: others this near to it are compared in integers
 _ROUNDING = 1e-12  # variances below this part of the squares are rounding: all units agree
 
 
-@frozen
-class PairedMetric:
-    """A mean over queries that runs are compared by."""
-
-    name: str  # mean_rank, mean_reciprocal_rank, hits_at_<cutoff>
-    cutoff: int | None = None
-
-    @property
-    def unit(self) -> float:
-        """What an integer value of 1 stands for."""
-        return {"mean_rank": 0.5, "mean_reciprocal_rank": 2.0**-RECIPROCAL_BITS}.get(self.name, 1.0)
-
-    @property
-    def direction(self) -> int:
-        """1: higher is better; -1: lower."""
-        return -1 if self.name == "mean_rank" else 1
-
-    def values(self, counts: RankCounts, rank_type: RankType) -> np.ndarray:
-        """Return the value of each query in units, int64 (Q,)."""
-        doubled_Q: np.ndarray = counts.doubled_rank(rank_type).numpy()
-        if self.name == "mean_rank":
-            return doubled_Q
-        if self.cutoff is not None:
-            return (doubled_Q <= 2 * self.cutoff).astype(np.int64)
-        return np.rint(2.0 ** (RECIPROCAL_BITS + 1) / doubled_Q).astype(np.int64)
-
-
-def values_of(
-    metrics: Sequence[PairedMetric], better_Q: np.ndarray, tied_Q: np.ndarray, rank_type: RankType
-) -> np.ndarray:
-    """Return the value of each metric for each query, int64 (M, Q), from its competitors that are better and tied."""
-    better, tied = (torch.from_numpy(np.ascontiguousarray(of)) for of in (better_Q, tied_Q))
-    counts = RankCounts(better, tied, better + tied)  # how many others there are makes no difference
-    return np.stack([metric.values(counts, rank_type) for metric in metrics])
+def values_of(metrics: Sequence[QueryMetric], counts: RankCounts, rank_type: RankType) -> np.ndarray:
+    """Return the numerator of each metric for each query, int64 (M, Q)."""
+    return np.stack([metric.numerators(counts, rank_type, VALUE_BITS).numpy() for metric in metrics])
 
 
 @frozen
@@ -90,7 +59,7 @@ class GroupDifferences:
     differences: tuple[Difference, ...]
 
 
-def differences(stats: PairedStats, metrics: Sequence[PairedMetric], *, by_group: bool) -> list[GroupDifferences]:
+def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group: bool) -> list[GroupDifferences]:
     """Return the differences in each group with queries, or in all queries as group 0 (none if there are no queries).
 
     Args:
@@ -215,16 +184,19 @@ class _OneMetric:
         return variance, min(freedom, variance**2 / spread) if spread > 0.0 else freedom
 
 
-def _difference(metric: PairedMetric, sums: _OneMetric, few: FewEdges | None, *, differs: bool) -> Difference:
+def _difference(metric: QueryMetric, sums: _OneMetric, few: FewEdges | None, *, differs: bool) -> Difference:
     num, change = int(sums.num_S.sum()), int(sums.change_S.sum())
-    a, b = (metric.unit * value / num for value in (sums.value, sums.value + change))
-    difference = metric.unit * change / num
+    a, b = (metric.mean(value, num, VALUE_BITS) for value in (sums.value, sums.value + change))
+    assert a is not None, "groups have queries"
+    assert b is not None, "likewise"
+    unit = metric.slope / metric.denominator(VALUE_BITS)
+    difference = unit * change / num
     found = sums.variance()
     error = low = high = None
     p_value = None
     if found is not None:
         variance, freedom = found
-        error = metric.unit * math.sqrt(variance) / num
+        error = unit * math.sqrt(variance) / num
         reach = student_quantile(1.0 - ERROR_RATE, max(1, int(freedom + 1e-9))) * error
         low, high = difference - reach, difference + reach
         t = math.inf if variance == 0.0 else abs(change) / math.sqrt(variance)

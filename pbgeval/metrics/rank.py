@@ -1,68 +1,48 @@
-"""Rank statistics -> mean rank, mean reciprocal rank, hits at K, count, adjusted mean rank index.
-
-Definitions are in docs/metrics.md. Sums are integers of any size and divided once, correctly rounded.
-"""
+"""Rank statistics -> the metrics that are ratios of sums, and the loss. Definitions are in docs/metrics.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
 
 from pbgeval.notation import Side
+from pbgeval.stats.query_metrics import QueryMetric, keyed_metrics, ratio
 from pbgeval.stats.rank_stats import FRACTION_BITS, LOSS_FRACTION_BITS, RankStats
 from pbgeval.stats.ranks import RankType
 
+Sums = Callable[[str], int]  # the sum of a column of `StatsLayout`: `RankStats.total`, or of queries that are weighted
 
-def rank_metrics(stats: RankStats, rank_type: RankType) -> dict[str, float | int | None]:
-    """Return the metrics of a rank type by their report names; None where there are no queries.
 
-    mean_rank: [1, inf), lower is better. mean_reciprocal_rank, hits_at_K: [0, 1], higher is better.
+def query_mean(sums: Sums, metric: QueryMetric, rank_type: RankType) -> float | None:
+    """Return a metric from its sums, rounded once; None where nothing is counted."""
+    return metric.mean(sums(f"{rank_type.value}.{metric.name}"), sums(metric.per), FRACTION_BITS)
+
+
+def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False) -> dict[str, float | int | None]:
+    """Return `<rank type>.<metric>` and `query_auc`; None where it is undefined.
+
+    Args:
+        sums: of some queries.
+        cutoffs: K of hits at K.
+        adjusted: also the adjusted mean rank index.
     """
-    num_queries = stats.count("num_queries")
-    name = rank_type.value
-    metrics: dict[str, float | int | None] = {"count": num_queries}
-    metrics["mean_rank"] = ratio(stats.total(f"{name}.doubled_rank"), 2 * num_queries)
-    metrics["mean_reciprocal_rank"] = ratio(stats.total(f"{name}.reciprocal_rank"), num_queries << FRACTION_BITS)
-    for cutoff in stats.layout.cutoffs:
-        metrics[f"hits_at_{cutoff}"] = ratio(stats.count(f"{name}.hits_at_{cutoff}"), num_queries)
+    metrics: dict[str, float | int | None] = {}
+    for key, metric, rank_type in keyed_metrics(cutoffs, adjusted=adjusted):
+        if "." in key:
+            metrics.setdefault(f"{rank_type.value}.count", sums("num_queries"))
+        metrics[key] = query_mean(sums, metric, rank_type)
     return metrics
-
-
-def adjusted_mean_rank_index(stats: RankStats, rank_type: RankType) -> float | None:
-    """Return 1 - 2 sum(rank - 1) / sum(candidates - 1), the true entity among its candidates.
-
-    [-1, 1], higher is better, 0 by chance. None if no query has a competitor. Source: Berrendorf et al., "On the
-    Ambiguity of Rank-Based Evaluation of Entity Alignment or Link Prediction Methods" (2020).
-    """
-    num_queries = stats.count("num_queries")
-    num_competitors = stats.total("candidates") - num_queries
-    beyond_first = stats.total(f"{rank_type.value}.doubled_rank") - 2 * num_queries  # 2 sum(rank - 1)
-    return ratio(num_competitors - beyond_first, num_competitors)
-
-
-def query_auc(stats: RankStats) -> float | None:
-    """Return the mean share of its competitors that a true entity beats, ties one half; [0, 1], chance 0.5.
-
-    Queries without competitors are left out.
-    """
-    return ratio(stats.total("query_auc"), stats.count("num_competing_queries") << FRACTION_BITS)
 
 
 def mean_loss(stats: RankStats, num_edges: int) -> float | None:
     """Return PBG's loss: both sides' sum per edge. None if some query's loss is not a finite number below 2^28."""
-    if stats.count("num_undefined_losses"):
+    if stats.total("num_undefined_losses"):
         return None
     return ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
 
 
 def by_label(of_side: Mapping[Side, RankStats], sides: Sequence[Side]) -> dict[str, RankStats]:
     """Return the statistics of the enabled sides, and of `both`: their queries pooled."""
-    of_enabled = [of_side[side] for side in sides]
-    labels = [side.label for side in sides]
-    return {**dict(zip(labels, of_enabled, strict=True)), "both": reduce(add, of_enabled)}
-
-
-def ratio(numerator: int, denominator: int) -> float | None:
-    """Divide integers of any size with one rounding; None where nothing was counted."""
-    return numerator / denominator if denominator else None  # Python rounds the quotient of integers correctly
+    labelled = {side.label: of_side[side] for side in sides}
+    return {**labelled, "both": reduce(add, labelled.values())}

@@ -18,7 +18,6 @@ from attrs import frozen
 
 from pbgeval.metrics import distribution as chance
 from pbgeval.metrics.distribution import RankDistribution, weighted_median
-from pbgeval.metrics.median_chance import expected_median_rank, variance_of_median_rank
 
 # What a rank metric is: names, range, direction, level by chance, and how it is computed from a distribution.
 
@@ -83,20 +82,10 @@ class Metric(Definition):
         """Whether ranks of a type have it: means over all orders of ties only what is linear in the queries."""
         return rank_type != EXPECTED or self.is_linear or not self.needs_weight
 
-    @property
-    def has_expectation(self) -> bool:
-        """Whether there is a closed form of the expectation by chance."""
-        return self.compute_expectation is not None
-
-    @property
-    def has_variance(self) -> bool:
-        """Whether there is a closed form of the variance by chance."""
-        return self.compute_variance is not None
-
     def expectation(self, distribution: RankDistribution) -> Value:
         """Return the expectation by chance, for queries of the same weights and numbers of candidates.
 
-        None if there is no closed form, or if it takes too long (the median's; see `median_chance`).
+        None if there is no closed form.
         """
         if self.compute_expectation is None or not distribution.total_weight:
             return None
@@ -238,19 +227,15 @@ GEOMETRIC_MEAN_RANK = Metric(
     compute_expectation=of_groups(chance.expected_geometric_mean_rank),
     compute_variance=of_groups(chance.variance_of_geometric_mean_rank),
 )
-MEDIAN_RANK = Metric(
-    name="median_rank",
-    synonyms=(),
-    direction=-1,
-    range=FROM_ONE,
-    chance=Level("by dynamic programming, up to a size"),
-    formula="the least r with more than half of the weight at or below it; at exactly half, the mean with the next",
-    source=f"{PYKEEN}; its expectation for an even number of queries is that of the upper median, ours of the median",
-    compute=median_rank,
-    compute_expectation=of_groups(expected_median_rank),
-    compute_variance=of_groups(variance_of_median_rank),
-)
-UNEXPECTED_METRICS = (  # without closed forms of their level by chance
+METRICS_WITHOUT_EXPECTATION = (  # by chance, in closed form
+    base_metric(
+        "median_rank",
+        (),
+        -1,
+        FROM_ONE,
+        "the least r with more than half of the weight at or below it; at exactly half, the mean with the next",
+        median_rank,
+    ),
     base_metric(
         "inverse_arithmetic_mean_rank", ("iamr",), 1, SHARE, "1 / mean_rank", lambda ranks: 1.0 / ranks.mean_rank()
     ),
@@ -468,8 +453,7 @@ METRICS: tuple[Metric, ...] = (
     MEAN_RANK,
     MEAN_RECIPROCAL_RANK,
     GEOMETRIC_MEAN_RANK,
-    MEDIAN_RANK,
-    *UNEXPECTED_METRICS,
+    *METRICS_WITHOUT_EXPECTATION,
     *ADJUSTED_METRICS,
 )
 FAMILIES: tuple[MetricFamily[Metric], ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from math import lcm
 from operator import add
@@ -14,12 +14,13 @@ from pbgeval.metrics.auc import PooledAuc, PoolSample, pooled_auc, pooled_classi
 from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.metrics.merged import ExactSums, all_rank_metrics, all_weighted_metrics
 from pbgeval.metrics.names import Selection
-from pbgeval.metrics.rank import by_label, mean_loss, query_auc, rank_metrics, ratio
+from pbgeval.metrics.rank import by_label, mean_loss, query_mean, rank_metrics
 from pbgeval.notation import Bucket, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
 from pbgeval.stats.histograms import RankHistograms
-from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
+from pbgeval.stats.query_metrics import QUERIES, QUERY_AUC, ratio
+from pbgeval.stats.rank_stats import RankStats, StatsLayout
 from pbgeval.stats.ranks import RankType
 
 Metrics = dict[str, float | int | None]
@@ -101,27 +102,20 @@ def summarise(
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
     for label, stats in labelled.items():
+        of_ranks = rank_metrics(stats.total, stats.layout.cutoffs)
         if histograms_of is not None:
-            metrics |= {
-                f"{label}.{name}": value
-                for name, value in all_rank_metrics(stats, histograms_of[label], selection.optional_metrics).items()
-            }
-        else:
-            metrics |= {
-                f"{label}.{rank_type.value}.{name}": value
-                for rank_type in RankType
-                for name, value in rank_metrics(stats, rank_type).items()
-            }
-        metrics[f"{label}.query_auc"] = query_auc(stats)
+            of_distribution = all_rank_metrics(stats, histograms_of[label], selection.optional_metrics)
+            of_ranks = {**of_distribution, "query_auc": of_ranks["query_auc"]}
+        metrics |= {f"{label}.{name}": value for name, value in of_ranks.items()}
         of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
         metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}
         intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
     one_side = of_side[sides[0].label]
-    num_edges = one_side.count("num_queries") + one_side.count("num_outside")
+    num_edges = one_side.total("num_queries") + one_side.total("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
     chosen, chosen_intervals = selection.of_metrics(metrics), selection.of_metrics(intervals)
-    return Summary(num_edges, labelled["both"].count("num_queries"), chosen, chosen_intervals)
+    return Summary(num_edges, labelled["both"].total("num_queries"), chosen, chosen_intervals)
 
 
 def _pool_metrics(
@@ -141,8 +135,8 @@ def _pool_metrics(
     whole = all_true and all_competing and design is None
     metrics |= pooled_hits(pool, selection.pooled_cutoffs, whole=whole)
     if selection.classification:
-        num_queries = stats.count("num_queries")
-        num_competing = stats.total("candidates") - num_queries
+        num_queries = stats.total("num_queries")
+        num_competing = stats.total("num_competitors")
         of_pool = PoolSample(pool, num_queries, num_competing, all_true, all_competing, design, pools.sample.level)
         of_classifier, of_estimates = pooled_classification(of_pool)
         metrics |= of_classifier
@@ -161,26 +155,26 @@ def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
 
 
 def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object]:
-    num_queries = stats.count("num_queries")
+    num_queries = stats.total("num_queries")
     candidates = histograms.num_candidates.keys
     return {
         "num_queries": num_queries,
         "num_candidates": {
             "min": int(candidates.min()) if len(candidates) else None,
-            "mean": stats.total("candidates") / num_queries if num_queries else None,
+            "mean": ratio(stats.total("num_competitors") + num_queries, num_queries),
             "max": int(candidates.max()) if len(candidates) else None,
         },
-        "num_tied_queries": stats.count("num_tied_queries"),
-        "tied_share": ratio(stats.count("num_tied_queries"), num_queries),
+        "num_tied_queries": stats.total("num_tied_queries"),
+        "tied_share": ratio(stats.total("num_tied_queries"), num_queries),
         "mean_num_ties": ratio(
-            stats.total("pessimistic.doubled_rank") - stats.total("optimistic.doubled_rank"), 2 * num_queries
+            stats.total("pessimistic.mean_rank") - stats.total("optimistic.mean_rank"), 2 * num_queries
         ),
-        "num_queries_topped_up": stats.count("num_short_lists"),
-        "num_queries_without_competitors": num_queries - stats.count("num_competing_queries"),
-        "num_queries_outside": stats.count("num_outside"),
-        "num_copies_excluded": stats.count("num_excluded"),
+        "num_queries_topped_up": stats.total("num_short_lists"),
+        "num_queries_without_competitors": num_queries - stats.total("num_competing_queries"),
+        "num_queries_outside": stats.total("num_outside"),
+        "num_copies_excluded": stats.total("num_excluded"),
         "num_known_excluded": stats.total("known"),
-        "num_undefined_losses": stats.count("num_undefined_losses"),
+        "num_undefined_losses": stats.total("num_undefined_losses"),
     }
 
 
@@ -203,10 +197,9 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
-        sums = _weighted_sums(of_label, *_columns(grouped.layout))
-        exact = ExactSums(sums["num_queries"], sums.__getitem__, sums.__getitem__, grouped.layout.cutoffs)
+        exact = ExactSums(_weighted_sums(grouped.layout, of_label).__getitem__, grouped.layout)
         of_sides = tuple(side for side in sides if label in ("both", side.label))
-        weighted = all_weighted_metrics(exact, grouped.key_histograms, of_sides)
+        weighted = all_weighted_metrics(exact, grouped, of_sides)
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics
 
@@ -222,7 +215,7 @@ def macro_over_relations(grouped: GroupedStats, sides: Sequence[Side]) -> Metric
     for label in by_label({side: RankStats.zero(grouped.layout) for side in Side}, sides):
         of_label = [of_labels[label] for of_labels in rows]
         by_queries, by_competing = (
-            [(stats.count(column), stats) for stats in of_label if stats.count(column)]
+            [(stats.total(column), stats) for stats in of_label if stats.total(column)]
             for column in ("num_queries", "num_competing_queries")
         )
         metrics |= _metrics(label, grouped.layout, by_queries, by_competing)
@@ -234,49 +227,22 @@ Divided = Sequence[tuple[int, RankStats]]  # (divisor, queries of which each wei
 
 def _metrics(label: str, layout: StatsLayout, queries: Divided, competing: Divided) -> Metrics:
     """Return the weighted means; those over queries with competitors have divisors of their own."""
-    sums = _weighted_sums(queries, *_columns(layout))
-    weight = sums["num_queries"]
-    num_queries = sum(stats.count("num_queries") for _, stats in queries)
-    metrics: Metrics = {}
-    for rank_type in RankType:
-        of_type, key = f"{rank_type.value}.", f"{label}.{rank_type.value}."
-        metrics[f"{key}count"] = num_queries
-        metrics[f"{key}mean_rank"] = ratio(sums[f"{of_type}doubled_rank"], 2 * weight)
-        metrics[f"{key}mean_reciprocal_rank"] = ratio(sums[f"{of_type}reciprocal_rank"], weight << FRACTION_BITS)
-        for cutoff in layout.cutoffs:
-            metrics[f"{key}hits_at_{cutoff}"] = ratio(sums[f"{of_type}hits_at_{cutoff}"], weight)
-    of_competing = _weighted_sums(competing, ["num_competing_queries"], ["query_auc"])
-    weight_of_competing = of_competing["num_competing_queries"] << FRACTION_BITS
-    metrics[f"{label}.query_auc"] = ratio(of_competing["query_auc"], weight_of_competing)
-    metrics[f"{label}.auc"] = None
-    return metrics
+    sums, of_competing = _weighted_sums(layout, queries), _weighted_sums(layout, competing)
+    found = rank_metrics(sums.__getitem__, layout.cutoffs)
+    found["query_auc"] = query_mean(of_competing.__getitem__, QUERY_AUC, RankType.REALISTIC)
+    found |= {f"{rank_type.value}.count": sum(stats.total(QUERIES) for _, stats in queries) for rank_type in RankType}
+    return {**{f"{label}.{name}": value for name, value in found.items()}, f"{label}.auc": None}
 
 
-def _columns(layout: StatsLayout) -> tuple[list[str], list[str]]:
-    """Return the columns that means of ranks follow from: plain ones, and those kept in two limbs."""
-    plain = ["num_queries", *(f"{of.value}.hits_at_{cutoff}" for of in RankType for cutoff in layout.cutoffs)]
-    limbs = [f"{of.value}.{name}" for of in RankType for name in ("doubled_rank", "reciprocal_rank")]
-    return plain, limbs + [f"expected_below_optimistic.{name}" for name in layout.tied_metrics]
-
-
-def _weighted_sums(rows: Divided, plain: Iterable[str], limbs: Iterable[str]) -> dict[str, int]:
-    """Return the sum of each column over its rows' divisors, times one common multiple of the divisors.
-
-    Args:
-        rows: to add up.
-        plain: names of columns.
-        limbs: names of columns kept in two limbs.
-    """
+def _weighted_sums(layout: StatsLayout, rows: Divided) -> dict[str, int]:
+    """Return the sum of each column over its rows' divisors, times one common multiple of the divisors."""
     by_divisor: dict[int, list[RankStats]] = defaultdict(list)  # few: the multiple has many digits
     for divisor, stats in rows:
         by_divisor[divisor].append(stats)
     multiple = lcm(*by_divisor)
-    sums = dict.fromkeys([*plain, *limbs], 0)
+    sums = dict.fromkeys(layout.names, 0)
     for divisor, parts in by_divisor.items():
-        weight = multiple // divisor
         total = sum(parts[1:], parts[0])
-        for name in plain:
-            sums[name] += weight * total.count(name)
-        for name in limbs:
-            sums[name] += weight * total.total(name)
+        for name in sums:
+            sums[name] += multiple // divisor * total.total(name)
     return sums

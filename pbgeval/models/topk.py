@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
-from pbgeval.models.triple_lines import triples_of
+from pbgeval.models.triple_lines import triple_columns
 from pbgeval.notation import Side, distinct, sort_distinct
-from pbgeval.storage.text import text_lines
+from pbgeval.storage.text import rows
 
 Integers = NDArray[np.int64]
 
@@ -29,7 +29,6 @@ _COUNTS = (
     *("num_known_listed", "num_tied_with_last"),
 )
 _EDGES_AT_A_TIME = 1 << 18
-_MASK = (1 << 32) - 1
 _HALF = 32  # bits of a code: (relation, known entity) is a key, (number of the key, entity) an answer to it
 
 
@@ -101,7 +100,7 @@ def read_topk(
     edges = _EvaluatedEdges.read(test, names)
     for path in known:
         edges.add_known(path)
-    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges, list(names.entity_ids))
+    table = _QueryTable(TopKFilter(filtering), TopKTies(ties), edges)
     for block in ranked_edges(ranking):
         table.add(block)
     if not table.parts:
@@ -110,7 +109,7 @@ def read_topk(
 
 
 def _labels(path: Path) -> dict[str, int]:
-    labels = {line.split("\t")[-1]: 0 for _, line in text_lines(path) if line.strip()}
+    labels = {columns[-1]: 0 for _, _, columns in rows(path)}
     if not labels:
         raise StorageError(f"{path}: expected an entity a line, found none")
     return {label: at for at, label in enumerate(labels)}
@@ -121,16 +120,11 @@ class _Names:
     """Who is there: all memory that grows with the names in a ranking file."""
 
     is_closed: bool  # whoever is not in a file of entities may not be named
-    entity_ids: dict[str, int]  # of that file, or of all files of edges
+    entity_ids: dict[str, int]  # of that file, or of all files
     relation_ids: dict[str, int] = field(factory=dict, init=False)  # of evaluated edges
-    _listed: set[str] = field(factory=set, init=False)  # by the ranking file
 
-    @property
-    def number(self) -> int:
-        return len(self.entity_ids) + sum(label not in self.entity_ids for label in self._listed)
-
-    def ids_of(self, labels: list[str]) -> tuple[Integers, int | None]:
-        """Return the number of each label of an edge, and where the first is that may not be named."""
+    def ids_of(self, labels: Sequence[str]) -> tuple[Integers, int | None]:
+        """Return the number of each label, and where the first is that may not be named."""
         ids = self.entity_ids
         found = list(map(ids.get, labels))
         if None in found:
@@ -140,14 +134,6 @@ class _Names:
                 found[at] = ids.setdefault(labels[at], len(ids))
         return np.array(found, np.int64), None
 
-    def list_all(self, labels: list[str]) -> int | None:
-        """Take labels of a ranking file; return where the first is that may not be named."""
-        if not self.is_closed:
-            self._listed.update(labels)
-        elif not self.entity_ids.keys() >= set(labels):
-            return next(at for at, label in enumerate(labels) if label not in self.entity_ids)
-        return None
-
 
 def _refuse_name(where: object, label: str) -> StorageError:
     return StorageError(f"{where}: expected an entity of the file of entities, found '{label}'")
@@ -156,18 +142,16 @@ def _refuse_name(where: object, label: str) -> StorageError:
 def _blocks_of_triples(path: Path, names: _Names, *, is_evaluated: bool) -> Iterator[tuple[Integers, ...]]:
     """Yield heads, relations (-1: of no evaluated edge) and tails of a file of edges as numbers."""
     relations = names.relation_ids
-    edges = triples_of(path)
-    while triples := list(islice(edges, _EDGES_AT_A_TIME)):
-        head_E, head_fault = names.ids_of([head for head, _, _ in triples])
-        tail_E, tail_fault = names.ids_of([tail for _, _, tail in triples])
+    for heads, labels, tails in triple_columns(path):
+        head_E, head_fault = names.ids_of(heads)
+        tail_E, tail_fault = names.ids_of(tails)
         faults = [at for at in (head_fault, tail_fault) if at is not None]
         if faults:
-            head, _, tail = triples[min(faults)]
-            raise _refuse_name(path, head if head_fault == min(faults) else tail)
+            raise _refuse_name(path, (heads if head_fault == min(faults) else tails)[min(faults)])
         if is_evaluated:
-            relation_E = [relations.setdefault(relation, len(relations)) for _, relation, _ in triples]
+            relation_E = [relations.setdefault(relation, len(relations)) for relation in labels]
         else:
-            relation_E = [relations.get(relation, -1) for _, relation, _ in triples]
+            relation_E = list(map(relations.get, labels, repeat(-1)))
         yield head_E, np.array(relation_E, np.int64), tail_E
 
 
@@ -204,8 +188,14 @@ class _EvaluatedEdges:
 
     def add_known(self, path: Path) -> None:
         """Take a file of known edges."""
+        blocks: list[tuple[Integers, ...]] = []
         for block in _blocks_of_triples(path, self.names, is_evaluated=False):
-            self._add_answers(*block)
+            blocks.append(block)
+            if sum(len(head_E) for head_E, _, _ in blocks) >= _EDGES_AT_A_TIME:
+                self._add_answers(*map(np.concatenate, zip(*blocks, strict=True)))
+                blocks.clear()
+        if blocks:
+            self._add_answers(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def _add_answers(self, head_E: Integers, relation_E: Integers, tail_E: Integers) -> None:
         for side in Side:
@@ -224,12 +214,16 @@ class _EvaluatedEdges:
 
     def find(self, texts: list[str]) -> tuple[Integers, Integers, Integers, Integers]:
         """Return which evaluated edge each text means (-1: none, -2: several), and its head, relation and tail."""
-        words_E = [text.split("\t" if "\t" in text else " ") for text in texts]
-        other = [at for at, words in enumerate(words_E) if len(words) != 3]  # labels of several words
-        meanings = [[] if "\t" in texts[at] else self._meanings(words_E[at]) for at in other]
-        for at in other:
-            words_E[at] = ["", "", ""]
-        words = list(chain.from_iterable(words_E))
+        is_tabbed = "\t" in "".join(texts)
+        if not is_tabbed and set(map(str.count, texts, repeat(" "))) == {2}:
+            words, other, meanings = " ".join(texts).split(" "), list[int](), []
+        else:
+            words_E = [text.split("\t" if "\t" in text else " ") for text in texts]
+            other = [at for at, words in enumerate(words_E) if len(words) != 3]  # labels of several words
+            meanings = [[] if "\t" in texts[at] else self._meanings(words_E[at]) for at in other]
+            for at in other:
+                words_E[at] = ["", "", ""]
+            words = list(chain.from_iterable(words_E))
         of_names = (self.names.entity_ids, self.names.relation_ids, self.names.entity_ids)
         numbers = [list(map(ids.get, words[place::3], repeat(-1))) for place, ids in enumerate(of_names)]
         head_E, relation_E, tail_E = np.array(numbers, np.int64)
@@ -274,28 +268,41 @@ class _QueryTable:
     filtering: TopKFilter
     ties: TopKTies
     edges: _EvaluatedEdges
-    labels: list[str]  # of entities, by their numbers
     parts: list[NDArray[np.int32]] = field(factory=list)  # (columns, queries), in the order of the file
     counts: dict[str, int] = field(factory=lambda: dict.fromkeys(_COUNTS, 0))
+    starts: dict[Side, Integers] = field(init=False)  # of each key's answers; at the end how many there are
+
+    def __attrs_post_init__(self) -> None:
+        self.starts = {
+            side: np.searchsorted(self.edges.answers[side], np.arange(len(keys) + 1) << _HALF)
+            for side, keys in self.edges.keys.items()
+        }
 
     def add(self, block: RankedEdges) -> None:
         """Take edges of the file; those that are not evaluated are counted."""
-        unknown = self.edges.names.list_all(block.entity_n)
+        entity_n, unknown = self.edges.names.ids_of(block.entity_n)
         if unknown is not None:
+            block.check_lists()
             index = int(np.searchsorted(np.cumsum(block.length_L), unknown, "right"))
             raise _refuse_name(f"{block.path}:{block.line_E[index // 2] + 1 + index % 2}", block.entity_n[unknown])
+        block.check_distinct(entity_n)
         at_E, *triple_E = self.edges.find(block.text_E)
         edge_E = self._edges_of(block, at_E)
         self.counts["num_not_evaluated"] += int((at_E == -1).sum())
         chosen_E = np.flatnonzero(at_E >= 0)
         if chosen_E.size:
-            ranked = self._rank(block, chosen_E, *(column[chosen_E] for column in triple_E))
+            ranked = self._rank(block, entity_n, chosen_E, *(column[chosen_E] for column in triple_E))
             side_Q = np.tile([side.value for side in Side], len(chosen_E))
             self.parts.append(np.stack([side_Q, np.repeat(edge_E, 2), *ranked]).astype(np.int32))
 
     def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
         """Return the evaluated edges among some, each occurrence another of those that are equal."""
         edges, found = self.edges, []
+        at_n = at_E[at_E != -1]
+        if at_n.size == distinct(at_n).size and not (at_n < 0).any() and not edges.met_U[at_n].any():
+            edges.met_U[at_n] = 1
+            edge_n: Integers = edges.edge_E[edges.first_U[at_n]]
+            return edge_n
         for place in np.flatnonzero(at_E != -1).tolist():
             at, where, text = int(at_E[place]), f"{block.path}:{block.line_E[place]}", block.text_E[place]
             if at == -2:
@@ -313,7 +320,13 @@ class _QueryTable:
         return np.array(found, np.int64)
 
     def _rank(
-        self, block: RankedEdges, chosen_E: Integers, head_E: Integers, relation_E: Integers, tail_E: Integers
+        self,
+        block: RankedEdges,
+        entity_n: Integers,
+        chosen_E: Integers,
+        head_E: Integers,
+        relation_E: Integers,
+        tail_E: Integers,
     ) -> tuple[NDArray[np.generic], ...]:
         """Rank the two queries of each of some edges of a block: its head's first.
 
@@ -321,29 +334,23 @@ class _QueryTable:
             Is listed, optimistic, pessimistic, entities that do not compete, length of the list; by query.
         """
         num_queries = 2 * len(chosen_E)
-        low_Q, high_Q = np.empty((2, num_queries), np.int64)  # where the answers of each query are
+        key_Q, num_answers_Q = np.empty((2, num_queries), np.int64)
         for side in Side:
             key_E = self.edges.codes(side, head_E, relation_E, tail_E) >> _HALF
-            bounds = np.searchsorted(self.edges.answers[side], np.stack([key_E, key_E + 1]) << _HALF)
-            low_Q[side.value :: 2], high_Q[side.value :: 2] = bounds
+            key_Q[side.value :: 2] = key_E
+            num_answers_Q[side.value :: 2] = self.starts[side][key_E + 1] - self.starts[side][key_E]
         length_Q = block.length_L.reshape(-1, 2)[chosen_E].reshape(-1)
         end_Q = np.cumsum(block.length_L).reshape(-1, 2)[chosen_E].reshape(-1)
         query_n = np.repeat(np.arange(num_queries), length_Q)
         row_n = np.arange(len(query_n)) + (end_Q - np.cumsum(length_Q))[query_n]
         confidence_n = block.confidence_n[row_n]
-        is_true_n, is_known_n = np.zeros((2, len(query_n)), np.bool_)
-        true_Q = np.stack([head_E, tail_E], axis=1).reshape(-1).tolist()
-        first = 0
-        ends = zip(end_Q.tolist(), length_Q.tolist(), low_Q.tolist(), high_Q.tolist(), strict=True)
-        for query, (end, length, low, high) in enumerate(ends):
-            entities, true = block.entity_n[end - length : end], self.labels[true_Q[query]]
-            if true in entities:
-                is_true_n[first + entities.index(true)] = True
-            if length and high - low > 1:
-                known = self._known_among(entities, self.edges.answers[Side(query % 2)][low:high]) - {true}
-                is_known_n[[first + at for at, entity in enumerate(entities) if known and entity in known]] = True
-            first += length
-        num_answers_Q = high_Q - low_Q
+        entity_n = entity_n[row_n]
+        is_true_n = entity_n == np.stack([head_E, tail_E], axis=1).reshape(-1)[query_n]
+        is_known_n = np.zeros_like(is_true_n)
+        for side in Side:
+            asked = np.flatnonzero((query_n % 2 == side.value) & (num_answers_Q[query_n] > 1) & ~is_true_n)
+            code_n = key_Q[query_n[asked]] << _HALF | entity_n[asked]
+            is_known_n[asked] = _places(self.edges.answers[side], code_n) >= 0
 
         def number_Q(chosen_n: NDArray[np.bool_]) -> Integers:
             return np.bincount(query_n[chosen_n], minlength=num_queries).astype(np.int64, copy=False)
@@ -369,14 +376,6 @@ class _QueryTable:
         optimistic_Q = np.where(is_listed_Q, first_Q, length_Q) + 1
         return is_listed_Q, optimistic_Q, np.where(is_listed_Q, last_Q, 0), excluded_Q, length_Q
 
-    def _known_among(self, entities: list[str], answers: Integers) -> set[str]:
-        """Return the listed entities that are among the answers of a key; its answers may be many more than listed."""
-        if len(answers) <= 4 * len(entities):
-            return {self.labels[code & _MASK] for code in answers.tolist()}.intersection(entities)
-        ids = np.array([self.edges.names.entity_ids.get(entity, -1) for entity in entities], np.int64)
-        is_known = (ids >= 0) & (_places(answers & _MASK, ids) >= 0)
-        return {entities[at] for at in np.flatnonzero(is_known).tolist()}
-
     def _count(self, known_Q: Integers, length_Q: Integers, is_listed_Q: NDArray[np.bool_], last_Q: Integers) -> None:
         self.counts["num_known_listed"] += int(known_Q.sum())
         self.counts["num_empty"] += int((length_Q == 0).sum())
@@ -387,7 +386,7 @@ class _QueryTable:
         columns = np.concatenate(self.parts, axis=1)
         self.parts.clear()
         side, edge, listed, optimistic, pessimistic, excluded, length = (column.astype(np.int64) for column in columns)
-        num_candidates = self.edges.names.number - excluded
+        num_candidates = len(self.edges.names.entity_ids) - excluded
         is_listed = listed.astype(bool)
         self.counts["num_missing"] = self.edges.num_edges - int(self.edges.met_U.sum())
         return TopK(
@@ -397,6 +396,6 @@ class _QueryTable:
             edge_Q=edge,
             list_length_Q=length,
             num_edges=self.edges.num_edges,
-            num_entities=self.edges.names.number,
+            num_entities=len(self.edges.names.entity_ids),
             counts=self.counts,
         )

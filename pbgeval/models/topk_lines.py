@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from pbgeval.errors import StorageError
+from pbgeval.notation import sort_distinct
 from pbgeval.storage.text import text_blocks
 
 _HEADS, _TAILS = "Heads:", "Tails:"
@@ -29,7 +30,7 @@ class RankedEdges:
     line_E: list[int]
     text_E: list[str]  # head, relation and tail, with spaces or tabs between
     _text_L: list[str]  # what stands behind Heads: and Tails:
-    entity_n: list[str] = field(init=False)  # of all lists, one after the other; in each list once
+    entity_n: list[str] = field(init=False)  # of all lists, one after the other
     length_L: NDArray[np.int64] = field(init=False)
     confidence_n: NDArray[np.float64] = field(init=False)  # finite, and descending in each list
 
@@ -39,22 +40,46 @@ class RankedEdges:
         Raises:
             StorageError: one is not as it should be; says which.
         """
-        ended_L = [text if text.endswith("\t") else f"{text}\t" for text in self._text_L]
-        ended_L = ["" if text.isspace() else text for text in ended_L]  # an empty list
-        columns_L = np.array([text.count("\t") for text in ended_L], np.int64)
+        ended_L = self._text_L
+        if not all(map(str.endswith, ended_L, repeat("\t"))):
+            ended_L = [text if text.endswith("\t") else f"{text}\t" for text in ended_L]
+        if any(map(str.isspace, ended_L)):
+            ended_L = ["" if text.isspace() else text for text in ended_L]  # an empty list
+        columns_L = np.fromiter(map(str.count, ended_L, repeat("\t")), np.int64, len(ended_L))
         columns = "".join(ended_L).split("\t")[:-1]
         texts = columns[1::2]
         object.__setattr__(self, "entity_n", columns[::2])
         object.__setattr__(self, "length_L", columns_L // 2)
         try:
-            confidence_n = np.array(list(map(float, texts)), np.float64)
+            confidence_n = np.fromiter(map(float, texts), np.float64, len(texts))
         except ValueError:
             confidence_n = np.array([math.nan])  # some list is wrong
         object.__setattr__(self, "confidence_n", confidence_n)
         is_sound = not (columns_L % 2).any() and all(self.entity_n) and "_" not in "".join(texts)
-        if not (is_sound and self._descends() and self._are_distinct()):
-            for index, text in enumerate(self._text_L):
-                _check_list(f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}", text)
+        if not (is_sound and self._descends()):
+            self.check_lists()
+
+    def check_lists(self) -> None:
+        """Look at one list after the other.
+
+        Raises:
+            StorageError: one is not as it should be; says which.
+        """
+        for index, text in enumerate(self._text_L):
+            _check_list(f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}", text)
+
+    def check_distinct(self, id_n: NDArray[np.int64]) -> None:
+        """Refuse a list that holds an entity twice.
+
+        Args:
+            id_n: a number for each entity's name, from 0 to 2**32 - 1.
+
+        Raises:
+            StorageError: likewise.
+        """
+        of_list_n = np.repeat(np.arange(len(self.length_L)) << 32, self.length_L) | id_n
+        if len(sort_distinct(of_list_n)) < len(id_n):
+            self.check_lists()
 
     def _descends(self) -> bool:
         if len(self.confidence_n) != len(self.entity_n):
@@ -63,11 +88,6 @@ class RankedEdges:
         falls_n = np.diff(self.confidence_n) <= 0
         falls_n[end_L[(end_L > 0) & (end_L < len(self.confidence_n))] - 1] = True  # from a list to the next
         return bool(falls_n.all() and np.isfinite(self.confidence_n).all())
-
-    def _are_distinct(self) -> bool:
-        ends = np.cumsum(self.length_L).tolist()
-        lists = (self.entity_n[start:end] for start, end in pairwise([0, *ends]))
-        return all(len(set(entities)) == len(entities) for entities in lists)
 
 
 def ranked_edges(path: Path) -> Iterator[RankedEdges]:
@@ -101,7 +121,7 @@ def _all_begin(lines: list[str], word: str) -> bool:
 
 
 def _behind(line: str) -> str:
-    return line[len(_HEADS) :].removeprefix(" ")
+    return line[7:] if line[6:7] == " " else line[6:]  # the words are as long as each other
 
 
 @define(eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.text import text_lines
+from pbgeval.storage.text import rows, text_lines
 
 _FORMS = 'an object {"QUERY": ["TYPE", ...]} or a list [{"id": "QUERY", "type": ["TYPE", ...]}, ...]'
 
@@ -32,10 +32,8 @@ def read_type_lists(path: Path) -> dict[str, list[str]]:
 
 
 def _of_lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
-    for number, line in text_lines(path):
-        if not line.strip():
-            continue
-        query, *types = (column.strip() for column in line.split("\t"))
+    for number, line, columns in rows(path):
+        query, *types = (column.strip() for column in columns)
         if not query:
             raise StorageError(f"{path}:{number}: expected a query and its types, with tabs between, found {line!r}")
         yield f"{path}:{number}", query, [name for name in types if name]

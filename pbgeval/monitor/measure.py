@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
-from operator import add
 
 import numpy as np
 import torch
@@ -34,7 +32,7 @@ from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.groups import ScorePool
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
-from pbgeval.stats.ranks import RankCounts
+from pbgeval.stats.ranks import RankCounts, RankType
 
 # A model that scores queries by number -> what a monitor reads, in the place of tables of vectors.
 
@@ -117,11 +115,12 @@ class BucketEdges:
 
 
 @frozen
-class Protocol:
+class MonitorProtocol:
     """How held-out edges are ranked: all that can change a number."""
 
     schema: ModelSchema
     lists: SampledLists
+    headline: RankType = RankType.REALISTIC
     seed: int = 0
     sides: tuple[Side, ...] = (Side.LHS, Side.RHS)  # that are hidden
     layout: StatsLayout = field(factory=lambda: StatsLayout((1, 3, 5, 10, 50)))
@@ -137,7 +136,7 @@ class Measurement:
     auc: float | None  # estimated
 
 
-def measure(protocol: Protocol, edges: BucketEdges, edge_path: int, bucket: Bucket, model: Model) -> Measurement:
+def measure(protocol: MonitorProtocol, edges: BucketEdges, edge_path: int, bucket: Bucket, model: Model) -> Measurement:
     """Rank all edges.
 
     Raises:
@@ -156,7 +155,8 @@ def measure(protocol: Protocol, edges: BucketEdges, edge_path: int, bucket: Buck
         found = bucket_pass(edges.rows(unit.start, unit.stop), origin, tables, settings)
         for side, result in found.items():
             raw = result.counts.raw
-            stats[side] += _stats_of(protocol.layout, raw, result.loss_Q)
+            of_side = RankStats.of_queries(protocol.layout, raw)
+            stats[side] += of_side if result.loss_Q is None else of_side.with_losses(result.loss_Q)
             columns = torch.stack([raw.better_Q, raw.tied_Q, raw.competing_Q])
             counts[side][:, unit.start + result.rows_Q] = columns
             pools[side] += result.raw_pool
@@ -165,12 +165,7 @@ def measure(protocol: Protocol, edges: BucketEdges, edge_path: int, bucket: Buck
     return Measurement(stats, by_side, None if auc is None else auc.value)
 
 
-def _stats_of(layout: StatsLayout, counts: RankCounts, loss_Q: Tensor | None) -> RankStats:
-    stats = RankStats.of_queries(layout, counts)
-    return stats if loss_Q is None else stats.with_losses(loss_Q)
-
-
-def chunks_of_edges(protocol: Protocol, edges: BucketEdges) -> tuple[np.ndarray, np.ndarray]:
+def chunks_of_edges(protocol: MonitorProtocol, edges: BucketEdges) -> tuple[np.ndarray, np.ndarray]:
     """Return an order of the edges in which those that share their negatives are neighbours, and their chunks in it.
 
     An edge that is ranked among whole partitions shares no draws: it is a chunk of its own.
@@ -191,7 +186,7 @@ def chunks_of_edges(protocol: Protocol, edges: BucketEdges) -> tuple[np.ndarray,
     return np.concatenate(orders), np.concatenate(chunks)
 
 
-def _settings(protocol: Protocol, model: Model, tables: Tables) -> PassSettings:
+def _settings(protocol: MonitorProtocol, model: Model, tables: Tables) -> PassSettings:
     schema = protocol.schema
     longest = max([protocol.lists.longest_list, *_whole_partitions(schema, tables)])
     rate = min(AUC_CELLS_PER_QUERY / max(longest, 1), 0.5)
@@ -280,11 +275,6 @@ def _table(schema: ModelSchema, name: str, partition: int, model: Model) -> Enti
             raise UnrankableError(f"global embedding of entity type '{name}': got NaN or infinity")
     table.check(refuse_zero_vectors=schema.comparator == "cos", has_bias=schema.bias)
     return table
-
-
-def joined(stats: dict[Side, RankStats]) -> RankStats:
-    """Return the statistics of the queries of all sides."""
-    return reduce(add, stats.values())
 
 
 @contextmanager

@@ -32,14 +32,14 @@ from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
-from pbgeval.monitor.measure import BucketEdges, Protocol
+from pbgeval.monitor.measure import BucketEdges, MonitorProtocol
 from pbgeval.monitor.persistence import BucketVisit, GapTest, Judgement, Verdict
 from pbgeval.monitor.records import (
     History,
     PassDetails,
     PassKey,
     PassRecord,
-    Sink,
+    RecordSink,
     StatsFile,
     Values,
     VisitRecord,
@@ -48,11 +48,12 @@ from pbgeval.monitor.records import (
 )
 from pbgeval.monitor.schema import Model, ModelSchema
 from pbgeval.monitor.sums import AFTER, BEFORE, TRAINING, PassSums
-from pbgeval.monitor.visit import Followed, Gauge, Visit
+from pbgeval.monitor.visit import Followed, Visit
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings
 from pbgeval.scoring.loss import LOSSES
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankType
 
@@ -101,14 +102,10 @@ class Passes:
         return PassRecord(key, index, average, details), judgement
 
     def _judge(self, visits: Mapping[Place, BucketVisit], sums: PassSums) -> Judgement:
-        followed = sums.teeth.gained.num_queries("mean_reciprocal_rank")
-        if followed < sums.gap.num_queries("mean_reciprocal_rank"):  # another worker visited some buckets last time
+        followed = sums.gained.num_queries(MEAN_RECIPROCAL_RANK)
+        if followed < sums.gap.num_queries(MEAN_RECIPROCAL_RANK):  # another worker visited some buckets last time
             return self.test.judge(visits)
-        return self.test.judge(
-            visits,
-            sums.teeth.gained.estimate("mean_reciprocal_rank"),
-            sums.teeth.lost.estimate("mean_reciprocal_rank"),
-        )
+        return self.test.judge(visits, sums.gained, sums.lost)
 
     def resume(self, history: History, num_rhs: int) -> None:
         """Go on from what an earlier process of the same run has recorded; of its errors only those between buckets."""
@@ -305,7 +302,7 @@ class Monitor:
         tolerance: float = 0.1,
         alarm_rate: float = 0.05,
         team: Team | None = None,
-        sinks: Sequence[Sink] = (),
+        sinks: Sequence[RecordSink] = (),
         warn: Callable[[str], None] | None = None,
     ) -> None:
         """Every worker makes one, with the same arguments but for `team`.
@@ -333,8 +330,9 @@ class Monitor:
         self.schema, self.seed = schema, seed
         lists = _lists(eval_num_batch_negs or 0, eval_num_uniform_negs or 0, batch_size, pbg_semantics=pbg_semantics)
         self.headline = RankType.PESSIMISTIC if pbg_semantics else RankType.REALISTIC
-        protocol = Protocol(schema, lists, seed, tuple(sides), StatsLayout(CUTOFFS), _loss(loss_fn, margin))
-        self._gauge = Gauge(protocol, self.headline)
+        self._protocol = MonitorProtocol(
+            schema, lists, self.headline, seed, tuple(sides), StatsLayout(CUTOFFS), _loss(loss_fn, margin)
+        )
         self._compares, self._team = compare_with_training, team or Team()
         self._warn = warn or logging.getLogger("pbgeval.monitor").warning
         self._passes = Passes(self.headline, loss_fn is not None, GapTest(alarm_rate, tolerance))
@@ -411,7 +409,7 @@ class Monitor:
         if not self.is_on:
             none = torch.empty(0, dtype=torch.int64)
             nothing = BucketEdges(none, none, none)
-            return Visit(key, place, nothing, nothing, model, self._gauge, _ignore)
+            return Visit(key, place, nothing, nothing, model, self._protocol, _ignore)
         edges = self._held_out.get((edge_path, edge_chunk, place))
         if edges is None:
             raise ConfigError(f"bucket {tuple(place)}: expected Monitor.split of its edges before Monitor.watch")
@@ -423,7 +421,7 @@ class Monitor:
         followed = self._followed.get((edge_path, edge_chunk, place))
         if self._team.size > 1 and followed is not None and followed.epoch != epoch - 1:
             followed = None  # another worker has visited the bucket since
-        return Visit(key, place, *edges, model, self._gauge, self._finish, followed)
+        return Visit(key, place, *edges, model, self._protocol, self._finish, followed)
 
     def end_pass(self, epoch: int, *, edge_path: int = 0, edge_chunk: int = 0) -> PassRecord | None:
         """Add up a pass over all workers, of which each calls it; return its summary, None if nothing is held out."""
@@ -474,7 +472,7 @@ class Monitor:
 
     def _finish(self, visit: Visit) -> None:
         """Record a visit and add it to its pass."""
-        grid, protocol = self.schema.grid, self._gauge.protocol
+        grid, protocol = self.schema.grid, self._protocol
         record = visit.record(self._take_index(), self._team.rank_in_team)
         self._append(record)
         sums = visit.sums
@@ -494,9 +492,9 @@ class Monitor:
 
     def _close(self) -> PassRecord:
         assert self._key is not None, "the caller has set it"
-        protocol = self._gauge.protocol
-        tensor = self._team.sum_(self._sums.to_tensor())
-        sums = PassSums.from_tensor(tensor, protocol.layout, protocol.sides)
+        protocol = self._protocol
+        tensor = self._team.sum_(self._sums.tensor)
+        sums = PassSums(protocol.layout, protocol.sides, tensor)
         record, judgement = self._passes.close(self._key, max(self._next_index - 1, 0), sums)
         self._key, self._sums = None, self._no_sums()
         if self._team.rank_in_team == 0:
@@ -506,7 +504,7 @@ class Monitor:
         return record
 
     def _no_sums(self) -> PassSums:
-        grid, protocol = self.schema.grid, self._gauge.protocol
+        grid, protocol = self.schema.grid, self._protocol
         return PassSums.zero(protocol.layout, protocol.sides, grid.lhs * grid.rhs)
 
     def _take_index(self) -> int:
@@ -539,7 +537,7 @@ def _ignore(visit: Visit) -> None:
     """Nothing is held out, so nothing has been measured."""
 
 
-def _stats_file(output: str | PathLike[str] | None, team: Team) -> list[Sink]:
+def _stats_file(output: str | PathLike[str] | None, team: Team) -> list[RecordSink]:
     return [] if output is None else [StatsFile(file_of_worker(Path(output), team.rank_in_team))]
 
 

@@ -19,7 +19,9 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
+from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import student_quantile
+from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
 from pbgeval.stats.ranks import RankCounts, RankType
 
 # Values per query, kept together by cluster -> int64 sums that add, and from them a mean with its standard error.
@@ -30,9 +32,8 @@ from pbgeval.stats.ranks import RankCounts, RankType
 # Sampling Techniques, 1977, 6.4). Squares are rounded once, per cluster, to whole units, so that sums are exact and
 # their order does not matter (decision 0001).
 
-METRICS = ("mean_reciprocal_rank", "mean_rank", "hits_at_10", "query_auc")
-BITS = (28, 1, 0, 28)  # of the fraction of each metric's values
-HITS_CUTOFF = 10
+METRICS = (MEAN_RECIPROCAL_RANK, MEAN_RANK, hits_at(10), QUERY_AUC)
+VALUE_BITS = 28  # of 1/rank and of shares: those of an edge's two queries fit 32 bits
 FEWEST_CHUNKS = 10  # below, edges are taken for independent: the error of so few sums is no error
 
 _LIMB = 40
@@ -43,15 +44,15 @@ _COLUMNS = 7  # queries, squares of queries, values, low and high (values x quer
 class QueryValues:
     """The values of METRICS of both queries of each edge, added up."""
 
-    values_EM: np.ndarray  # int64, in units of 2^-BITS
+    values_EM: np.ndarray  # int64, the numerators of each metric
     queries_EM: np.ndarray  # int64: how many queries of the edge have the metric
 
     @classmethod
     def of_counts(cls, counts: list[RankCounts], rank_type: RankType) -> QueryValues:
         """Make them from the counts of each side, each in the order of the edges."""
-        values = sum(_values(of, rank_type) for of in counts)
-        queries = sum(_queries(of) for of in counts)
-        return cls(np.asarray(values), np.asarray(queries))
+        values = [[metric.numerators(of, rank_type, VALUE_BITS) for metric in METRICS] for of in counts]
+        queries = [[metric.counted(of) for metric in METRICS] for of in counts]
+        return cls(*(np.sum([torch.stack(side, 1).numpy() for side in sides], 0) for sides in (values, queries)))
 
     @property
     def reciprocal_ranks(self) -> np.ndarray:
@@ -73,35 +74,6 @@ class QueryValues:
         if not np.array_equal(self.queries_EM, other.queries_EM):
             raise ValueError("values of unlike queries have no differences")
         return QueryValues(self.values_EM - other.values_EM, self.queries_EM)
-
-
-def _values(counts: RankCounts, rank_type: RankType) -> np.ndarray:
-    doubled_Q = counts.doubled_rank(rank_type).numpy()
-    beaten_Q = 2 * (counts.competing_Q - counts.better_Q).numpy() - counts.tied_Q.numpy()
-    competing_Q = np.maximum(counts.competing_Q.numpy(), 1)
-    return np.stack(
-        [
-            np.rint(2.0 / doubled_Q * 2.0 ** BITS[0]).astype(np.int64),
-            doubled_Q,
-            (doubled_Q <= 2 * HITS_CUTOFF).astype(np.int64),
-            np.rint(beaten_Q / (2 * competing_Q) * 2.0 ** BITS[3]).astype(np.int64) * (counts.competing_Q.numpy() > 0),
-        ],
-        axis=1,
-    )
-
-
-def _queries(counts: RankCounts) -> np.ndarray:
-    one_Q = np.ones(counts.better_Q.numel(), np.int64)
-    return np.stack([one_Q, one_Q, one_Q, (counts.competing_Q.numpy() > 0).astype(np.int64)], axis=1)
-
-
-@frozen
-class Estimate:
-    """A mean with its standard error; None where there are no queries, or a single cluster."""
-
-    value: float | None
-    standard_error: float | None
-    num_clusters: int
 
 
 @frozen(eq=False)
@@ -129,7 +101,7 @@ class ClusterSums:
     def __add__(self, other: ClusterSums) -> ClusterSums:
         return ClusterSums(self.sums + other.sums)
 
-    def num_queries(self, metric: str) -> int:
+    def num_queries(self, metric: QueryMetric) -> int:
         """Return how many queries have a metric."""
         return int(self.sums[1 + METRICS.index(metric) * _COLUMNS])
 
@@ -146,22 +118,22 @@ class ClusterSums:
     def num_clusters(self) -> int:
         return self.num_chunks if self.unit == "chunk" else int(self.sums[0])
 
-    def estimate(self, metric: str) -> Estimate:
-        """Return the mean of a metric, with the error that clusters of `unit` give."""
+    def estimate(self, metric: QueryMetric) -> Estimate:
+        """Return the mean of a metric without its `start`, with the error that clusters of `unit` give."""
         at = METRICS.index(metric)
         first = (self.SIZE // 2 if self.unit == "chunk" else 0) + 1 + at * _COLUMNS
         queries, squares, values, *limbs = self.sums[first : first + _COLUMNS].tolist()
         if not queries:
-            return Estimate(None, None, self.num_clusters)
+            return Estimate(None, None)
         mean = Fraction(values, queries)
         with_queries, with_values = (low + (high << _LIMB) for low, high in (limbs[:2], limbs[2:]))
         residual = with_values - 2 * mean * with_queries + mean * mean * squares  # sum of (value - mean x queries)^2
         num = self.num_clusters
-        unit = 2.0 ** -BITS[at]
+        unit = 1 / metric.denominator(VALUE_BITS)
         if num < 2:
-            return Estimate(float(mean) * unit, None, num)
+            return Estimate(float(mean) * unit, None)
         variance = Fraction(num, num - 1) * max(residual, Fraction(0)) / queries**2
-        return Estimate(float(mean) * unit, math.sqrt(variance) * unit, num)
+        return Estimate(float(mean) * unit, math.sqrt(variance) * unit)
 
 
 def _sums(of_edges: QueryValues, starts: np.ndarray) -> np.ndarray:
@@ -260,8 +232,8 @@ class GapTest:
     def judge(
         self,
         visits: Mapping[Any, BucketVisit],
-        pooled_gained: Estimate | None = None,
-        pooled_lost: Estimate | None = None,
+        pooled_gained: ClusterSums | None = None,
+        pooled_lost: ClusterSums | None = None,
     ) -> Judgement:
         """Add the visits of a pass and judge it.
 
@@ -279,21 +251,21 @@ class GapTest:
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
         shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
         shares_B /= shares_B.sum()
-        gained = _Mean.of(shares_B, [of.gained for of in teeth], pooled_gained)
-        lost = _Mean.of(shares_B, [of.lost for of in teeth], pooled_lost)
+        gained = _Change.of(shares_B, [of.gained for of in teeth], pooled_gained)
+        lost = _Change.of(shares_B, [of.lost for of in teeth], pooled_lost)
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         verdict = self._verdict(teeth, shares_B, (gained, lost), (margin, level))
         return Judgement(verdict, gained.value, lost.value, margin, level)
 
     def _verdict(
-        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Mean, _Mean], bounds: tuple[float, float]
+        self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Change, _Change], bounds: tuple[float, float]
     ) -> Verdict:
         gained, (margin, level) = means[0], bounds
         if all(gained.times(sign).exceeds(-margin, self.alarm_rate) for sign in (1.0, -1.0)):
             return Verdict.VANISHED
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        if _Mean.of(shares_B, shrunk, None).exceeds(0.0, self.alarm_rate):
+        if _Change.of(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
             return Verdict.SHRINKING
         for direction in (1.0, -1.0):
             # Both have to be significant, so the level is that of either; half of it for each direction.
@@ -303,18 +275,19 @@ class GapTest:
 
 
 @frozen
-class _Mean:
+class _Change:
     value: float
     error: float | None
     degrees_of_freedom: int
 
     @classmethod
-    def of(cls, shares_B: np.ndarray, values: list[float], pooled: Estimate | None) -> _Mean:
+    def of(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> _Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
         values_B = np.array(values)
         mean = float(shares_B @ values_B)
-        if pooled is not None and pooled.standard_error is not None:
-            return cls(mean, pooled.standard_error, pooled.num_clusters - 1)
+        error = None if pooled is None else pooled.estimate(MEAN_RECIPROCAL_RANK).standard_error
+        if pooled is not None and error is not None:
+            return cls(mean, error, pooled.num_clusters - 1)
         num_buckets = len(values)
         if num_buckets < FEWEST_BUCKETS:
             return cls(mean, None, 1)
@@ -323,7 +296,7 @@ class _Mean:
         freedom = max(1, math.floor(1.0 / float(shares_B @ shares_B) + 1e-9) - 1)
         return cls(mean, math.sqrt(variance), freedom)
 
-    def times(self, sign: float) -> _Mean:
+    def times(self, sign: float) -> _Change:
         """Return the mean of the values times 1 or -1."""
         return evolve(self, value=sign * self.value)
 

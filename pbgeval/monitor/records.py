@@ -11,11 +11,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from attrs import AttrsInstance, asdict, define, field, fields, frozen
+from attrs import asdict, define, field, fields, frozen
 
 from pbgeval.errors import OutputError, StorageError
+from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Bucket
 from pbgeval.storage.text import read_bytes
 from pbgeval.storage.writing import append_line, make_folder
@@ -50,14 +51,6 @@ class Figures:
 
 
 @frozen
-class Difference:
-    """A difference of two metrics and its standard error; None where it is undefined."""
-
-    value: float | None
-    standard_error: float | None
-
-
-@frozen
 class VisitDetails:
     """What we add to a visit. Keys of metrics are those of metrics.json, `<side>.<rank type>.<metric>`."""
 
@@ -67,8 +60,8 @@ class VisitDetails:
     before: Values = field(factory=dict)  # of the held-out edges
     after: Values = field(factory=dict)
     training: Values | None = None  # of as many training edges, after; None: not measured
-    gap: Mapping[str, Difference] = field(factory=dict)  # after - before on the same edges and negatives
-    generalisation: Mapping[str, Difference] = field(factory=dict)  # training - held-out edges, both after
+    gap: Mapping[str, Estimate] = field(factory=dict)  # after - before on the same edges and negatives
+    generalisation: Mapping[str, Estimate] = field(factory=dict)  # training - held-out edges, both after
     cluster: str = "edge"  # what the standard errors take for independent: edge or chunk
     num_clusters: int = 0
     seconds: float = 0.0  # that measuring took
@@ -83,8 +76,8 @@ class PassDetails:
     before: Values = field(factory=dict)
     after: Values = field(factory=dict)
     training: Values | None = None
-    gap: Mapping[str, Difference] = field(factory=dict)
-    generalisation: Mapping[str, Difference] = field(factory=dict)
+    gap: Mapping[str, Estimate] = field(factory=dict)
+    generalisation: Mapping[str, Estimate] = field(factory=dict)
     verdict: str = "too_early"  # too_early, vanished, shrinking, persists, undecided
     lost: float | None = None  # of what the last pass gained in a bucket, until its visit in this one
     level: float | None = None  # at which this verdict was tested
@@ -150,10 +143,6 @@ def record_of(line: Mapping[str, Any]) -> VisitRecord | PassRecord:
 
 
 def _visit_of(line: Mapping[str, Any]) -> VisitRecord:
-    ours = line.get(OURS)
-    details = None
-    if ours is not None:
-        details = VisitDetails(**{**_known(VisitDetails, ours), **_differences(ours)})
     return VisitRecord(
         key=_key_of(line),
         bucket=Bucket(int(line["lhs_partition"]), int(line["rhs_partition"])),
@@ -161,27 +150,25 @@ def _visit_of(line: Mapping[str, Any]) -> VisitRecord:
         stats=_figures_of(line.get("stats")),
         before=_figures_of(line.get("eval_stats_before")),
         after=_figures_of(line.get("eval_stats_after")),
-        details=details,
+        details=_details_of(VisitDetails, line.get(OURS)),
     )
 
 
 def _pass_of(line: Mapping[str, Any]) -> PassRecord:
-    ours = line.get(OURS)
-    details = None
-    if ours is not None:
-        details = PassDetails(**{**_known(PassDetails, ours), **_differences(ours)})
+    details = _details_of(PassDetails, line.get(OURS))
     return PassRecord(_key_of(line), int(line["index"]), _figures_of(line[AVERAGE]), details)
 
 
-def _known(kind: type[AttrsInstance], ours: Mapping[str, Any]) -> dict[str, Any]:
-    return {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
+Details = TypeVar("Details", VisitDetails, PassDetails)
 
 
-def _differences(ours: Mapping[str, Any]) -> dict[str, dict[str, Difference]]:
-    return {
-        name: {key: Difference(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
-        for name in ("gap", "generalisation")
-    }
+def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details | None:
+    if ours is None:
+        return None
+    known = {of.name: ours[of.name] for of in fields(kind) if of.name in ours}
+    for name in ("gap", "generalisation"):
+        known[name] = {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
+    return kind(**known)
 
 
 def _key_of(line: Mapping[str, Any]) -> PassKey:
@@ -207,7 +194,7 @@ def _details_to_json(details: VisitDetails | PassDetails | None) -> dict[str, An
 # Records -> lines at the end of a file, one write each; a crash leaves at most a cut last line.
 
 
-class Sink(Protocol):
+class RecordSink(Protocol):
     """What is handed each record of a training run as it is made."""
 
     def append(self, record: VisitRecord | PassRecord) -> None:

@@ -12,13 +12,14 @@ Of a pass the figures of both sides together; of edge paths and chunks but the f
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from attrs import define, field
 
-from pbgeval.monitor.records import Difference, Figures, PassKey, PassRecord, Values, VisitRecord
-from pbgeval.sinks import RunFacts, Sink, closed_on_failure, make_sink
+from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
+from pbgeval.sinks import Log, RunFacts, check_sink, open_sink
 
 Scalars = Iterator[tuple[str, float | int | None]]
 _OF_BUCKETS = "mrr"
@@ -38,8 +39,7 @@ def _prefix(key: PassKey) -> str:
 
 
 def _of_visit(record: VisitRecord) -> Scalars:
-    whens: list[tuple[str, Figures | None]] = [("before", record.before), ("after", record.after)]
-    for when, figures in whens:
+    for when, figures in (("before", record.before), ("after", record.after)):
         if figures is None:
             continue
         for metric, value in figures.metrics.items():
@@ -51,20 +51,12 @@ def _of_pass(record: PassRecord) -> Scalars:
     details = record.details
     if details is None:
         return
-    whens: list[tuple[str, Values | None]] = [
-        ("before", details.before),
-        ("after", details.after),
-        ("training", details.training),
-    ]
+    whens = (("before", details.before), ("after", details.after), ("training", details.training))
     for when, values in whens:
         for metric, value in (values or {}).items():
             if metric.startswith(_BOTH):
                 yield f"pass/{metric.removeprefix(_BOTH)}/{when}", value
-    differences: list[tuple[str, Mapping[str, Difference]]] = [
-        ("gap", details.gap),
-        ("generalisation", details.generalisation),
-    ]
-    for name, of_metrics in differences:
+    for name, of_metrics in (("gap", details.gap), ("generalisation", details.generalisation)):
         for metric, difference in of_metrics.items():
             yield f"pass/{metric.removeprefix(_BOTH)}/{name}", difference.value
             yield f"pass/{metric.removeprefix(_BOTH)}/{name}_error", difference.standard_error
@@ -86,11 +78,11 @@ class ScalarSink:
     name: str  # tensorboard, wandb, mlflow
     folder: Path = field(converter=Path)
     run: str = "training"  # what the sink calls the run
-    _sink: Sink = field(init=False)
-    _is_open: bool = field(default=False, init=False)
+    _run: ExitStack = field(factory=ExitStack, init=False)
+    _log: Log | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._sink = make_sink(self.name, self.folder)
+        check_sink(self.name, self.folder)
 
     def append(self, record: VisitRecord | PassRecord) -> None:
         """Write a record's values.
@@ -98,12 +90,10 @@ class ScalarSink:
         Raises:
             OutputError: they cannot be written (permissions, a full disk).
         """
-        if not self._is_open:
-            with closed_on_failure(self._sink):
-                self._sink.open(RunFacts(self.run))
-            self._is_open = True
+        if self._log is None:
+            self._log = self._run.enter_context(open_sink(self.name, self.folder, RunFacts(self.run)))
             atexit.register(self.close)  # trainers do not say when they end
-        self._sink.log(record.index, scalars_of(record))
+        self._log(record.index, scalars_of(record))
 
     def close(self) -> None:
         """End the run; nothing follows.
@@ -111,10 +101,10 @@ class ScalarSink:
         Raises:
             OutputError: what is left cannot be written.
         """
-        if self._is_open:
+        if self._log is not None:
             atexit.unregister(self.close)
-            self._is_open = False
-            self._sink.close()
+            self._log = None
+            self._run.close()
 
 
 def TensorBoardSink(folder: Path | str) -> ScalarSink:

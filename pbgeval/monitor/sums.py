@@ -6,16 +6,18 @@ Workers that each visit their own buckets add their tensors (`Team.sum_`), and a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.metrics.rank import by_label, mean_loss, query_auc, rank_metrics
-from pbgeval.monitor.measure import joined
+from pbgeval.metrics.estimates import Estimate
+from pbgeval.metrics.rank import by_label, mean_loss, rank_metrics
 from pbgeval.monitor.persistence import METRICS, ClusterSums
-from pbgeval.monitor.records import Difference, Figures, Values
+from pbgeval.monitor.records import Figures, Values
 from pbgeval.notation import Side
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankType
 
@@ -28,52 +30,52 @@ _COLUMNS_OF_BUCKET = ("visits", "diverged", "queries", "before.low", "before.hig
 class PhaseSums:
     """What some edges' queries add up to at one time."""
 
-    stats: dict[Side, RankStats]
-    errors: ClusterSums  # of the figures themselves
-    auc: Tensor  # int64 (2): the sampled AUC in fixed point x edges, and these edges
+    layout: StatsLayout
+    sides: tuple[Side, ...]
+    # int64: the statistics of each side, `ClusterSums` of the figures, the sampled AUC in fixed point x edges, edges
+    tensor: Tensor
+
+    @staticmethod
+    def size(layout: StatsLayout, sides: Sequence[Side]) -> int:
+        """Return how many numbers they are."""
+        return len(sides) * len(layout.columns) + ClusterSums.SIZE + 2
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side]) -> PhaseSums:
-        stats = {side: RankStats.zero(layout) for side in sides}
-        return cls(stats, ClusterSums.zero(), torch.zeros(2, dtype=torch.int64))
+        return cls(layout, tuple(sides), torch.zeros(cls.size(layout, sides), dtype=torch.int64))
 
     @classmethod
     def of(cls, stats: dict[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int) -> PhaseSums:
         image = [0, 0] if auc is None else [round(auc * 2.0**_AUC_BITS) * num_edges, num_edges]
-        return cls(stats, errors, torch.tensor(image, dtype=torch.int64))
+        layout = next(iter(stats.values())).layout
+        return cls(
+            layout, tuple(stats), torch.cat([*(of.sums for of in stats.values()), errors.sums, torch.tensor(image)])
+        )
 
-    def __add__(self, other: PhaseSums) -> PhaseSums:
-        stats = {side: of + other.stats[side] for side, of in self.stats.items()}
-        return PhaseSums(stats, self.errors + other.errors, self.auc + other.auc)
+    @cached_property
+    def stats(self) -> dict[str, RankStats]:
+        """The statistics of each side and of `both`, by label."""
+        rows = self.tensor[: -ClusterSums.SIZE - 2].view(len(self.sides), -1)
+        of_side = {side: RankStats(self.layout, row) for side, row in zip(self.sides, rows, strict=True)}
+        return by_label(of_side, self.sides)
+
+    @property
+    def errors(self) -> ClusterSums:
+        """The sums of the figures themselves."""
+        return ClusterSums(self.tensor[-ClusterSums.SIZE - 2 : -2])
 
     @property
     def num_edges(self) -> int:
-        return next(iter(self.stats.values())).count("num_queries")
-
-    def to_tensor(self) -> Tensor:
-        return torch.cat([*(of.sums for of in self.stats.values()), self.errors.sums, self.auc])
-
-    @classmethod
-    def from_tensor(cls, tensor: Tensor, layout: StatsLayout, sides: Sequence[Side]) -> PhaseSums:
-        width = len(layout.columns)
-        parts = torch.split(tensor, [*[width] * len(sides), ClusterSums.SIZE, 2])
-        stats = {side: RankStats(layout, part) for side, part in zip(sides, parts, strict=False)}
-        return cls(stats, ClusterSums(parts[-2]), parts[-1])
-
-    @classmethod
-    def size(cls, layout: StatsLayout, sides: Sequence[Side]) -> int:
-        return len(sides) * len(layout.columns) + ClusterSums.SIZE + 2
+        return self.stats[self.sides[0].label].total("num_queries")
 
     def values(self, *, with_loss: bool) -> Values:
         """Return the flat metrics, as metrics.json names them."""
         metrics: dict[str, float | int | None] = {}
-        for label, stats in by_label(self.stats, tuple(self.stats)).items():
-            for rank_type in RankType:
-                found = rank_metrics(stats, rank_type)
-                metrics |= {f"{label}.{rank_type.value}.{name}": value for name, value in found.items()}
-            metrics[f"{label}.query_auc"] = query_auc(stats)
+        for label, stats in self.stats.items():
+            found = rank_metrics(stats.total, stats.layout.cutoffs)
+            metrics |= {f"{label}.{name}": value for name, value in found.items()}
         if with_loss:
-            metrics["both.loss"] = mean_loss(joined(self.stats), self.num_edges)
+            metrics["both.loss"] = mean_loss(self.stats["both"], self.num_edges)
         return metrics
 
     def figures(self, *, with_loss: bool) -> Figures:
@@ -83,52 +85,41 @@ class PhaseSums:
         names = {"pos_rank": "mean_rank", "mrr": "mean_reciprocal_rank"}
         names |= {f"r{cutoff}": f"hits_at_{cutoff}" for cutoff in (1, 10, 50)}
         metrics |= {name: values[f"both.pessimistic.{of}"] for name, of in names.items()}
-        image, num_edges = self.auc.tolist()
+        image, num_edges = self.tensor[-2:].tolist()
         metrics["auc"] = image / num_edges * 2.0**-_AUC_BITS if num_edges else None
         return Figures(self.num_edges, metrics)
-
-
-@frozen(eq=False)
-class Teeth:
-    """Gains and falls of the mean reciprocal rank of edges that have been followed over some visits, smoothed."""
-
-    gained: ClusterSums
-    lost: ClusterSums
-
-    @classmethod
-    def zero(cls) -> Teeth:
-        return cls(ClusterSums.zero(), ClusterSums.zero())
-
-    def __add__(self, other: Teeth) -> Teeth:
-        return Teeth(self.gained + other.gained, self.lost + other.lost)
 
 
 @frozen(eq=False)
 class PassSums:
     """All that a pass adds up to."""
 
-    phases: tuple[PhaseSums, PhaseSums, PhaseSums]  # before, after, and of training edges after
-    gap: ClusterSums  # after - before, on the same edges and negatives
-    teeth: Teeth  # where this worker has followed the edges
-    buckets: Tensor  # int64 (buckets, columns)
+    layout: StatsLayout
+    sides: tuple[Side, ...]
+    tensor: Tensor  # int64: three phases, three `ClusterSums`, then _COLUMNS_OF_BUCKET of each bucket
 
     @classmethod
     def zero(cls, layout: StatsLayout, sides: Sequence[Side], num_buckets: int) -> PassSums:
-        before, after, training = (PhaseSums.zero(layout, sides) for _ in range(3))
-        table = torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64)
-        return cls((before, after, training), ClusterSums.zero(), Teeth.zero(), table)
+        size = 3 * PhaseSums.size(layout, sides) + 3 * ClusterSums.SIZE + num_buckets * len(_COLUMNS_OF_BUCKET)
+        return cls(layout, tuple(sides), torch.zeros(size, dtype=torch.int64))
 
     @classmethod
     def of_visit(
-        cls, phases: tuple[PhaseSums, PhaseSums, PhaseSums], gap: ClusterSums, teeth: Teeth, headline: RankType
+        cls, phases: tuple[PhaseSums, PhaseSums, PhaseSums], clusters: Sequence[ClusterSums], headline: RankType
     ) -> PassSums:
-        """Return what one visit adds; its table has the one row of its bucket."""
-        reciprocal = f"{headline.value}.reciprocal_rank"
-        row = [1, 0, joined(phases[AFTER].stats).count("num_queries")]
+        """Return what one visit adds; its table has the one row of its bucket.
+
+        Args:
+            phases: before, after, and of training edges after.
+            clusters: what is gap, gained and lost.
+            headline: the rank type of the bucket's row.
+        """
+        row = [1, 0, phases[AFTER].stats["both"].total("num_queries")]
         for phase in phases[:TRAINING]:
-            stats = joined(phase.stats)
-            row += [stats.count(f"{reciprocal}.{part}") for part in ("low", "high")]
-        return cls(phases, gap, teeth, torch.tensor([row], dtype=torch.int64))
+            name = f"{headline.value}.{MEAN_RECIPROCAL_RANK.name}"
+            row += [phase.stats["both"].total(f"{name}.{part}") for part in ("low", "high")]
+        parts = [*(phase.tensor for phase in phases), *(of.sums for of in clusters), torch.tensor(row)]
+        return cls(phases[0].layout, phases[0].sides, torch.cat(parts))
 
     @classmethod
     def of_diverged(cls, layout: StatsLayout, sides: Sequence[Side]) -> PassSums:
@@ -138,44 +129,54 @@ class PassSums:
         return sums
 
     def __add__(self, other: PassSums) -> PassSums:
-        before, after, training = (mine + its for mine, its in zip(self.phases, other.phases, strict=True))
-        gap, teeth = self.gap + other.gap, self.teeth + other.teeth
-        return PassSums((before, after, training), gap, teeth, self.buckets + other.buckets)
+        return evolve(self, tensor=self.tensor + other.tensor)
 
     def at_row(self, row: int, num_buckets: int) -> PassSums:
         """Return the sums of a visit in the table of all buckets."""
         table = torch.zeros((num_buckets, len(_COLUMNS_OF_BUCKET)), dtype=torch.int64)
         table[row] = self.buckets[0]
-        return PassSums(self.phases, self.gap, self.teeth, table)
+        return evolve(self, tensor=torch.cat([self.tensor[: -len(_COLUMNS_OF_BUCKET)], table.flatten()]))
 
-    def to_tensor(self) -> Tensor:
-        """Return everything as one int64 tensor (n,), which adds."""
-        phases = [phase.to_tensor() for phase in self.phases]
-        return torch.cat([*phases, self.gap.sums, self.teeth.gained.sums, self.teeth.lost.sums, self.buckets.flatten()])
+    @cached_property
+    def phases(self) -> tuple[PhaseSums, ...]:
+        """Before, after, and of training edges after."""
+        parts = self.tensor[: 3 * PhaseSums.size(self.layout, self.sides)].view(3, -1)
+        return tuple(PhaseSums(self.layout, self.sides, part) for part in parts)
 
-    @classmethod
-    def from_tensor(cls, tensor: Tensor, layout: StatsLayout, sides: Sequence[Side]) -> PassSums:
-        size = PhaseSums.size(layout, sides)
-        table = tensor.numel() - 3 * size - 3 * ClusterSums.SIZE
-        parts = torch.split(tensor, [*[size] * 3, *[ClusterSums.SIZE] * 3, table])
-        before, after, training = (PhaseSums.from_tensor(part, layout, sides) for part in parts[:3])
-        buckets = parts[6].view(-1, len(_COLUMNS_OF_BUCKET))
-        gap, gained, lost = map(ClusterSums, parts[3:6])
-        return cls((before, after, training), gap, Teeth(gained, lost), buckets)
+    @property
+    def gap(self) -> ClusterSums:
+        """After - before, on the same edges and negatives."""
+        return self._clusters(0)
+
+    @property
+    def gained(self) -> ClusterSums:
+        """Gains of the mean reciprocal rank of edges that have been followed over some visits, smoothed."""
+        return self._clusters(1)
+
+    @property
+    def lost(self) -> ClusterSums:
+        """Their falls from one visit to the next, likewise."""
+        return self._clusters(2)
+
+    def _clusters(self, number: int) -> ClusterSums:
+        first = 3 * PhaseSums.size(self.layout, self.sides) + number * ClusterSums.SIZE
+        return ClusterSums(self.tensor[first : first + ClusterSums.SIZE])
+
+    @property
+    def buckets(self) -> Tensor:
+        """The table of buckets, int64 (buckets, columns)."""
+        first = 3 * PhaseSums.size(self.layout, self.sides) + 3 * ClusterSums.SIZE
+        return self.tensor[first:].view(-1, len(_COLUMNS_OF_BUCKET))
 
     @property
     def num_diverged(self) -> int:
         return int(self.buckets[:, 1].sum())
 
-    def gaps(self, headline: RankType) -> dict[str, Difference]:
+    def gaps(self, headline: RankType) -> dict[str, Estimate]:
         """Return after - before of METRICS with their errors."""
-        found = {}
-        for metric in METRICS:
-            estimate = self.gap.estimate(metric)
-            found[_key(metric, headline)] = Difference(estimate.value, estimate.standard_error)
-        return found
+        return {_key(metric, headline): self.gap.estimate(metric) for metric in METRICS}
 
-    def generalisation(self, headline: RankType) -> dict[str, Difference]:
+    def generalisation(self, headline: RankType) -> dict[str, Estimate]:
         """Return training - held-out edges of METRICS, both after, with the errors of two independent samples."""
         held_out, training = self.phases[AFTER].errors, self.phases[TRAINING].errors
         found = {}
@@ -186,7 +187,7 @@ class PassSums:
             error = None
             if of_held_out.standard_error is not None and of_training.standard_error is not None:
                 error = (of_held_out.standard_error**2 + of_training.standard_error**2) ** 0.5
-            found[_key(metric, headline)] = Difference(of_training.value - of_held_out.value, error)
+            found[_key(metric, headline)] = Estimate(of_training.value - of_held_out.value, error)
         return found
 
     def bucket_means(self) -> list[tuple[int, float, float] | None]:
@@ -196,12 +197,11 @@ class PassSums:
             if diverged or not queries:
                 found.append(None)
                 continue
-            before, after = (
-                (low + (high << LIMB_BITS)) / (queries << FRACTION_BITS) for low, high in (limbs[:2], limbs[2:])
-            )
+            sums = (low + (high << LIMB_BITS) for low, high in (limbs[:2], limbs[2:]))
+            before, after = (of / (queries << FRACTION_BITS) for of in sums)
             found.append((queries, before, after))
         return found
 
 
-def _key(metric: str, headline: RankType) -> str:
-    return "both.query_auc" if metric == "query_auc" else f"both.{headline.value}.{metric}"
+def _key(metric: QueryMetric, headline: RankType) -> str:
+    return f"both.{metric.name}" if metric is QUERY_AUC else f"both.{headline.value}.{metric.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -14,7 +14,7 @@ from pbgeval.errors import UnrankableError
 from pbgeval.monitor.measure import (
     BucketEdges,
     Measurement,
-    Protocol,
+    MonitorProtocol,
     ScoredModel,
     chunks_of_edges,
     measure,
@@ -23,71 +23,46 @@ from pbgeval.monitor.measure import (
 from pbgeval.monitor.persistence import FEWEST_TEETH, ClusterSums, QueryValues
 from pbgeval.monitor.records import Figures, PassKey, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model
-from pbgeval.monitor.sums import PassSums, PhaseSums, Teeth
+from pbgeval.monitor.sums import PassSums, PhaseSums
 from pbgeval.notation import Bucket, Side
-from pbgeval.stats.ranks import RankType
 
 
-@frozen(eq=False)
-class Gauge:
-    """Measures held-out edges of a bucket, whatever the model."""
+def visit_sums(
+    protocol: MonitorProtocol,
+    measured: Sequence[Measurement | None],
+    edges: BucketEdges,
+    sample: BucketEdges,
+    so_far: Followed | None,
+    epoch: int,
+) -> tuple[PassSums, Followed]:
+    """Return what a visit adds to its pass, and what the next visit to the same edges is compared with.
 
-    protocol: Protocol
-    headline: RankType
-
-    def measure(self, edges: BucketEdges, key: PassKey, bucket: Bucket, model: Model) -> Measurement:
-        """Rank edges; the trainer's generators and settings of torch stay as they are."""
-        relation = self.protocol.schema.relations[0]
-        first = self.protocol.schema.partition_of(relation.lhs, Side.LHS, bucket)
-        device = model.embeddings(relation.lhs, first).device
-        with steady_kernels(device, of_autocast=not isinstance(model, ScoredModel)):
-            return measure(self.protocol, edges, key.edge_path, bucket, model)
-
-    def sums(
-        self,
-        epoch: int,
-        measured: tuple[Measurement, Measurement, Measurement | None],
-        edges: BucketEdges,
-        sample: BucketEdges,
-        followed: Followed | None,
-    ) -> tuple[PassSums, Followed]:
-        """Return what a visit adds to its pass, and what the next visit to the same edges is compared with.
-
-        Args:
-            epoch: of the visit.
-            measured: held-out edges before and after, training edges after.
-            edges: the held-out edges.
-            sample: the training edges.
-            followed: what this worker knows from visits before; None: nothing.
-        """
-        before, after, training = measured
-        order, chunk_E = chunks_of_edges(self.protocol, edges)
-        of_before, of_after = self._values(before, order), self._values(after, order)
-        of_training = PhaseSums.zero(self.protocol.layout, self.protocol.sides)
-        if training is not None:
-            order_of_sample, chunk_of_sample = chunks_of_edges(self.protocol, sample)
-            values = self._values(training, order_of_sample)
-            of_training = _phase(training, values, chunk_of_sample, sample.num_edges)
-        phases = (
-            _phase(before, of_before, chunk_E, edges.num_edges),
-            _phase(after, of_after, chunk_E, edges.num_edges),
-            of_training,
-        )
-        gap = ClusterSums.of_values(of_after - of_before, chunk_E)
-        followed = Followed.then(followed, epoch, of_before.reciprocal_ranks, of_after.reciprocal_ranks)
-        teeth = Teeth.zero()
-        if followed.num_teeth >= FEWEST_TEETH:
-            gained, lost = (of_after.with_reciprocal_ranks(of) for of in (followed.gained_E, followed.lost_E))
-            teeth = Teeth(ClusterSums.of_values(gained, chunk_E), ClusterSums.of_values(lost, chunk_E))
-        return PassSums.of_visit(phases, gap, teeth, self.headline), followed
-
-    def _values(self, measurement: Measurement, order: np.ndarray) -> QueryValues:
-        return QueryValues.of_counts(list(measurement.counts.values()), self.headline).of_edges(order)
-
-
-def _phase(measurement: Measurement, values: QueryValues, chunk_E: np.ndarray, num_edges: int) -> PhaseSums:
-    errors = ClusterSums.of_values(values, chunk_E)
-    return PhaseSums.of(measurement.stats, errors, measurement.auc, num_edges)
+    Args:
+        protocol: by which was measured.
+        measured: held-out edges before and after, training edges after (None: not measured).
+        edges: the held-out edges.
+        sample: the training edges.
+        so_far: what this worker knows from visits before; None: nothing.
+        epoch: of the visit.
+    """
+    _, chunk_E = chunks_of_edges(protocol, edges)
+    phases, values = [], []
+    for measurement, of in zip(measured, (edges, edges, sample), strict=True):
+        if measurement is None:
+            phases.append(PhaseSums.zero(protocol.layout, protocol.sides))
+            continue
+        order, chunk_of_edge = chunks_of_edges(protocol, of)
+        counts = list(measurement.counts.values())
+        values.append(QueryValues.of_counts(counts, protocol.headline).of_edges(order))
+        errors = ClusterSums.of_values(values[-1], chunk_of_edge)
+        phases.append(PhaseSums.of(measurement.stats, errors, measurement.auc, of.num_edges))
+    before, after = values[:2]
+    followed = Followed.then(so_far, epoch, before.reciprocal_ranks, after.reciprocal_ranks)
+    clusters = [ClusterSums.of_values(after - before, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
+    if followed.num_teeth >= FEWEST_TEETH:
+        for number, smoothed in ((1, followed.gained_E), (2, followed.lost_E)):
+            clusters[number] = ClusterSums.of_values(after.with_reciprocal_ranks(smoothed), chunk_E)
+    return PassSums.of_visit((phases[0], phases[1], phases[2]), clusters, protocol.headline), followed
 
 
 @frozen(eq=False)
@@ -128,7 +103,7 @@ class Visit:
     held_out: BucketEdges
     sample: BucketEdges  # training edges for comparison
     model: Model
-    gauge: Gauge
+    protocol: MonitorProtocol
     finished: Callable[[Visit], None]  # is told of a visit that has come to its end
     followed: Followed | None = None  # the same edges over the visits before
     stats: Figures | None = field(default=None, init=False)
@@ -156,8 +131,8 @@ class Visit:
         if self._before is not None and after is not None:
             begun = time.perf_counter()
             measured = (self._before, after, training)
-            self.sums, self.followed = self.gauge.sums(
-                self.key.epoch, measured, self.held_out, self.sample, self.followed
+            self.sums, self.followed = visit_sums(
+                self.protocol, measured, self.held_out, self.sample, self.followed, self.key.epoch
             )
             self.seconds += time.perf_counter() - begun
         self.finished(self)
@@ -167,7 +142,12 @@ class Visit:
             return None
         begun = time.perf_counter()
         try:
-            return self.gauge.measure(edges, self.key, self.bucket, self.model)
+            schema, model = self.protocol.schema, self.model
+            first = schema.partition_of(schema.relations[0].lhs, Side.LHS, self.bucket)
+            device = model.embeddings(schema.relations[0].lhs, first).device
+            # The trainer's generators and settings of torch stay as they are.
+            with steady_kernels(device, of_autocast=not isinstance(model, ScoredModel)):
+                return measure(self.protocol, edges, self.key.edge_path, self.bucket, model)
         except UnrankableError as error:
             self.reason = str(error)
             return None
@@ -179,7 +159,7 @@ class Visit:
         figures: list[Figures | None] = [None, None]
         details = VisitDetails(worker=worker, seconds=round(self.seconds, 6))
         if self.sums is not None:
-            with_loss = self.gauge.protocol.loss is not None
+            with_loss = self.protocol.loss is not None
             before, after, training = self.sums.phases
             figures = [phase.figures(with_loss=with_loss) for phase in (before, after)]
             details = VisitDetails(
@@ -187,8 +167,8 @@ class Visit:
                 before=before.values(with_loss=with_loss),
                 after=after.values(with_loss=with_loss),
                 training=training.values(with_loss=with_loss) if training.num_edges else None,
-                gap=self.sums.gaps(self.gauge.headline),
-                generalisation=self.sums.generalisation(self.gauge.headline),
+                gap=self.sums.gaps(self.protocol.headline),
+                generalisation=self.sums.generalisation(self.protocol.headline),
                 cluster=self.sums.gap.unit,
                 num_clusters=self.sums.gap.num_clusters,
                 seconds=round(self.seconds, 6),

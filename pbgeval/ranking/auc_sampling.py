@@ -29,15 +29,16 @@ class AucSampling:
     competing_rate: float  # expected number of draws per cell; 1 or more: every cell, no draw
     true_rate: float  # probability that a true score is kept
     words_per_row: int
+    longest_list: int = 0  # upper bound
 
     @classmethod
     def of_size(cls, num_cells: int, num_queries: int, longest_list: int) -> AucSampling:
         """Decide from upper bounds of the evaluation's cells and queries and of the length of a list."""
         if num_cells + num_queries <= EXACT_CELLS:
-            return cls(1.0, 1.0, 0)
+            return cls(1.0, 1.0, 0, longest_list)
         competing_rate = min(SAMPLED_CELLS / num_cells, 0.5)
         most_draws = math.floor(competing_rate * longest_list) + 1
-        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws)
+        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws, longest_list)
 
     @classmethod
     def of_nothing(cls) -> AucSampling:
@@ -47,6 +48,11 @@ class AucSampling:
     @property
     def exact(self) -> bool:
         return self.competing_rate >= 1.0
+
+    def num_scores(self, num_queries: int) -> int:
+        """Return about how many scores of some queries are kept."""
+        per_query = min(self.competing_rate, 1.0) * self.longest_list + self.true_rate
+        return math.ceil(num_queries * per_query)
 
     def words(self, stream: DrawStream, first_row: int, num_rows: int) -> np.ndarray | None:
         """Return the words (E, words_per_row) of consecutive rows, None when every cell is kept."""

@@ -12,7 +12,6 @@ import numpy as np
 from pbgeval.notation import Side
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.ranking.draws import DrawStream
-from pbgeval.ranking.general import BlockCounter
 from pbgeval.ranking.groups import Group, check_relations, make_group
 from pbgeval.ranking.partition import count_against_partition
 from pbgeval.ranking.sampled import count_sampled
@@ -40,7 +39,6 @@ def bucket_pass(
     """
     competition = competition or Competition()
     check_relations(edges, origin, settings.num_relations)
-    counter = BlockCounter()
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
     for side in settings.sides:
@@ -59,13 +57,13 @@ def bucket_pass(
         if relation.policy is CandidatePolicy.PARTITION:
             group = groups[part.relation]
             rows_E = part.rows_E if chunks is None else rows_of_chunks(part.rows_E, chunks, settings.lists.chunk_size)
-            count_against_partition(group, rows_E, settings, auc_words, tallies, counter)
+            count_against_partition(group, rows_E, settings, auc_words, tallies)
         else:
             to_sample.append(part)
     for part, block in chunk_blocks(
         to_sample, settings.lists, edges.start, None if competition.chunks is None else chosen
     ):
-        count_sampled(groups[part.relation], block, settings, streams, auc_words, tallies, counter)
+        count_sampled(groups[part.relation], block, settings, streams, auc_words, tallies)
     return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.ranking.known_counts import expand_by_row, own_cells
+from pbgeval.notation import Side
+from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.draws import DrawStream
+from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, EdgeSegment, QueryEdges
 from pbgeval.stats.groups import order_image
 
 
@@ -55,39 +61,6 @@ class ScoreCollector:
         self._score.append(score_P.float().cpu().numpy())
         self._known.append(np.zeros(query_P.shape, bool) if known_P is None else known_P)
 
-    def add_block(
-        self, first_query: int, scores_QC: Tensor, own_Q: Tensor, row_Q: Tensor, known: tuple[Tensor, Tensor] | None
-    ) -> None:
-        """Add every cell of a block but the true entities'.
-
-        Args:
-            first_query: position of the block's first query.
-            scores_QC: its scores.
-            own_Q: column of each true entity, out of range where it is elsewhere.
-            row_Q: row of each query's key in `known`.
-            known: (row, column) of the known answers, rows ascending.
-        """
-        num_queries, num_columns = scores_QC.shape
-        competes_QC = torch.ones((num_queries, num_columns), dtype=torch.bool)
-        competes_QC[own_cells(own_Q, num_columns)] = False
-        known_QC = torch.zeros((num_queries, num_columns), dtype=torch.bool)
-        if known is not None:
-            row_P, column_P = known[0].cpu(), known[1].cpu()
-            of_query, entry = expand_by_row(row_Q, row_P, int(row_Q.max()) + 1)
-            known_QC[of_query, column_P[entry]] = True
-        query_of_cell = torch.arange(first_query, first_query + num_queries).unsqueeze(1).expand_as(competes_QC)
-        self.add(
-            query_of_cell[competes_QC].numpy(),
-            scores_QC[competes_QC.to(scores_QC.device)],
-            known_QC[competes_QC].numpy(),
-        )
-
-    def extend(self, other: ScoreCollector) -> None:
-        """Add what another one has collected."""
-        self._query += other._query
-        self._score += other._score
-        self._known += other._known
-
     def pack(self) -> list[np.ndarray]:
         """Return (query, bits of the score, known) of all scores added, for `add_packed`."""
         bits = [score.view(np.int32) for score in self._score]
@@ -105,3 +78,65 @@ class ScoreCollector:
         query = np.concatenate([np.empty(0, np.int64), *self._query])
         score = np.concatenate([np.empty(0, np.float32), *self._score])
         return query, order_image(torch.from_numpy(score)), np.concatenate([np.empty(0, bool), *self._known])
+
+
+@frozen(eq=False)
+class SampledCells:
+    """What the pooled AUC samples of one contest."""
+
+    cells: CellSample  # arranged by candidate
+    true_kept_Q: np.ndarray  # bool: whose true score enters
+
+
+ROWS_AT_A_TIME = 1 << 14  # of a bucket's file, whose words are drawn together; changes no number
+
+
+def sample_cells(
+    edges: QueryEdges, queries: ContestQueries, competing: CompetingEntities, auc: AucSampling, seed: int
+) -> SampledCells | None:
+    """Draw the cells of a contest by (seed, row of the edge, candidate); None where every cell is kept.
+
+    A draw names a position among those who may compete, in the order of their numbers, so it does not depend on
+    which worker meets them when.
+    """
+    if auc.exact:
+        return None
+    position_E = np.full(edges.num_edges, -1, np.int64)
+    position_E[queries.edge_Q] = np.arange(queries.num_queries)
+    true_kept_Q = np.zeros(queries.num_queries, bool)
+    parts = [np.empty((2, 0), np.int64)]
+    for segment in edges.segments:
+        for edge, words_QW in _words(edges, segment, queries.contest.hidden, auc, seed):
+            ranked = position_E[edge] >= 0
+            edge, words_QW = edge[ranked], words_QW[ranked]
+            true_kept_Q[position_E[edge]] = auc.true_is_kept(words_QW).numpy()
+            parts.append(drawn_cells(position_E[edge], edges.rel_E[edge], words_QW, competing, auc))
+    return SampledCells(CellSample.by_number(*np.concatenate(parts, axis=1)), true_kept_Q)
+
+
+def drawn_cells(
+    query_Q: np.ndarray, rel_Q: np.ndarray, words_QW: np.ndarray, competing: CompetingEntities, auc: AucSampling
+) -> np.ndarray:
+    """Return (query, candidate) of the cells that some queries' words draw, int64 (2, n)."""
+    parts = [np.empty((2, 0), np.int64)]
+    for relation, of_relation in competing.split(rel_Q):
+        query, place = auc.cells(words_QW[of_relation], competing.size(relation))
+        number_P = competing.number(relation, place.numpy())
+        parts.append(np.stack([query_Q[of_relation][query.numpy()], number_P]))
+    return np.concatenate(parts, axis=1)
+
+
+def _words(
+    edges: QueryEdges, segment: EdgeSegment, hidden: Side, auc: AucSampling, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (edges, words of their rows) of a segment, for rows that lie near each other in the file."""
+    origin = segment.origin
+    stream = DrawStream.of(seed, origin.path_index, origin.bucket, hidden, "auc")
+    rows = edges.row_E[segment.start : segment.stop]
+    window = rows // ROWS_AT_A_TIME
+    borders = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(rows)] if len(rows) else []
+    for first, stop in pairwise(borders):
+        of_window = rows[first:stop]
+        words = auc.words(stream, int(of_window[0]), int(of_window[-1] - of_window[0]) + 1)
+        assert words is not None, "an exact AUC draws nothing"
+        yield np.arange(segment.start + first, segment.start + stop), words[of_window - of_window[0]]

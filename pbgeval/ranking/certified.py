@@ -12,8 +12,7 @@ from attrs import define, frozen
 from torch import Tensor
 
 from pbgeval.ranking import blocks
-from pbgeval.ranking.general import BlockCounter
-from pbgeval.ranking.known_counts import are_among, count_cells, count_known
+from pbgeval.ranking.counting import CellIndex, are_among, count
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.fast_products import FastScores, Operands, PreparedRows, fast_scores, operands_of, values_of_pairs
 from pbgeval.scoring.true_scores import CertifiedTrue
@@ -158,10 +157,9 @@ def count_certified(
     candidates_CL: Tensor,
     first_Q: Tensor | int,
     fast: FastScores,
-    counter: BlockCounter,
-    excluded: tuple[Tensor, Tensor],
-    known: tuple[Tensor, Tensor] | None,
-    own_Q: Tensor | None = None,
+    own_Q: Tensor,
+    known: CellIndex | None,
+    excluded: CellIndex | None = None,
 ) -> QueryCounts:
     """Count a block as exact arithmetic does.
 
@@ -170,24 +168,16 @@ def count_certified(
         candidates_CL: prepared rows.
         first_Q: the row of the block's first column; for each query, where they meet different candidates.
         fast: the block's scores, (K, C).
-        counter: keeps the comparison buffers.
-        excluded: (query, column) of the cells that do not compete, each once.
+        own_Q: column of each true entity, negative where it is not in the block.
         known: (row, column) of the known answers, rows ascending; of queries if each has its own row. None: no filter.
-        own_Q: column of each true entity, negative where it is not in the block; needed if rows are shared.
+        excluded: (query, column) of other cells that do not compete, each once.
     """
     row_Q, true = queries.rows, queries.true
     thresholds = Thresholds.of_block(fast, true, row_Q)
-    high_Q, low_Q = thresholds.high_Q, thresholds.low_Q
-    scores_KC = fast.scores_KC
-    raw = counter.count(scores_KC, high_Q, excluded, row_Q=queries.row_Q, low_Q=low_Q)
-    of_known = RankCounts.zero(row_Q.numel(), scores_KC.device)
-    if known is not None and own_Q is not None:
-        of_known = count_known(scores_KC, high_Q, row_Q, own_Q, known, low_Q)
-    elif known is not None:
-        of_known = count_cells(scores_KC, high_Q, known, low_Q)
-    counts = QueryCounts(raw, of_known)
-    query_P, column_P = undecided(scores_KC, thresholds, row_Q, raw.tied_Q)
-    competes_P = ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
+    scores_KC, limits = fast.scores_KC, (thresholds.high_Q, thresholds.low_Q)
+    counts = count(scores_KC, *limits, row_Q=queries.row_Q, own_Q=own_Q, excluded=excluded, known=known)
+    query_P, column_P = undecided(scores_KC, thresholds, row_Q, counts.raw.tied_Q)
+    competes_P = (column_P != own_Q[query_P]) & ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
     return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
 
 
@@ -214,7 +204,7 @@ def count_certified_compiled(
     queries: CertifiedQueries,
     candidates: PreparedRows,
     own_Q: Tensor,
-    known: tuple[Tensor, Tensor] | None,
+    known: CellIndex | None,
     bfloat16: Bfloat16Use,
 ) -> QueryCounts | None:
     """Do what `count_certified` does by a compiled loop, without a block of scores in memory.
@@ -249,19 +239,18 @@ def _counted(
     candidates_CL: Tensor,
     operands: Operands,
     own_Q: Tensor,
-    known: tuple[Tensor, Tensor] | None,
+    known: CellIndex | None,
     most_open: int,
 ) -> QueryCounts | None:
     """Count a block; None if its product leaves more than so many cells open."""
-    row_Q, none = queries.rows, (own_Q[:0], own_Q[:0])
+    row_Q = queries.rows
     limits = Thresholds.of_bounds(operands.bounds(), queries.true, row_Q, torch.float32)
     found = blocks.count(
         operands.queries.rows_NW,
         operands.candidates.rows_NW,
         (limits.high_Q, limits.low_Q),
         (row_Q, own_Q),
-        known or none,
-        none,
+        known,
         room_for_open=most_open,
     )
     return None if found.open is None else _decided(queries, candidates_CL, 0, found.counts, found.open, known)
@@ -272,7 +261,7 @@ def _counted_in_parts(
     candidates_CL: Tensor,
     operands: Operands,
     own_Q: Tensor,
-    known: tuple[Tensor, Tensor] | None,
+    known: CellIndex | None,
 ) -> QueryCounts:
     """Count a block, and where many tie, or nearly, its halves, which are listed in the same room."""
     room = max(MOST_OPEN, own_Q.numel())  # at least for a column
@@ -286,7 +275,7 @@ def _counted_in_parts(
     return total
 
 
-def _between(cells: tuple[Tensor, Tensor], start: int, stop: int) -> tuple[Tensor, Tensor]:
+def _between(cells: CellIndex, start: int, stop: int) -> tuple[Tensor, Tensor]:
     """Return the cells of a range of columns."""
     here = (cells[1] >= start) & (cells[1] < stop)
     return cells[0][here], cells[1][here] - start
@@ -297,8 +286,8 @@ def _decided(
     candidates_CL: Tensor,
     first_Q: Tensor | int,
     counts: QueryCounts,
-    cells: tuple[Tensor, Tensor],
-    known: tuple[Tensor, Tensor] | None,
+    cells: CellIndex,
+    known: CellIndex | None,
 ) -> QueryCounts:
     """Return counts in which the cells (query, column) that no bound decides are what exact arithmetic says."""
     query_P, column_P = cells
@@ -350,13 +339,12 @@ class CertifiedChunks:
             first_B1.expand(query_BQL.shape[:2]).flatten(),
         )
 
-    def count(
-        self, counter: BlockCounter, excluded: tuple[Tensor, Tensor], known: tuple[Tensor, Tensor]
-    ) -> QueryCounts:
-        """Count the candidates of each query but for those excluded; cells are (query, candidate)."""
+    def count(self, own_Q: Tensor, known: CellIndex, excluded: CellIndex) -> QueryCounts:
+        """Count the candidates of each query but its true entity and those excluded; cells are (query, candidate)."""
         device = self.first_Q.device
-        excluded, known = ((query.to(device), column.to(device)) for query, column in (excluded, known))
-        return count_certified(self.queries, self.candidates_CL, self.first_Q, self.fast, counter, excluded, known)
+        known, excluded = ((query.to(device), column.to(device)) for query, column in (known, excluded))
+        fast, of_queries = self.fast, (self.queries, self.candidates_CL, self.first_Q)
+        return count_certified(*of_queries, fast, own_Q.to(device), known, excluded)
 
     def values_of(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the values of cells."""

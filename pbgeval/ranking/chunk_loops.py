@@ -1,7 +1,7 @@
-"""Loops over chunks that are compiled: multiply, compare, forget; or gather the rows as well.
+"""Compiled loops that count: blocks that are multiplied, and chunks whose rows are gathered and transformed as well.
 
-A chunk of some hundred queries and candidates fits into a core's cache, and calls of Python for each would take
-longer than its product. `chunks`, `gathered_chunks` and `blocks` call them.
+A part of a block, or a chunk of some hundred queries and candidates, fits into a core's cache, and calls of Python for
+each would take longer than its product. All count by `count_row`. `blocks` and `gathered_chunks` call them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pbgeval.jit import CompiledLoop, compiled_call, compiled_prefetch, inner_loop
+from pbgeval.jit import CompiledLoop, InnerLoop, compiled_call, compiled_prefetch, inner_loop
 from pbgeval.scoring.blas import (
     COLUMN_STRIDE,
     COLUMNS,
@@ -25,34 +25,28 @@ from pbgeval.scoring.blas import (
     ZERO,
 )
 
-IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `gathered_chunks` knows
+IDENTITY, DIAGONAL, TRANSLATION, COMPLEX = range(4)  # operators that `count_gathered` knows
 CACHE_LINE = 64
 # Of a large block, what is multiplied and compared at a time, so that its scores stay in a core's cache. Multiples of
 # what `product` pads to by any rule; they change no number.
 ROWS_AT_A_TIME, COLUMNS_AT_A_TIME = 192, 576
 
-# Names that the loops alone have, once they are compiled: see `_of_product` and `_of_gathering`.
-call: Any
-prefetch: Any
-product_of_chunk: Any
-count_scores: Any
-transform_rows: Any
-gather: Any
-count_side: Any
-compare_row: Any
-compare_known: Any
-pick: Any
-list_open: Any
+call = InnerLoop(lambda: compiled_call(NUM_ARGUMENTS))
+prefetch = InnerLoop(compiled_prefetch)
+Compiled = Any  # numba infers the types of loops: arrays, numbers, tuples of them
 
 
-def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@inner_loop()
+def product_of_chunk(
+    multiplication: Compiled, queries: Compiled, candidates: Compiled, dimension: Compiled, scores: Compiled
+) -> None:
     """Multiply in cuts of one length, as `product` does; queries, candidates and scores are addresses."""
     routine, arguments, factors, longest_inner, itemsize = multiplication
     at = arguments.ctypes.data
     for start in range(0, dimension, longest_inner):
         arguments[INNER] = min(longest_inner, dimension - start)
         before = ONE if start else ZERO
-        call(  # noqa: F821
+        call(
             routine,
             at + 8 * TRANSPOSED, at + 8 * PLAIN, at + 8 * COLUMNS, at + 8 * ROWS, at + 8 * INNER,
             factors.ctypes.data + 4 * ONE, candidates + itemsize * start, at + 8 * COLUMN_STRIDE,
@@ -61,62 +55,201 @@ def _product_of_chunk(multiplication, queries, candidates, dimension, scores):  
         )  # fmt: skip
 
 
-def _count_scores(scores_RS, chunk, sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Compare the scores of a chunk; return their sum. `at_3` is how far the cells of each kind have been read."""
-    num_queries, num_candidates, holds_true = sizes
-    excluded_query_P, excluded_P, known_query_P, known_P, picked_query_P, picked_P = cells_6P
-    one, zero = np.float32(1), np.float32(0)
-    excluded, known, picked, total = at_3[0], at_3[1], at_3[2], np.float64(0)
-    own = 1 if holds_true else 0
-    for row in range(num_queries):
-        query = chunk * num_queries + row
-        scores_C = scores_RS[row, :num_candidates]
-        if holds_true:
-            true_Q[query] = scores_C[row]
-        true = true_Q[query]
-        better, at_least, sum_of_scores = zero, zero, zero
-        for column in range(num_candidates):
-            score = scores_C[column]
-            better += one if score > true else zero
-            at_least += one if score >= true else zero
-            sum_of_scores += score
-        total += sum_of_scores
-        num_better, num_tied = np.int64(better), np.int64(at_least - better) - own
-        num_competing = num_candidates - own
-        while excluded < excluded_query_P.size and excluded_query_P[excluded] == query:
-            score = scores_C[excluded_P[excluded]]
-            num_better -= 1 if score > true else 0
-            num_tied -= 1 if score == true else 0
-            num_competing -= 1
-            excluded += 1
-        counts_6Q[0, query], counts_6Q[1, query], counts_6Q[2, query] = num_better, num_tied, num_competing
-        num_better, num_tied, first = np.int64(0), np.int64(0), known
-        while known < known_query_P.size and known_query_P[known] == query:
-            score = scores_C[known_P[known]]
-            num_better += 1 if score > true else 0
-            num_tied += 1 if score == true else 0
-            known += 1
-        counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = num_better, num_tied, known - first
-        while picked < picked_query_P.size and picked_query_P[picked] == query:
-            picked_score_P[picked] = scores_C[picked_P[picked]]
-            picked += 1
-    at_3[0], at_3[1], at_3[2] = excluded, known, picked
+@inner_loop(may_reorder=True)  # sums of ones
+def compare(scores_C: Compiled, high: Compiled, low: Compiled) -> Compiled:
+    """Return how many scores are higher, and how many lie between."""
+    one, zero = scores_C.dtype.type(1), scores_C.dtype.type(0)
+    better, at_least = zero, zero  # in the scores' own type: integers would take twice the registers
+    for column in range(scores_C.size):  # an iterator over the scores is not vectorised
+        score = scores_C[column]
+        better += one if score > high else zero
+        at_least += one if score >= low else zero
+    return np.int64(better), np.int64(at_least - better)
+
+
+@inner_loop(may_reorder=True)  # rounded in any order
+def add_up(scores_C: Compiled) -> Compiled:
+    """Return the sum of some scores."""
+    total = np.float32(0)
+    for column in range(scores_C.size):
+        total += scores_C[column]
     return total
 
 
-def _count_prepared(multiplication, query_BRD, candidate_BSD, chunks, side):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return a sum of all scores of some chunks, which is a finite number only where all scores are."""
-    sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q = side
-    scores_RS = np.empty((query_BRD.shape[1], candidate_BSD.shape[1]), np.float32)
-    total = np.float64(0)
-    for chunk in range(chunks[0], chunks[1]):
-        queries, candidates = query_BRD[chunk].ctypes.data, candidate_BSD[chunk].ctypes.data
-        product_of_chunk(multiplication, queries, candidates, query_BRD.shape[2], scores_RS.ctypes.data)  # noqa: F821
-        total += count_scores(scores_RS, chunk, sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q)  # noqa: F821
-    return total
+@inner_loop()
+def gather_scores(scores_C: Compiled, start: Compiled, column_P: Compiled, score_P: Compiled) -> None:
+    """Copy the scores of some columns, which are numbered from `start` on."""
+    for at in range(column_P.size):
+        score_P[at] = scores_C[column_P[at] - start]
 
 
-def _transform_rows(operator, x_KD, num_rows, rel_K, parameters, transformed_KD):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@inner_loop()
+def count_row(
+    scores_C: Compiled,
+    start: Compiled,
+    limits: Compiled,
+    own: Compiled,
+    excluded_P: Compiled,
+    known: Compiled,
+    counts_6: Compiled,
+) -> Compiled:
+    """Add a query's candidates to its counts: better, tied, competing; then those of its known answers.
+
+    Args:
+        scores_C: of its candidates, which are numbered from `start` on.
+        start: see above.
+        limits: a score above the first is better; one from the second up to the first ties.
+        own: its true entity, which does not compete; any other number where it is not here.
+        excluded_P: candidates that do not compete either, each once, none known.
+        known: its known answers here, ascending, and their scores; the true entity may be among them.
+        counts_6: what is added to.
+
+    Returns:
+        How many candidates tie.
+    """
+    high, low = limits
+    known_P, known_score_P = known
+    better, tied = compare(scores_C, high, low)
+    known_better, known_tied = compare(known_score_P, high, low)
+    place = own - start
+    if 0 <= place < scores_C.size:
+        is_better, is_tied = np.int64(scores_C[place] > high), np.int64(low <= scores_C[place] <= high)
+        better, tied = better - is_better, tied - is_tied
+        counts_6[2] -= 1
+        entry = np.searchsorted(known_P, own)
+        if entry < known_P.size and known_P[entry] == own:
+            known_better, known_tied = known_better - is_better, known_tied - is_tied
+            counts_6[5] -= 1
+    for at in range(excluded_P.size):
+        score = scores_C[excluded_P[at] - start]
+        better -= np.int64(score > high)
+        tied -= np.int64(low <= score <= high)
+    counts_6[0] += better
+    counts_6[1] += tied
+    counts_6[2] += scores_C.size - excluded_P.size
+    counts_6[3] += known_better
+    counts_6[4] += known_tied
+    counts_6[5] += known_P.size
+    return tied
+
+
+# Rows of scores -> counts.
+
+
+def _count_rows(
+    flat: Compiled,
+    stride: Compiled,
+    num_columns: Compiled,
+    row_Q: Compiled,
+    queries: Compiled,
+    excluded: Compiled,
+    known: Compiled,
+    counts_6Q: Compiled,
+) -> None:
+    """Count all candidates for all queries; `counting.count` says what the arrays are."""
+    high_Q, low_Q, own_Q = queries
+    excluded_start_Q, excluded_P = excluded
+    known_start_R, known_P, known_score_P = known
+    for row in range(known_start_R.size - 1):
+        of_row = slice(known_start_R[row], known_start_R[row + 1])
+        gather_scores(flat[row * stride : row * stride + num_columns], 0, known_P[of_row], known_score_P[of_row])
+    for query in range(row_Q.size):
+        row = row_Q[query]
+        of_row = slice(known_start_R[row], known_start_R[row + 1])
+        count_row(
+            flat[row * stride : row * stride + num_columns],
+            0,
+            (high_Q[query], low_Q[query]),
+            own_Q[query],
+            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
+            (known_P[of_row], known_score_P[of_row]),
+            counts_6Q[:, query],
+        )
+
+
+# Blocks of queries and candidates -> counts.
+
+
+@inner_loop()
+def first_beyond(column_P: Compiled, stop: Compiled, row: Compiled, at_R: Compiled, start_R: Compiled) -> Compiled:
+    """Go on in the cells of a row to the first that is not before a column; return where it is."""
+    while at_R[row] < start_R[row + 1] and column_P[at_R[row]] < stop:
+        at_R[row] += 1
+    return at_R[row]
+
+
+@inner_loop()
+def list_open(
+    scores_C: Compiled, start: Compiled, query: Compiled, limits: Compiled, own: Compiled, cells: Compiled, at: Compiled
+) -> Compiled:
+    """Write down the cells of a query between its limits, as far as there is room; return how many there are so far."""
+    open_query_P, open_column_P = cells
+    for column in range(scores_C.size):
+        if limits[1] <= scores_C[column] <= limits[0] and start + column != own:
+            if at < open_query_P.size:
+                open_query_P[at], open_column_P[at] = query, start + column
+            at += 1
+    return at
+
+
+def _count_block(
+    multiplication: Compiled,
+    query_RD: Compiled,
+    candidate_CD: Compiled,
+    tail_SD: Compiled,
+    first_R: Compiled,
+    queries: Compiled,
+    known: Compiled,
+    excluded: Compiled,
+    open_cells: Compiled,
+    counts_6Q: Compiled,
+) -> Compiled:
+    """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
+    high_Q, low_Q, own_Q = queries
+    known_start_R, known_P = known
+    excluded_start_Q, excluded_P = excluded
+    known_score_P = np.empty(known_P.size, np.float32)
+    arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
+    known_at_R, excluded_at_Q = known_start_R.copy(), excluded_start_Q.copy()
+    scores = np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32)
+    for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
+        num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
+        candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
+        if num_columns < COLUMNS_AT_A_TIME:
+            candidates, stride = tail_SD.ctypes.data, tail_SD.shape[0]
+        arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
+        for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
+            arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
+            rows = query_RD[first_row:].ctypes.data
+            product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)
+            for row in range(first_row, min(first_row + ROWS_AT_A_TIME, first_R.size - 1)):
+                scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
+                first = known_at_R[row]
+                stop = first_beyond(known_P, start + num_columns, row, known_at_R, known_start_R)
+                of_known = known_P[first:stop], known_score_P[first:stop]
+                gather_scores(scores_C, start, *of_known)
+                for query in range(first_R[row], first_R[row + 1]):
+                    limits, own, of_query = (high_Q[query], low_Q[query]), own_Q[query], counts_6Q[:, query]
+                    first = excluded_at_Q[query]
+                    stop = first_beyond(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
+                    tied = count_row(scores_C, start, limits, own, excluded_P[first:stop], of_known, of_query)
+                    if open_cells[0].size and tied:
+                        num_open = list_open(scores_C, start, query, limits, own, open_cells, num_open)
+    return num_open
+
+
+# Chunks of edges that share lists -> counts.
+
+
+@inner_loop()
+def transform_rows(
+    operator: Compiled,
+    x_KD: Compiled,
+    num_rows: Compiled,
+    rel_K: Compiled,
+    parameters: Compiled,
+    transformed_KD: Compiled,
+) -> None:
     """Do what `operators` does, in the same order; without relations of rows, all are of the first."""
     first_RX, second_RX = parameters
     dimension = x_KD.shape[1]
@@ -138,7 +271,10 @@ def _transform_rows(operator, x_KD, num_rows, rel_K, parameters, transformed_KD)
                 transformed_D[half + at] = x_real_H[at] * imag_H[at] + x_imag_H[at] * first_X[at]
 
 
-def _gather(table_ND, global_D, ids_K, following_K, rows_KD):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@inner_loop()
+def gather_rows(
+    table_ND: Compiled, global_D: Compiled, ids_K: Compiled, following_K: Compiled, rows_KD: Compiled
+) -> None:
     """Copy rows of a table, and have the cache fetch those of the next chunk."""
     dimension = table_ND.shape[1]
     for at in range(ids_K.size):
@@ -146,7 +282,7 @@ def _gather(table_ND, global_D, ids_K, following_K, rows_KD):  # type: ignore[no
         if at < following_K.size:
             address = table_ND.ctypes.data + 4 * dimension * following_K[at]
             for line in range(0, 4 * dimension, CACHE_LINE):
-                prefetch(address + line)  # noqa: F821
+                prefetch(address + line)
         if global_D.size:
             for column in range(dimension):
                 copied_D[column] = row_D[column] + global_D[column]
@@ -155,19 +291,58 @@ def _gather(table_ND, global_D, ids_K, following_K, rows_KD):  # type: ignore[no
                 copied_D[column] = row_D[column]
 
 
-def _count_side(multiplication, operator, known_KD, candidate_KD, rel_Q, parameters, query_RD, scores_RS, chunk, side):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+@inner_loop()
+def count_side(
+    multiplication: Compiled,
+    operator: Compiled,
+    known_KD: Compiled,
+    candidate_KD: Compiled,
+    rel_Q: Compiled,
+    parameters: Compiled,
+    query_RD: Compiled,
+    scores_RS: Compiled,
+    chunk: Compiled,
+    side: Compiled,
+) -> Compiled:
     """Make a chunk's queries of the rows of their known ends, multiply and compare; return the sum of the scores."""
-    sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q = side
+    sizes, true_Q, excluded, known, known_score_P, counts_6Q = side
+    num_queries, num_candidates = sizes
+    excluded_start_Q, excluded_P = excluded
+    known_start_Q, known_P = known
     queries = known_KD.ctypes.data
     if operator != IDENTITY:
-        transform_rows(operator, known_KD, sizes[0], rel_Q, parameters, query_RD)  # noqa: F821
+        transform_rows(operator, known_KD, num_queries, rel_Q, parameters, query_RD)
         queries = query_RD.ctypes.data
-    scores = scores_RS.ctypes.data
-    product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores)  # noqa: F821
-    return count_scores(scores_RS, chunk, sizes, true_Q, cells_6P, at_3, picked_score_P, counts_6Q)  # noqa: F821
+    product_of_chunk(multiplication, queries, candidate_KD.ctypes.data, known_KD.shape[1], scores_RS.ctypes.data)
+    total = np.float64(0)
+    for row in range(num_queries):
+        query, scores_C = chunk * num_queries + row, scores_RS[row, :num_candidates]
+        true_Q[query] = scores_C[row]  # lists begin with the true entities of their queries
+        total += add_up(scores_C)
+        of_known = slice(known_start_Q[query], known_start_Q[query + 1])
+        gather_scores(scores_C, 0, known_P[of_known], known_score_P[of_known])
+        count_row(
+            scores_C,
+            0,
+            (true_Q[query], true_Q[query]),
+            row,
+            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
+            (known_P[of_known], known_score_P[of_known]),
+            counts_6Q[:, query],
+        )
+    return total
 
 
-def _count_gathered(multiplications, tables, global_embeddings, ids, relation, parameters, chunks, sides):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _count_gathered(
+    multiplications: Compiled,
+    tables: Compiled,
+    global_embeddings: Compiled,
+    ids: Compiled,
+    relation: Compiled,
+    parameters: Compiled,
+    chunks: Compiled,
+    sides: Compiled,
+) -> Compiled:
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
     operator, is_dynamic, rel_BQ = relation
     of_lhs, of_rhs = multiplications[0][1], multiplications[1][1]
@@ -184,137 +359,31 @@ def _count_gathered(multiplications, tables, global_embeddings, ids, relation, p
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk
-        gather(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)  # noqa: F821
-        gather(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)  # noqa: F821
+        gather_rows(tables[0], global_embeddings[0], lhs_BK[chunk], lhs_BK[following], lhs_KD)
+        gather_rows(tables[1], global_embeddings[1], rhs_BK[chunk], rhs_BK[following], gathered_KD)
         if operator != of_queries:  # a relation's one operator acts on the right side, candidates or not
-            transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)  # noqa: F821
+            transform_rows(operator, gathered_KD, rhs_BK.shape[1], rel_BQ[chunk, :0], parameters[1], rhs_KD)
         if sides[0][0][1]:
-            total += count_side(  # noqa: F821
+            total += count_side(
                 multiplications[0], of_queries, rhs_KD, lhs_KD, rel_BQ[chunk], parameters[1], query_RD, lhs_scores_RS,
                 chunk, sides[0],
             )  # fmt: skip
         if sides[1][0][1]:
-            total += count_side(  # noqa: F821
+            total += count_side(
                 multiplications[1], of_queries, lhs_KD, rhs_KD, rel_BQ[chunk], parameters[0], query_RD, rhs_scores_RS,
                 chunk, sides[1],
             )  # fmt: skip
     return total
 
 
-def _compare_row(scores_C, high, low):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return how many scores are higher, and how many lie between."""
-    better, at_least = np.float32(0), np.float32(0)
-    for column in range(scores_C.size):
-        score = scores_C[column]
-        better += np.float32(1) if score > high else np.float32(0)
-        at_least += np.float32(1) if score >= low else np.float32(0)
-    return np.int64(better), np.int64(at_least - better)
+def _multiply(
+    multiplication: Compiled, query_RD: Compiled, candidate_SD: Compiled, dimension: Compiled, scores_RS: Compiled
+) -> None:
+    """Multiply alone, for self-checks."""
+    product_of_chunk(multiplication, query_RD.ctypes.data, candidate_SD.ctypes.data, dimension, scores_RS.ctypes.data)
 
 
-def _compare_known(score_K, column_K, high, low, own):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Return of the known answers but the true entity: how many are better, how many tie, and how many they are."""
-    better, tied, competing = 0, 0, 0
-    for entry in range(score_K.size):
-        is_other = column_K[entry] != own
-        better += is_other and score_K[entry] > high
-        tied += is_other and low <= score_K[entry] <= high
-        competing += is_other
-    return better, tied, competing
-
-
-def _pick(scores_C, start, columns_P, at, stop_at, picked_P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Copy the scores of some columns, ascending, from a place on; return the place of the next that is not here."""
-    while at < stop_at and columns_P[at] < start + scores_C.size:
-        picked_P[at] = scores_C[columns_P[at] - start]
-        at += 1
-    return at
-
-
-def _list_open(scores_C, start, query, limits, own, open_query_P, open_column_P, at):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Write down the cells of a query between its limits, as far as there is room; return how many there are so far."""
-    for column in range(scores_C.size):
-        if limits[1] <= scores_C[column] <= limits[0] and column != own:
-            if at < open_query_P.size:
-                open_query_P[at], open_column_P[at] = query, start + column
-            at += 1
-    return at
-
-
-def _count_block(multiplication, query_RD, candidate_CD, tail_SD, first_R, queries, known, wanted, listed, counts_6Q):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
-    high_Q, low_Q, own_Q = queries
-    known_start_R, known_column_P, known_score_P = known
-    wanted_start_Q, wanted_column_P, wanted_score_P = wanted
-    lists_open, open_query_P, open_column_P = listed
-    arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
-    known_at_R, wanted_at_Q = known_start_R.copy(), wanted_start_Q.copy()
-    scores = np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32)
-    for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
-        num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
-        candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
-        if num_columns < COLUMNS_AT_A_TIME:
-            candidates, stride = tail_SD.ctypes.data, tail_SD.shape[0]
-        arguments[COLUMNS], arguments[SCORE_STRIDE] = stride, stride
-        for first_row in range(0, query_RD.shape[0], ROWS_AT_A_TIME):
-            arguments[ROWS] = min(ROWS_AT_A_TIME, query_RD.shape[0] - first_row)
-            last_row = min(first_row + ROWS_AT_A_TIME, first_R.size - 1)
-            rows = query_RD[first_row:].ctypes.data
-            product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)  # noqa: F821
-            for row in range(first_row, last_row):
-                scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
-                known_at_R[row] = pick(  # noqa: F821
-                    scores_C, start, known_column_P, known_at_R[row], known_start_R[row + 1], known_score_P
-                )
-                for query in range(first_R[row], first_R[row + 1]):
-                    high, low, own = high_Q[query], low_Q[query], own_Q[query] - start
-                    better, tied = compare_row(scores_C, high, low)  # noqa: F821
-                    is_here = 0 <= own < num_columns
-                    if is_here:
-                        better -= 1 if scores_C[own] > high else 0
-                        tied -= 1 if low <= scores_C[own] <= high else 0
-                    counts_6Q[0, query] += better
-                    counts_6Q[1, query] += tied
-                    counts_6Q[2, query] += num_columns - (1 if is_here else 0)
-                    wanted_at_Q[query] = pick(  # noqa: F821
-                        scores_C, start, wanted_column_P, wanted_at_Q[query], wanted_start_Q[query + 1], wanted_score_P
-                    )
-                    if lists_open and tied:
-                        num_open = list_open(  # noqa: F821
-                            scores_C, start, query, (high, low), own, open_query_P, open_column_P, num_open
-                        )
-    for row in range(first_R.size - 1):
-        of_row = slice(known_start_R[row], known_start_R[row + 1])
-        for query in range(first_R[row], first_R[row + 1]):
-            counts_6Q[3, query], counts_6Q[4, query], counts_6Q[5, query] = compare_known(  # noqa: F821
-                known_score_P[of_row], known_column_P[of_row], high_Q[query], low_Q[query], own_Q[query]
-            )
-    return num_open
-
-
-def _of_product() -> dict[str, Any]:
-    return {
-        "product_of_chunk": inner_loop(_product_of_chunk, {"call": compiled_call(NUM_ARGUMENTS)}),
-        "count_scores": inner_loop(_count_scores, may_reorder=True),  # sums of ones, and of what may be rounded
-    }
-
-
-def _of_blocks() -> dict[str, Any]:
-    names = {"product_of_chunk": inner_loop(_product_of_chunk, {"call": compiled_call(NUM_ARGUMENTS)})}
-    names["compare_row"] = inner_loop(_compare_row, may_reorder=True)  # sums of ones
-    names["compare_known"] = inner_loop(_compare_known)
-    names["pick"] = inner_loop(_pick)
-    names["list_open"] = inner_loop(_list_open)
-    return names
-
-
-def _of_gathering() -> dict[str, Any]:
-    names = _of_product()
-    names["transform_rows"] = inner_loop(_transform_rows)
-    names["gather"] = inner_loop(_gather, {"prefetch": compiled_prefetch()})
-    names["count_side"] = inner_loop(_count_side, dict(names))
-    return names
-
-
-count_prepared = CompiledLoop(_count_prepared, calls=_of_product)
-count_gathered = CompiledLoop(_count_gathered, calls=_of_gathering)
-count_block = CompiledLoop(_count_block, calls=_of_blocks)
+count_rows = CompiledLoop(_count_rows)
+count_block = CompiledLoop(_count_block)
+count_gathered = CompiledLoop(_count_gathered)
+multiply = CompiledLoop(_multiply)

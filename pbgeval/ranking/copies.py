@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.ranking import compiled_copies
 from pbgeval.ranking.chunks import concatenated_ranges
 
 
@@ -25,9 +24,6 @@ def copies_of_true(true_BQ: Tensor, candidate_BC: Tensor, num_batch: int) -> tup
         num_batch: Q when the list begins with the true entities themselves (query q's own entry, candidate q,
             is then not reported), 0 when it does not hold them.
     """
-    if compiled_copies.serves(candidate_BC.numel()):
-        found = compiled_copies.find_copies(true_BQ.contiguous().numpy(), candidate_BC.contiguous().numpy(), num_batch)
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
     num_queries = true_BQ.shape[1]
     entries_BM = (candidate_BC if num_batch else torch.cat([true_BQ, candidate_BC], dim=1)).numpy()
     chunk, identity, entry = _repeated_entries(entries_BM)

@@ -241,13 +241,6 @@ class EdgeSample:
         """Tell whether the whole population has been drawn after a round: then its metrics are exact."""
         return self.round_totals[round_number - 1] == self.num_units
 
-    def stratum_of(self, path_index: int, bucket: Bucket) -> int:
-        return self._places[path_index, bucket][0]
-
-    def units(self, path_index: int, bucket: Bucket, round_number: int = 1) -> np.ndarray:
-        """Return the units of a bucket that a round draws and no round before it did, int64, increasing."""
-        return self.draw(path_index, bucket, round_number).units_U
-
     def draw(self, path_index: int, bucket: Bucket, round_number: int = 1) -> DrawnUnits:
         """Return the units of a bucket that a round adds, with their numbers in the whole sample.
 

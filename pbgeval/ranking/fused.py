@@ -18,8 +18,6 @@ import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring.comparators import RowComparator
-
 DEVICE_TYPES = ("cuda",)  # tests let Triton's interpreter count on a CPU
 _NO_TRITON = "no triton; pip install 'pbgeval[gpu]'"
 _why_not: str | None = None  # what the self-check found wrong
@@ -50,11 +48,6 @@ class FusedCounts:
     cell_score_P: Tensor  # float32: the scores of the cells that were asked for
 
 
-def serves(comparator: RowComparator, device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the kernel counts scores of a comparator in a type of numbers on a device."""
-    return _has_kernel(device) and dtype is torch.float32 and comparator.is_inner_product
-
-
 def version() -> str:
     """Return the version of what compiles the kernel."""
     import triton
@@ -69,7 +62,7 @@ def self_check(device: torch.device) -> str | None:
         What counts, for a fingerprint; None on a CPU.
     """
     global _why_not
-    if not _has_kernel(device):
+    if not has_kernel(device):
         return None if device.type == "cpu" else f"general: {_why_not or _NO_TRITON}"
     half_ND = torch.randn((150, 101), generator=torch.Generator().manual_seed(0)).to(device)
     own_Q = torch.arange(150, device=device)
@@ -84,7 +77,8 @@ def self_check(device: torch.device) -> str | None:
     return version() if _why_not is None else f"general: {_why_not}"
 
 
-def _has_kernel(device: torch.device) -> bool:
+def has_kernel(device: torch.device) -> bool:
+    """Tell whether the kernel counts inner products in float32 on a device."""
     return device.type in DEVICE_TYPES and is_installed() and _why_not is None
 
 

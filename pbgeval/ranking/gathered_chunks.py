@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +17,12 @@ from torch import Tensor
 
 from pbgeval.jit import is_installed
 from pbgeval.notation import Side
+from pbgeval.ranking.blocks import product_is_callable
 from pbgeval.ranking.chunk_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
-from pbgeval.ranking.compiled import CELLS_WORTH_COMPILING
-from pbgeval.ranking.count_chunks import ChunkCells, ChunkResults, multiplication_of, product_is_callable
-from pbgeval.scoring.product import size_in_chunks
+from pbgeval.ranking.counting import CELLS_WORTH_COMPILING, CellIndex, by_row, counts_of
+from pbgeval.scoring import blas
+from pbgeval.scoring.product import longest_inner, size_in_chunks
+from pbgeval.stats.ranks import QueryCounts
 
 # What the loop knows of operators: their code, and which parameters it reads.
 OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
@@ -29,6 +32,7 @@ OPERATORS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "complex_diagonal": (COMPLEX, ("real", "imag")),
 }
 _NO_PARAMETERS = np.zeros((1, 0), np.float32)
+Arrays = tuple[Any, ...]  # as the loop takes them
 
 
 @frozen(eq=False)
@@ -39,7 +43,9 @@ class ChunkEnd:
     global_D: Tensor | None
     ids_BK: Tensor  # the list, if this end is hidden in queries, which begins with the chunk's own; else only those
     parameters: Mapping[str, Tensor]  # of operators that act here; leading dimension R, if relations are dynamic
-    cells: ChunkCells | None  # of the list; None: this end is not hidden
+    # (query, candidate) that do not compete, and known answers among the others, by query and candidate; queries are
+    # numbered through all chunks. None: this end is not hidden.
+    excluded_and_known: tuple[CellIndex, CellIndex] | None
 
 
 def serves(num_cells: int, tensors: Sequence[Tensor]) -> bool:
@@ -58,14 +64,17 @@ class GatheredChunks:
     rel_BQ: Tensor | None  # None: relations are not dynamic
     operator: str
     shape: tuple[int, int]  # chunks, queries of each
-    results: dict[Side, ChunkResults] = field(init=False)  # by the side that queries hide
+    _results: dict[Side, Arrays] = field(init=False)  # by the side that queries hide, as the loop takes them
 
-    @results.default
-    def _room(self) -> dict[Side, ChunkResults]:
-        none = torch.empty(0, dtype=torch.int64)
-        nothing = ChunkResults(0, self.shape[1], 0, ChunkCells((none, none), (none, none), (none, none)))
+    @_results.default
+    def _room(self) -> dict[Side, Arrays]:
+        num_queries = self.shape[0] * self.shape[1]
         return {
-            side: nothing if end.cells is None else ChunkResults(*self.shape, end.ids_BK.shape[1], end.cells)
+            side: (
+                np.empty(num_queries, np.float32),
+                *(by_row(cells, num_queries, end.ids_BK.shape[1]) for cells in end.excluded_and_known or ()),
+                np.zeros((6, num_queries), np.int64),
+            )
             for side, end in self.ends.items()
         }
 
@@ -79,31 +88,40 @@ class GatheredChunks:
         is_dynamic = self.rel_BQ is not None
         ends = [self.ends[side] for side in Side]
         dimension = ends[0].table_ND.shape[1]
-        sizes = [size_in_chunks(size, ends[0].table_ND) for size in (self.shape[1], *map(_list_length, ends))]
-        routine, lhs_multiplication = multiplication_of(sizes[0], sizes[1] if ends[0].cells else 0, dimension)
-        _, rhs_multiplication = multiplication_of(sizes[0], sizes[2] if ends[1].cells else 0, dimension)
+        routine = blas.find_sgemm()
+        assert routine is not None, "the caller has asked"
+        lengths = [end.ids_BK.shape[1] if end.excluded_and_known else 0 for end in ends]
+        rows = size_in_chunks(self.shape[1], ends[0].table_ND)
+        columns = [size_in_chunks(length, ends[0].table_ND) if length else 0 for length in lengths]
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
         with routine.one_thread():
             total = count_gathered(
-                (lhs_multiplication, rhs_multiplication),
+                tuple(routine.multiplication(rows, of, dimension, longest_inner(dimension)) for of in columns),
                 tuple(end.table_ND.numpy() for end in ends),
                 tuple(np.zeros(0, np.float32) if end.global_D is None else end.global_D.numpy() for end in ends),
                 tuple(end.ids_BK.contiguous().numpy() for end in ends),
                 (code, is_dynamic, rel_BQ.contiguous().numpy()),
                 tuple(_parameters(end.parameters, names) for end in ends),
                 chunks,
-                tuple(self.results[side].arguments(chunks[0]) for side in Side),
+                tuple(self._arguments(side, length) for side, length in zip(Side, lengths, strict=True)),
             )
         return isfinite(total)
 
+    def _arguments(self, side: Side, length: int) -> tuple[object, ...]:
+        """Return the sizes of a side's lists, and where its cells are and counts go."""
+        nothing = np.empty(0, np.int64)
+        true_Q, *cells, counts_6Q = self._results[side]
+        excluded, known = cells or ((nothing, nothing), (nothing, nothing))
+        return (self.shape[1], length), true_Q, excluded, known, np.empty(known[1].size, np.float32), counts_6Q
 
-def _list_length(end: ChunkEnd) -> int:
-    return end.ids_BK.shape[1]
+    def found(self, side: Side) -> tuple[QueryCounts, Tensor]:
+        """Return the counts and true scores of the queries that hide a side, once all chunks have been counted."""
+        true_Q, *_, counts_6Q = self._results[side]
+        return counts_of(counts_6Q), torch.from_numpy(true_Q)
 
 
-def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parameters by name as matrices, a row for each relation; without any, matrices of no columns."""
+def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> Arrays:
+    """Return two parameters by name as matrices, a row for each relation; without any, matrices of no columns."""
     found = [parameters[name] for name in names if name in parameters]
     arrays = [value.reshape(-1, value.shape[-1]).contiguous().numpy() for value in found]
-    first, second = [*arrays, _NO_PARAMETERS, _NO_PARAMETERS][:2]
-    return first, second
+    return tuple([*arrays, _NO_PARAMETERS, _NO_PARAMETERS][:2])

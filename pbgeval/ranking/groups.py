@@ -93,16 +93,17 @@ class Group:
             return self.relation.scorer.queries(hidden, known_ED, self.rel(rows_E))
         except UnrankableRowsError as error:
             row = int(rows_E.flatten()[error.rows[0]])
-            raise self._unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
+            raise self.unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
         """Return prepared candidates; likewise."""
         try:
             return self.relation.scorer.candidates(hidden, x_CD)
         except UnrankableRowsError as error:
-            raise self._unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
+            raise self.unrankable(error, hidden, int(ids_C.flatten()[error.rows[0]]), None) from error
 
-    def _unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> UnrankableError:
+    def unrankable(self, error: UnrankableRowsError, side: Side, entity: int, row: int | None) -> UnrankableError:
+        """Return the error that names an entity whose row cannot be prepared, and the edge that uses it."""
         where = "" if row is None else f", used by row {self.edges.start + row} of {self.origin.label}"
         return UnrankableError(
             f"{self.side(side).table.label}: expected {error.expected}, got {error.found} for entity {entity} after "

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from attrs import field, frozen
+from attrs import define, field, frozen
 
-from pbgeval.notation import EntityNumbering, Side
+from pbgeval.notation import EntityNumbering, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.settings import EdgeOrigin
 from pbgeval.scoring.contest import Contest
-
-QUERIES_PER_BLOCK = 1024  # changes no number
 
 
 @frozen(eq=False)
@@ -104,34 +102,103 @@ class ContestQueries:
         return len(self.edge_Q)
 
 
-def contest_queries(
-    edges: QueryEdges, contest: Contest, sets: CandidateSets, queries_per_block: int | None = None
-) -> ContestQueries:
+def contest_queries(edges: QueryEdges, contest: Contest, sets: CandidateSets, queries_per_block: int) -> ContestQueries:
     """Arrange the queries of a contest; those whose true entity may not compete are left out."""
-    hidden = contest.hidden
-    schema_E = edges.schema_E
+    hidden, schema_E = contest.hidden, edges.schema_E
     of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
     if not sets.unconstrained:
         of_contest_E &= sets.contains(hidden, edges.rel_E, edges.entity(hidden))
-    edge_Q = np.flatnonzero(of_contest_E)
-    rel_Q, known_Q = edges.rel_E[edge_Q], edges.entity(hidden.other)[edge_Q]
-    code_Q = rel_Q * edges.numbering.num_entities + known_Q
+    return queries_by_key(
+        contest,
+        np.flatnonzero(of_contest_E),
+        (edges.rel_E, edges.entity(hidden.other), edges.entity(hidden)),
+        schema_E,
+        edges.numbering.num_entities,
+        queries_per_block,
+        by_relation=sets.by_relation,
+    )
+
+
+def queries_by_key(
+    contest: Contest,
+    edge_Q: np.ndarray,
+    columns: tuple[np.ndarray, np.ndarray, np.ndarray],
+    schema_E: np.ndarray,
+    num_known: int,
+    queries_per_block: int,
+    *,
+    by_relation: bool,
+    in_order: bool = False,
+) -> ContestQueries:
+    """Arrange the queries of some edges by relation and known entity.
+
+    Args:
+        contest: whose queries they are.
+        edge_Q: the edges, ascending.
+        columns: relation, known and true entity of every edge.
+        schema_E: index of every edge's relation in the config.
+        num_known: more than the largest known entity.
+        queries_per_block: at most.
+        by_relation: whether the queries of a block are of one relation.
+        in_order: each query has a key of its own, in the order of the edges (of each relation).
+    """
+    rel_E, known_E, true_E = columns
+    code_Q = rel_E[edge_Q] * num_known + known_E[edge_Q]
+    if in_order:
+        code_Q = rel_E[edge_Q] if by_relation else np.zeros_like(edge_Q)
     order = np.argsort(code_Q, kind="stable")
     edge_Q, code_Q = edge_Q[order], code_Q[order]
-    is_first_Q = np.diff(code_Q, prepend=-1) != 0
+    is_first_Q = (np.diff(code_Q, prepend=-1) != 0) | in_order
     key_Q = np.cumsum(is_first_Q) - 1
     edge_K = edge_Q[is_first_Q]
-    rel_K = edges.rel_E[edge_K]
+    rel_K = rel_E[edge_K]
     return ContestQueries(
         contest=contest,
         edge_Q=edge_Q,
         key_Q=key_Q,
-        true_Q=edges.entity(hidden)[edge_Q],
+        true_Q=true_E[edge_Q],
         rel_K=rel_K,
         schema_K=schema_E[edge_K],
-        known_K=edges.entity(hidden.other)[edge_K],
-        blocks=_blocks(key_Q, rel_K, queries_per_block or QUERIES_PER_BLOCK, by_relation=sets.by_relation),
+        known_K=known_E[edge_K],
+        blocks=_blocks(key_Q, rel_K, queries_per_block, by_relation=by_relation),
     )
+
+
+@define(eq=False)
+class CompetingEntities:
+    """Which entities from `first` to `stop` compete in the queries of a contest."""
+
+    first: int
+    stop: int
+    of: Callable[[int], np.ndarray | None]  # relation (-1: any) -> sorted numbers; None: all
+    by_relation: bool = False
+    _numbers: dict[int, np.ndarray | None] = field(factory=dict, init=False)
+
+    def numbers(self, relation: int) -> np.ndarray | None:
+        """Return the sorted numbers that compete in queries of a relation, None for all."""
+        if relation not in self._numbers:
+            numbers = self.of(relation)
+            if numbers is not None:
+                numbers = numbers[slice(*np.searchsorted(numbers, [self.first, self.stop]))]
+            self._numbers[relation] = numbers
+        return self._numbers[relation]
+
+    def size(self, relation: int) -> int:
+        numbers = self.numbers(relation)
+        return self.stop - self.first if numbers is None else len(numbers)
+
+    def number(self, relation: int, place: np.ndarray) -> np.ndarray:
+        """Return the entities at places of the list of those that compete."""
+        numbers = self.numbers(relation)
+        return place + self.first if numbers is None else numbers[place]
+
+    def split(self, rel_Q: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (relation, queries) for each set of candidates; relation -1 where all have the same."""
+        if not self.by_relation:
+            yield -1, np.arange(len(rel_Q))
+            return
+        for relation in distinct(rel_Q).tolist():
+            yield relation, np.flatnonzero(rel_Q == relation)
 
 
 def _blocks(key_Q: np.ndarray, rel_K: np.ndarray, size: int, *, by_relation: bool) -> tuple[QueryBlock, ...]:

@@ -15,19 +15,18 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking import count_chunks as compiled_chunks
+from pbgeval.ranking import blocks
 from pbgeval.ranking.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.competitors import num_competitors
 from pbgeval.ranking.copies import copies_of_true
-from pbgeval.ranking.count_chunks import ChunkCells, ChunkCounts, PreparedChunks
+from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, serves
-from pbgeval.ranking.general import MOST_CANDIDATES, BlockCounter
-from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
+from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
+from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_cells import known_cells
-from pbgeval.ranking.known_counts import are_among, count_cells
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
 from pbgeval.scoring.certified import CertifiedComparator
@@ -38,17 +37,10 @@ from pbgeval.stats.ranks import QueryCounts
 NONE = torch.empty(0, dtype=torch.int64)
 
 
-@frozen(eq=False)
-class Cells:
-    """Cells of a block of chunks, ordered by query: queries are numbered through all chunks."""
-
-    query: Tensor
-    candidate: Tensor
-
-    def of_queries(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return the cells of a range of queries, numbered from its start."""
-        first, last = self.query.numpy().searchsorted((start, stop)).tolist()
-        return self.query[first:last] - start, self.candidate[first:last]
+def _of_queries(cells: CellIndex, start: int, stop: int) -> CellIndex:
+    """Return the cells of a range of queries, numbered from its start; cells are ordered by query."""
+    first, last = cells[0].numpy().searchsorted((start, stop)).tolist()
+    return cells[0][first:last] - start, cells[1][first:last]
 
 
 @frozen(eq=False)
@@ -57,8 +49,8 @@ class CandidateList:
 
     ids_BC: Tensor
     num_draws: int  # how many of a chunk's candidates are draws: the last ones
-    copies: Cells  # cells that do not compete, because they hold the true entity again
-    auc_cells: Cells | None  # cells whose scores are sampled for the AUC; None: all
+    copies: CellIndex  # cells that do not compete, because they hold the true entity again
+    auc_cells: CellIndex | None  # cells whose scores are sampled for the AUC; None: all
     auc_true_Q: Tensor | None  # queries whose true score is sampled; None: all
     drawn_from: DrawnFrom | None = None  # of all queries; None: not asked for
 
@@ -88,16 +80,16 @@ def make_list(
     copies = (NONE, NONE) if settings.pbg_semantics else copies_of_true(true_BQ, ids_BC, block.num_batch)
     drawn_from = _drawn_from(group, block, side) if settings.count_competitors else None
     if auc_words_EW is None:
-        return CandidateList(ids_BC, num_draws, Cells(*copies), None, None, drawn_from)
+        return CandidateList(ids_BC, num_draws, copies, None, None, drawn_from)
     words_QW = auc_words_EW[block.rows_BQ.flatten().numpy()]
     query, candidate = settings.auc.cells(words_QW, ids_BC.shape[1])
     if settings.pbg_semantics:
         competes = (candidate != query % num_queries) | (block.num_batch == 0)
     else:
         competes = ids_BC[query // num_queries, candidate] != true_BQ.flatten()[query]
-    auc_cells = Cells(query[competes], candidate[competes])
+    auc_cells = query[competes], candidate[competes]
     auc_true_Q = settings.auc.true_is_kept(words_QW)
-    return CandidateList(ids_BC, num_draws, Cells(*copies), auc_cells, auc_true_Q, drawn_from)
+    return CandidateList(ids_BC, num_draws, copies, auc_cells, auc_true_Q, drawn_from)
 
 
 def _drawn_from(group: Group, block: ChunkBlock, side: Side) -> DrawnFrom:
@@ -122,8 +114,6 @@ def known_rows(group: Group, block: ChunkBlock, side: Side, rows: dict[Side, Ten
 
 # Some chunks of a block -> the cells that do not compete, and those whose scores the pooled AUC compares.
 
-Pairs = tuple[Tensor, Tensor]  # (query, candidate), int64
-
 
 @frozen(eq=False)
 class PartCells:
@@ -132,26 +122,26 @@ class PartCells:
     rows_BQ: Tensor  # position of each query's edge in the unit
     list_length: int
     copied_query: Tensor  # the query of each copy of a true entity
-    everywhere: Pairs  # do not compete in any figure: copies of the true entity, entities that may not compete
-    known: Pairs  # known answers among the rest: do not compete in filtered figures
+    excluded: CellIndex  # do not compete in any figure: copies of the true entity, entities that may not compete
+    known: CellIndex  # known answers among the rest: do not compete in filtered figures
     inside_Q: Tensor | None  # whether each query's true entity may compete; None: all may
-    picked: Pairs | None  # competitors whose scores are sampled for the AUC; None: all
-    picked_is_known: Tensor | None  # of each of them; None: nothing is filtered, or all are picked
-    true_is_picked_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
+    sampled: CellIndex | None  # competitors whose scores are sampled for the AUC; None: all
+    sampled_is_known: Tensor | None  # of each of them; None: nothing is filtered, or all are sampled
+    true_is_sampled_Q: Tensor  # whether each query's true score is sampled; never where it may not compete
 
     @property
     def num_queries(self) -> int:
         return self.rows_BQ.numel()
 
-    def with_own(self, block: ChunkBlock) -> Pairs:
+    def with_own(self, block: ChunkBlock) -> CellIndex:
         """Return all cells that do not compete anywhere, each query's own among them where the list holds it."""
         if not block.num_batch:
-            return self.everywhere
+            return self.excluded
         query = torch.arange(self.num_queries)
-        return joined((query, query % block.num_batch), self.everywhere)
+        return joined((query, query % block.num_batch), self.excluded)
 
 
-def joined(some: Pairs, others: Pairs) -> Pairs:
+def joined(some: CellIndex, others: CellIndex) -> CellIndex:
     """Return two lists of cells as one, not in order."""
     return torch.cat([some[0], others[0]]), torch.cat([some[1], others[1]])
 
@@ -162,21 +152,21 @@ def cells_of_part(
     """Find the cells of chunks `start` to `stop` of a block."""
     rows_BQ = block.rows_BQ[start:stop]
     first, last = (chunk * rows_BQ.shape[1] for chunk in (start, stop))
-    copies = candidates.copies.of_queries(first, last)
-    everywhere, known = _barred(group, hidden, rows_BQ, candidates.ids_BC[start:stop], copies)
+    copies = _of_queries(candidates.copies, first, last)
+    excluded, known = _excluded_and_known(group, hidden, rows_BQ, candidates.ids_BC[start:stop], copies)
     inside_Q = _inside(group, hidden, rows_BQ.flatten())
     if candidates.auc_cells is None or candidates.auc_true_Q is None:
         true_Q = torch.ones(rows_BQ.numel(), dtype=torch.bool) if inside_Q is None else inside_Q
-        return PartCells(rows_BQ, candidates.length, copies[0], everywhere, known, inside_Q, None, None, true_Q)
-    query, candidate = candidates.auc_cells.of_queries(first, last)
+        return PartCells(rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, None, None, true_Q)
+    query, candidate = _of_queries(candidates.auc_cells, first, last)
     true_Q = candidates.auc_true_Q[first:last]
     if inside_Q is not None:
-        competes = inside_Q[query] & ~are_among(query, candidate, everywhere, candidates.length)
+        competes = inside_Q[query] & ~are_among(query, candidate, excluded, candidates.length)
         query, candidate = query[competes], candidate[competes]
         true_Q = true_Q & inside_Q
     is_known = are_among(query, candidate, known, candidates.length) if group.competition.filtered else None
     return PartCells(
-        rows_BQ, candidates.length, copies[0], everywhere, known, inside_Q, (query, candidate), is_known, true_Q
+        rows_BQ, candidates.length, copies[0], excluded, known, inside_Q, (query, candidate), is_known, true_Q
     )
 
 
@@ -187,22 +177,24 @@ def _inside(group: Group, hidden: Side, rows_Q: Tensor) -> Tensor | None:
     return torch.from_numpy(may_compete)
 
 
-def _barred(group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: Pairs) -> tuple[Pairs, Pairs]:
+def _excluded_and_known(
+    group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies: CellIndex
+) -> tuple[CellIndex, CellIndex]:
     """Return the cells that do not compete anywhere, and the known answers among the rest."""
     known, sets = group.competition.known, group.competition.sets
     if known is None and sets is None:
         return copies, (NONE, NONE)
     list_BC = ids_BC.numpy()
-    everywhere, barred_QC = copies, None
+    excluded, excluded_QC = copies, None
     if sets is not None:
-        barred_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
-        barred_QC = barred_BQC.reshape(-1, list_BC.shape[1])
-        query, candidate = map(torch.from_numpy, np.nonzero(barred_QC))
-        everywhere = joined(copies, (query, candidate))
-        order = torch.argsort(everywhere[0], stable=True)
-        everywhere = everywhere[0][order], everywhere[1][order]
+        excluded_BQC = ~group.may_compete(hidden, group.edges.rel[rows_BQ].numpy()[:, :, None], list_BC[:, None, :])
+        excluded_QC = excluded_BQC.reshape(-1, list_BC.shape[1])
+        query, candidate = map(torch.from_numpy, np.nonzero(excluded_QC))
+        excluded = joined(copies, (query, candidate))
+        order = torch.argsort(excluded[0], stable=True)
+        excluded = excluded[0][order], excluded[1][order]
     if known is None:
-        return everywhere, (NONE, NONE)
+        return excluded, (NONE, NONE)
     of_side = known[hidden]
     known_query, known_candidate = known_cells(
         of_side.key_E[rows_BQ.numpy()],
@@ -211,16 +203,17 @@ def _barred(group: Group, hidden: Side, rows_BQ: Tensor, ids_BC: Tensor, copies:
         of_side.key_P,
         of_side.row_P,
     )
-    if barred_QC is not None:
-        competes = ~barred_QC[known_query, known_candidate]
+    if excluded_QC is not None:
+        competes = ~excluded_QC[known_query, known_candidate]
         known_query, known_candidate = known_query[competes], known_candidate[competes]
-    return everywhere, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
+    return excluded, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
 
+
+CELLS_OF_BLOCK = 1 << 18  # so large chunks are counted as blocks are
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 #
-# Three ways: chunk by chunk in a compiled loop, from which no score comes out but those asked for; from a block of
-# scores; or exactly, for certified ranks.
+# From a block of scores, or exactly, for certified ranks.
 
 
 @frozen(eq=False)
@@ -258,6 +251,13 @@ class ChunkPart:
         """Whether lists begin with the true entities of their queries."""
         return self.block.num_batch > 0
 
+    @property
+    def own_Q(self) -> Tensor:
+        """The candidate that is each query's true entity by its place in the list; -1: there is none."""
+        num_chunks, num_queries = self.rows_BQ.shape
+        own_Q = torch.arange(num_queries) if self.holds_true else torch.full((num_queries,), -1)
+        return own_Q.repeat(num_chunks)
+
     def true_rows(self) -> Tensor:
         """Return the prepared rows of all queries' true entities."""
         if self.holds_true:
@@ -267,18 +267,15 @@ class ChunkPart:
         return self.group.candidates(self.hidden, side.rows(ids_Q), ids_Q)
 
     def true_scores(self) -> Tensor:
-        """Return the score of each query's true entity, by the kernel of all scores."""
-        return self.group.relation.scorer.comparator.paired_scores(self.queries_BQD.flatten(0, 1), self.true_rows())
-
-    def checked_true_scores(self) -> Tensor:
-        """Return the same.
+        """Return the score of each query's true entity, by the kernel of all scores.
 
         Raises:
             UnrankableError: one is not a number.
         """
-        true_Q = self.true_scores()
         comparator = self.group.relation.scorer.comparator
-        bad = first_nan_of_pairs(comparator, self.queries_BQD.flatten(0, 1), self.true_rows(), true_Q)
+        pairs = self.queries_BQD.flatten(0, 1), self.true_rows()
+        true_Q = comparator.paired_scores(*pairs)
+        bad = first_nan_of_pairs(comparator, *pairs, true_Q)
         if bad is not None:
             row = int(self.rows_BQ.flatten()[bad])
             raise self.group.nan_score(self.hidden, row, int(self.group.side(self.hidden).ids_E[row]))
@@ -296,14 +293,8 @@ class Found:
     competing_is_known: Tensor | None  # which of them are of known answers; None: nothing is filtered
     loss_Q: Tensor | None = None  # None: not asked for
 
-    @classmethod
-    def of_picked(cls, found: ChunkCounts, cells: PartCells) -> Found:
-        """Return what a compiled loop found, which was asked for some competitors' scores."""
-        assert cells.picked is not None, "the caller has asked"
-        return cls(found.counts, found.true_Q, found.picked, cells.picked[0], cells.picked_is_known)
 
-
-def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter) -> Found:
+def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> Found:
     """Score every query of some chunks with its list.
 
     Raises:
@@ -311,34 +302,55 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings, coun
     """
     scorer = part.group.relation.scorer
     if scorer.certified is not None:
-        return _certified(scorer.certified, part, cells, settings, counter)
-    if settings.loss is None and cells.picked is not None and scorer.comparator.is_inner_product:
-        found = _compiled(part, cells, cells.picked)
-        if found is not None:
-            return found
+        return _certified(scorer.certified, part, cells, settings)
+    if settings.loss is None and cells.sampled is not None and _counts_by_blocks(part):
+        return _by_blocks(part, cells)
     true_Q, scores_QC = _scores(part)
-    raw = counter.count(scores_QC, true_Q, cells.everywhere, holds_true=part.holds_true)
-    counts = QueryCounts(raw, count_cells(scores_QC, true_Q, cells.known))
+    counts = count(
+        scores_QC, true_Q, own_Q=part.own_Q, excluded=cells.excluded, known=_to(cells.known, scores_QC.device)
+    )
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
-    if cells.picked is None:
+    if cells.sampled is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
-    query, candidate = (index.to(scores_QC.device) for index in cells.picked)
-    return Found(counts, true_Q, scores_QC[query, candidate], cells.picked[0], cells.picked_is_known, loss_Q)
+    query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
+    return Found(counts, true_Q, scores_QC[query, candidate], cells.sampled[0], cells.sampled_is_known, loss_Q)
 
 
-def _compiled(part: ChunkPart, cells: PartCells, picked: Pairs) -> Found | None:
-    """Return what was found chunk by chunk; None where that way does not serve."""
-    if not compiled_chunks.serves(part.queries_BQD, part.candidates_BCD):
-        return None
-    special = ChunkCells(cells.everywhere, cells.known, picked)
-    true_Q = None if part.holds_true else part.true_scores()
-    if true_Q is not None and not bool(torch.isfinite(true_Q).all()):
-        return None
-    chunks = PreparedChunks.of_rows(part.queries_BQD, part.candidates_BCD, true_Q, special)
-    threads = BlockThreads.of_device(part.queries_BQD.device, MOST_THREADS)
-    if not all(threads.map(chunks.count, threads.split(part.rows_BQ.shape[0]))):
-        return None
-    return Found.of_picked(chunks.results.found(), cells)
+def _counts_by_blocks(part: ChunkPart) -> bool:
+    """Tell whether chunks are as large as blocks, each of which a compiled loop multiplies and counts."""
+    query_BQD, candidate_BCD = part.queries_BQD, part.candidates_BCD
+    num_cells = query_BQD.shape[1] * candidate_BCD.shape[1]
+    relation = part.group.relation
+    kernel = choose_kernel(relation.scorer, query_BQD.device, relation.dtype, wants_scores=False, num_cells=num_cells)
+    if num_cells < CELLS_OF_BLOCK or kernel is not Kernel.COMPILED:
+        return False
+    return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
+
+
+def _by_blocks(part: ChunkPart, cells: PartCells) -> Found:
+    """Count chunk after chunk without keeping scores, each thread some of them."""
+    assert cells.sampled is not None, "the caller has asked"
+    num_chunks, num_queries = part.rows_BQ.shape
+    true_Q, query_Q = part.true_scores(), torch.arange(num_queries)
+    own_Q = part.own_Q[:num_queries]
+
+    def count_chunk(chunk: int) -> QueryCounts:
+        queries = slice(chunk * num_queries, (chunk + 1) * num_queries)
+        known, excluded = (_of_queries(of, queries.start, queries.stop) for of in (cells.known, cells.excluded))
+        limits = true_Q[queries], true_Q[queries]
+        rows = part.queries_BQD[chunk], part.candidates_BCD[chunk]
+        return blocks.count(*rows, limits, (query_Q, own_Q), known, excluded).counts
+
+    threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
+    counts = QueryCounts.concatenate(threads.map(count_chunk, range(num_chunks)))
+    query, candidate = cells.sampled
+    pairs = part.queries_BQD.flatten(0, 1)[query], part.candidates_BCD[query // num_queries, candidate]
+    score_P = part.group.relation.scorer.comparator.paired_scores(*pairs)
+    return Found(counts, true_Q, score_P, query, cells.sampled_is_known)
+
+
+def _to(cells: CellIndex, device: torch.device) -> CellIndex:
+    return cells[0].to(device), cells[1].to(device)
 
 
 def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
@@ -351,29 +363,27 @@ def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
         row, entity = int(part.rows_BQ[chunk, query]), int(part.ids_BC[chunk, candidate])
         raise part.group.nan_score(part.hidden, row, entity)
     if not part.holds_true:
-        return part.checked_true_scores(), scores_BQC.flatten(0, 1)
+        return part.true_scores(), scores_BQC.flatten(0, 1)
     true_Q = scores_BQC[:, :, : part.block.num_batch].diagonal(dim1=1, dim2=2).reshape(-1)
     return true_Q, scores_BQC.flatten(0, 1)
 
 
-def _certified(
-    comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings, counter: BlockCounter
-) -> Found:
-    values = settings.loss is not None or cells.picked is None
+def _certified(comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings) -> Found:
+    values = settings.loss is not None or cells.sampled is None
     chunks = CertifiedChunks.score(comparator, part.queries_BQD, part.candidates_BCD, part.true_rows(), values=values)
     scores_QC, true_Q = chunks.fast.scores_KC, chunks.queries.true.value_Q
-    counts = chunks.count(counter, cells.with_own(part.block), cells.known)
+    counts = chunks.count(part.own_Q, cells.known, cells.excluded)
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
-    if cells.picked is None:
+    if cells.sampled is None:
         return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
-    query, candidate = (index.to(scores_QC.device) for index in cells.picked)
+    query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
     values_P = chunks.values_of(query, candidate)
-    return Found(counts, true_Q, values_P, cells.picked[0], cells.picked_is_known, loss_Q)
+    return Found(counts, true_Q, values_P, cells.sampled[0], cells.sampled_is_known, loss_Q)
 
 
 def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the scores of all competitors of queries that are ranked, their queries, and which are known answers."""
-    competes_QC = cells.true_is_picked_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
+    competes_QC = cells.true_is_sampled_Q.unsqueeze(1).repeat(1, scores_QC.shape[1])
     competes_QC[cells.with_own(part.block)] = False
     known = None
     if part.group.competition.filtered:
@@ -422,8 +432,19 @@ def score_block(
     threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
     if not all(threads.map(chunks.count, threads.split(num_chunks))):
         return None
-    found = {side: chunks.results[side].found() for side in lists}
-    return {side: (cells[side], Found.of_picked(of, cells[side])) for side, of in found.items()}
+    return {side: (cells[side], _found(group, side, lists[side], cells[side], chunks)) for side in lists}
+
+
+def _found(group: Group, hidden: Side, candidates: CandidateList, cells: PartCells, chunks: GatheredChunks) -> Found:
+    """Return what the loop found; the scores that are sampled have the same bits as pairs."""
+    assert cells.sampled is not None, "`_serves` has asked"
+    query, candidate = cells.sampled
+    rows_P, ids_P = cells.rows_BQ.flatten()[query], candidates.ids_BC[query // cells.rows_BQ.shape[1], candidate]
+    known = group.side(hidden.other)
+    queries_PD = group.queries(hidden, known.rows(known.ids_E[rows_P]), rows_P)
+    candidates_PD = group.candidates(hidden, group.side(hidden).rows(ids_P), ids_P)
+    score_P = group.relation.scorer.comparator.paired_scores(queries_PD, candidates_PD)
+    return Found(*chunks.found(hidden), score_P, query, cells.sampled_is_known)
 
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
@@ -435,7 +456,7 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         return False
     if scorer.comparator.name != "dot" or scorer.comparator.bias:
         return False
-    if any(of.auc_cells is None or of.length > MOST_CANDIDATES for of in lists.values()):
+    if any(of.auc_cells is None or of.length > MAX_CANDIDATES for of in lists.values()):
         return False
     ends = [group.side(side) for side in Side]
     if any(end.featurized or end.table.max_norm is not None for end in ends):
@@ -452,10 +473,7 @@ def _end(
 ) -> ChunkEnd:
     end = group.side(side)
     ids_BK: Tensor = end.ids_E[block.rows_BQ] if candidates is None else candidates.ids_BC
-    special = None
-    if cells is not None:
-        assert cells.picked is not None, "`_serves` has asked"
-        special = ChunkCells(cells.everywhere, cells.known, cells.picked)
+    special = None if cells is None else (cells.excluded, cells.known)
     parameters = group.relation.scorer.parameters.get(side, {})
     return ChunkEnd(end.table.embeddings_ND, end.table.global_embedding_D, ids_BK, parameters, special)
 
@@ -470,7 +488,6 @@ def count_sampled(
     streams: dict[Side, DrawStream],
     auc_words: dict[Side, np.ndarray | None],
     tallies: dict[Side, SideTally],
-    counter: BlockCounter,
 ) -> None:
     """Score one block of chunks on every enabled side and tally its queries."""
     lists = {side: make_list(group, block, side, settings, streams[side], auc_words[side]) for side in settings.sides}
@@ -486,7 +503,7 @@ def count_sampled(
             known_BQD = known_rows(group, block, hidden.other, rows, start, stop)
             part = ChunkPart.prepare(group, block, hidden, candidates, known_BQD, rows[hidden], start)
             cells = cells_of_part(group, block, hidden, candidates, start, stop)
-            found = score_chunks(part, cells, settings, counter)
+            found = score_chunks(part, cells, settings)
             _tally(block, candidates, cells, found, start, tallies[hidden])
 
 
@@ -518,5 +535,5 @@ def _tally(
         tally.add_drawn_from(drawn_from if inside_Q is None else drawn_from.of(inside_Q))
     if found.loss_Q is not None:
         tally.add_losses(found.loss_Q if inside_Q is None else found.loss_Q[inside_Q.to(device)])
-    tally.add_true_scores(found.true_Q[cells.true_is_picked_Q.to(device)], rows_Q[cells.true_is_picked_Q])
+    tally.add_true_scores(found.true_Q[cells.true_is_sampled_Q.to(device)], rows_Q[cells.true_is_sampled_Q])
     tally.add_scores(found.competing, rows_Q[found.competing_query], found.competing_is_known)

@@ -10,11 +10,12 @@ from typing import Any
 
 import attrs
 import numpy as np
+import torch
 from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
-from pbgeval.metrics.paired import Difference, GroupDifferences, PairedMetric, differences, holm, values_of
+from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
@@ -22,7 +23,8 @@ from pbgeval.ranking.keys import KnownBlock
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
-from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
+from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankCounts, RankType
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #
@@ -40,7 +42,7 @@ class PairedRuns:
     sides: tuple[Side, ...]
     filtered: bool
     rank_type: RankType
-    metrics: Sequence[PairedMetric]
+    metrics: Sequence[QueryMetric]
     lists: SampledLists | None  # whose chunks are the units; None: edges are
     num_slices: int  # under pbg_semantics
     with_keys: bool
@@ -105,10 +107,12 @@ class PairedRuns:
 
     def _values(self, columns: Mapping[str, np.ndarray], at: np.ndarray) -> np.ndarray:
         """Return the value of each metric for each edge, int64 (M, E)."""
-        better, tied = columns["better"][at], columns["tied"][at]
+        better, tied, competing = columns["better"][at], columns["tied"][at], columns["num_candidates"][at] - 1
         if self.filtered:
             better, tied = better - columns["excluded_better"][at], tied - columns["excluded_tied"][at]
-        return values_of(self.metrics, better, tied, self.rank_type)
+            competing = competing - columns["num_excluded"][at]
+        counts = RankCounts(*(torch.from_numpy(of) for of in (better, tied, competing)))
+        return values_of(self.metrics, counts, self.rank_type)
 
     def _keys(self, rows: RowRange, edges: KnownBlock, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
@@ -140,7 +144,7 @@ def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:
 
 # The provenance of two runs -> whether their queries, filters and candidates are the same, else what differs.
 
-MOST_SHOWN = 60  # characters of a value
+MAX_SHOWN = 60  # characters of a value
 OBSERVED = "observed"  # the type constraint that known edges decide
 
 # Settings that decide which edges are evaluated, and which of their sides.
@@ -157,6 +161,11 @@ QUERY_SETTINGS = (
 CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
 # And those that decide it where lists are sampled: the same draws.
 LIST_SETTINGS = ("num_batch_negs", "num_uniform_negs", "seed", "workers", "batch_size")
+# Digests that tell of other queries or competitors.
+DIGESTS = {
+    "restrictions": "restrict_entities or restrict_relations: names stand for others",
+    "candidates": "candidate_path: files differ",
+}
 
 
 def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool) -> list[str]:
@@ -169,98 +178,76 @@ def differences_of(a: Mapping[str, Any], b: Mapping[str, Any], *, filtered: bool
         b: of the second.
         filtered: whether filtered figures are to be compared, so that known answers must be the same.
     """
-    found = [*_edges(a, b), *_settings(a, b, QUERY_SETTINGS), *_relation_names(a, b), *_entities(a, b)]
-    found += _settings(a, b, CANDIDATE_SETTINGS)
-    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in a["settings"]["relations"]):
-        found += _settings(a, b, LIST_SETTINGS)
-    elif _is_sample(a) or _is_sample(b):
-        found += _settings(a, b, ("seed",))
-    found += _digests(a, b, "restrictions", "restrict_entities or restrict_relations: names stand for others")
-    found += _digests(a, b, "candidates", "candidate_path: files differ")
-    if filtered or OBSERVED in (of["settings"].get("type_constraint") for of in (a, b)):
-        found += _known(a, b)
+    of_a, of_b = a["settings"], b["settings"]
+    names = [*QUERY_SETTINGS, *CANDIDATE_SETTINGS]
+    if any(relation["candidates"] == CandidatePolicy.SAMPLED.value for relation in of_a["relations"]):
+        names += LIST_SETTINGS
+    elif any(of.get(name) is not None for of in (of_a, of_b) for name in ("sample_edges", "target_error")):
+        names.append("seed")
+    found = [*_edges(a["data"]["edges"], b["data"]["edges"]), *_schema(of_a, of_b)]
+    found += [_line(name, of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)]
+    found += [text for name, text in DIGESTS.items() if a["data"].get(name) != b["data"].get(name)]
+    if filtered or OBSERVED in (of.get("type_constraint") for of in (of_a, of_b)):
+        found += _known(a["data"], b["data"])
     return found
 
 
-def _is_sample(provenance: Mapping[str, Any]) -> bool:
-    settings = provenance["settings"]
-    return settings.get("sample_edges") is not None or settings.get("target_error") is not None
-
-
 def _line(key: str, a: object, b: object) -> str:
-    return f"{key}: A {_shown(a)}, B {_shown(b)}"
+    shown = (value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in (a, b))
+    of_a, of_b = (text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..." for text in shown)
+    return f"{key}: A {of_a}, B {of_b}"
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+def _more(unlike: Sequence[object]) -> str:
+    """Return the first, and how many more there are."""
+    return f"{unlike[0]} and {len(unlike) - 1} more" if len(unlike) > 1 else str(unlike[0])
 
 
-def _settings(a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        of_a, of_b = (of["settings"].get(name) for of in (a, b))
-        if of_a != of_b:
-            yield _line(name, of_a, of_b)
-
-
-def _edges(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    paths_a, paths_b = (of["data"]["edges"] for of in (a, b))
-    if len(paths_a) != len(paths_b):
-        yield _line("edge_paths", f"has {len(paths_a)}", f"{len(paths_b)}")
+def _edges(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if len(a) != len(b):
+        yield _line("edge_paths", f"has {len(a)}", str(len(b)))
         return
-    for index, (of_a, of_b) in enumerate(zip(paths_a, paths_b, strict=True)):
+    for index, (of_a, of_b) in enumerate(zip(a, b, strict=True)):
         unlike = sorted(bucket for bucket in {*of_a, *of_b} if of_a.get(bucket) != of_b.get(bucket))
         if unlike:
-            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
             of_bucket = (of.get(unlike[0], "none")[:8] for of in (of_a, of_b))
-            yield _line(f"edge_paths[{index}], edges of bucket {unlike[0]}{more}", *of_bucket)
+            yield _line(f"edge_paths[{index}], edges of bucket {_more(unlike)}", *of_bucket)
 
 
-def _relation_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    of_a, of_b = (of["settings"]["relations"] for of in (a, b))
+def _schema(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how relations and entity types differ; relations may have other names and operators."""
+    of_a, of_b = a["relations"], b["relations"]
     if len(of_a) != len(of_b):
-        yield _line("relations", f"has {len(of_a)}", f"{len(of_b)}")
-        return
-    for name in ("lhs", "rhs", "candidates"):
-        unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
-        if unlike:
-            more = f" and {len(unlike) - 1} more" if len(unlike) > 1 else ""
-            yield _line(f"relations[{unlike[0]}]{more}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
-
-
-def _entities(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    of_a, of_b = (of["settings"]["entities"] for of in (a, b))
-    used = {relation[side] for of in (a, b) for relation in of["settings"]["relations"] for side in ("lhs", "rhs")}
-    for name in sorted(used & {*of_a} & {*of_b}):
+        yield _line("relations", f"has {len(of_a)}", str(len(of_b)))
+    else:
+        for name in ("lhs", "rhs", "candidates"):
+            unlike = [index for index in range(len(of_a)) if of_a[index][name] != of_b[index][name]]
+            if unlike:
+                which = _more([f"[{unlike[0]}]", *unlike[1:]])
+                yield _line(f"relations{which}: {name}", of_a[unlike[0]][name], of_b[unlike[0]][name])
+    used = {relation[side] for relation in (*of_a, *of_b) for side in ("lhs", "rhs")}
+    for name in sorted(used & {*a["entities"]} & {*b["entities"]}):
         for key in ("num_partitions", "featurized"):
-            if of_a[name][key] != of_b[name][key]:
-                yield _line(f"entities['{name}'].{key}", of_a[name][key], of_b[name][key])
+            values = [of["entities"][name][key] for of in (a, b)]
+            if values[0] != values[1]:
+                yield _line(f"entities['{name}'].{key}", *values)
 
 
-def _digests(a: Mapping[str, Any], b: Mapping[str, Any], name: str, text: str) -> Iterator[str]:
-    if a["data"].get(name) != b["data"].get(name):
-        yield text
-
-
-def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how known edges differ: whether a path is a filter path or a training path makes no difference."""
-    lists = [
-        {json.dumps(of_path, sort_keys=True) for name in ("filter", "training") for of_path in of["data"][name]}
+def _known(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Return how known edges differ: whether a path is a filter path or a training path makes no difference."""
+    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["edges"]}  # known in both
+    known_a, known_b = (
+        {json.dumps(of_path, sort_keys=True) for of_path in (*of["filter"], *of["training"])} - evaluated
         for of in (a, b)
-    ]
-    evaluated = {json.dumps(of_path, sort_keys=True) for of_path in a["data"]["edges"]}  # known in both
-    of_a, of_b = (found - evaluated for found in lists)
-    if of_a != of_b:
-        pairs = ((of_a, of_b, "B"), (of_b, of_a, "A"))
-        yield _line(
-            "filter_paths and train_paths",
-            *(f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs),
-        )
+    )
+    if known_a == known_b:
+        return []
+    pairs = ((known_a, known_b, "B"), (known_b, known_a, "A"))
+    texts = (f"{len(own)}, of which {len(own - others)} are not those of {name}" for own, others, name in pairs)
+    return [_line("filter_paths and train_paths", *texts)]
 
 
 CLUSTERS = ("key", "edge")
-USUAL = ("mean_rank", "mean_reciprocal_rank")
-HITS = "hits_at_"
 
 
 @frozen
@@ -355,7 +342,7 @@ def compare(
         sides=_sides(SIDES[side], facts.sides),
         filtered=filtered,
         rank_type=RANK_TYPE_SYNONYMS[rank_type],
-        metrics=chosen or _usual({*facts.hits_at, *runs[1].facts.hits_at}),
+        metrics=chosen or query_metrics(tuple(sorted({*facts.hits_at, *runs[1].facts.hits_at}))),
         lists=lists,
         num_slices=settings.get("workers") or 1,
         with_keys=clusters == "key" and not facts.featurized,
@@ -408,21 +395,15 @@ def _check(name: str, value: str, choices: Mapping[str, object] | Sequence[str])
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
 
 
-def _metric(name: str) -> PairedMetric:
+def _metric(name: str) -> QueryMetric:
     parts = split(name)
-    key, cutoff = parts.metric, parts.metric.removeprefix(HITS)
-    if parts.side is None and parts.rank_type is None:
-        if key in USUAL:
-            return PairedMetric(key)
-        if key.startswith(HITS) and cutoff.isdigit() and int(cutoff) >= 1 and find_metric(key) is not None:
-            return PairedMetric(key, int(cutoff))
+    metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
+    if parts.side is None and parts.rank_type is None and metric is not None and metric.per == QUERIES:
+        return metric
     raise ConfigError(
-        f"metrics: expected {', '.join(USUAL)} or {HITS}k, got {name!r}; side and rank_type are arguments of their own"
+        f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}; side and rank_type are "
+        "arguments of their own"
     )
-
-
-def _usual(cutoffs: set[int]) -> list[PairedMetric]:
-    return [*map(PairedMetric, USUAL), *(PairedMetric(f"{HITS}{cutoff}", cutoff) for cutoff in sorted(cutoffs))]
 
 
 def _sides(wanted: str, enabled: Sequence[Side]) -> tuple[Side, ...]:

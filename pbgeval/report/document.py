@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache, reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial, reduce
 from operator import add
 from typing import Any, Protocol
 
@@ -30,25 +30,13 @@ from pbgeval.report.report import SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import RELATION, GroupedStats
 from pbgeval.stats.groups import GroupStats, TypeStats
 from pbgeval.stats.rank_stats import RankStats
-from pbgeval.stats.ranks import RankType
 
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 
 LABELS = ("tail", "both")  # head queries ask for no types
 
 
-class TypeResults(Protocol):
-    """Merged statistics of all workers."""
-
-    @property
-    def grouped(self) -> GroupedStats: ...
-    @property
-    def raw_types(self) -> TypeStats | None: ...
-    @property
-    def filtered_types(self) -> TypeStats | None: ...
-
-
-def add_types(document: dict[str, Any], results: TypeResults, names: Sequence[str]) -> None:
+def add_types(document: dict[str, Any], results: Results, names: Sequence[str]) -> None:
     """Put NDCG beside the other metrics, and a section about the queries for types; nothing where there are none.
 
     Args:
@@ -73,17 +61,14 @@ def add_types(document: dict[str, Any], results: TypeResults, names: Sequence[st
         "num_queries": num_queries,
         "num_undefined": num_undefined,
         "metrics": {
-            **{
-                f"tail.{rank_type.value}.{name}": value
-                for rank_type in RankType
-                for name, value in rank_metrics(ranks, rank_type).items()
-            },
-            **{f"tail.{name}": value for name, value in type_metrics(stats, cutoffs).items()},
+            f"tail.{name}": value
+            for name, value in {**rank_metrics(ranks.total, cutoffs), **type_metrics(stats, cutoffs)}.items()
+            if name != "query_auc"
         },
     }
 
 
-def types_of_row(results: TypeResults, row: Mapping[str, Any]) -> dict[str, Any]:
+def types_of_row(results: Results, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the further columns of a relation's row: empty (None) for relations that ask for no types."""
     stats = _headline(results)
     if stats is None:
@@ -92,7 +77,7 @@ def types_of_row(results: TypeResults, row: Mapping[str, Any]) -> dict[str, Any]
     return {f"tail.{name}": value for name, value in found.items()}
 
 
-def _headline(results: TypeResults) -> TypeStats | None:
+def _headline(results: Results) -> TypeStats | None:
     return results.raw_types if results.filtered_types is None else results.filtered_types
 
 
@@ -167,8 +152,8 @@ class Estimate:
 
 
 @frozen(eq=False)
-class Evaluated:
-    """What was evaluated, besides the statistics."""
+class ReportContext:
+    """What was context, besides the statistics."""
 
     edge_paths: Sequence[str]  # as they are shown: no absolute path
     buckets: Sequence[Bucket]  # the whole grid
@@ -186,33 +171,33 @@ class Evaluated:
 
 
 def make_report(
-    results: Results, evaluated: Evaluated, provenance: Mapping[str, Any], run: Mapping[str, Any]
+    results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
     """Compute all metrics from merged statistics. What `run` says may differ between equal runs; nothing else may."""
     groups = results.raw if results.filtered is None else results.filtered
-    summaries = _Summaries(groups, evaluated, with_loss=evaluated.with_loss)
-    total = summaries.of()
-    estimate, chosen = evaluated.estimate, evaluated.selection.of_metrics
-    num_paths = len(evaluated.edge_paths)
-    paths = [total] if num_paths == 1 else [summaries.of(path_index) for path_index in range(num_paths)]
+    parts = _summaries(groups, context)
+    total = parts()
+    estimate, chosen = context.estimate, context.selection.of_metrics
+    num_paths = len(context.edge_paths)
+    paths = [total] if num_paths == 1 else [parts(path_index=path_index) for path_index in range(num_paths)]
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "complete": True,
         "filter": "raw" if results.filtered is None else "filtered",
-        "headline": evaluated.headline,
+        "headline": context.headline,
         "num_edges": total.num_edges,
         "num_queries": total.num_queries,
         "metrics": total.metrics,
-        "macro_metrics": chosen(macro_over_keys(results.grouped, evaluated.sides)) if evaluated.with_macro else None,
-        "relation_macro_metrics": chosen(macro_over_relations(results.grouped, evaluated.sides)),
+        "macro_metrics": chosen(macro_over_keys(results.grouped, context.sides)) if context.with_macro else None,
+        "relation_macro_metrics": chosen(macro_over_relations(results.grouped, context.sides)),
         "intervals": {**total.intervals, **_sample_intervals(estimate.intervals if estimate else {}, total.metrics)},
-        "estimates": estimates_section(evaluated.drawn),
+        "estimates": estimates_section(context.drawn),
         "edge_paths": [
             {"path": path, "num_edges": of_path.num_edges, "metrics": of_path.metrics}
-            for path, of_path in zip(evaluated.edge_paths, paths, strict=True)
+            for path, of_path in zip(context.edge_paths, paths, strict=True)
         ],
-        "diagnostics": diagnose(groups, evaluated.sides),
-        "edge_diagnostics": None if evaluated.edges is None else asdict(evaluated.edges),
+        "diagnostics": diagnose(groups, context.sides),
+        "edge_diagnostics": None if context.edges is None else asdict(context.edges),
         "provenance": {**provenance, "digest": digest_of(provenance)},
         "run": run,
     }
@@ -221,15 +206,15 @@ def make_report(
         for of_path, intervals in zip(document["edge_paths"], estimate.intervals_of_paths, strict=True):
             of_path["intervals"] = _sample_intervals(intervals, of_path["metrics"])
     if results.filtered is not None:
-        document["raw_metrics"] = _Summaries(results.raw, evaluated, with_loss=False).of().metrics
-    add_types(document, results, evaluated.classes.names)
+        document["raw_metrics"] = _summaries(results.raw, context)(with_loss=False).metrics
+    add_types(document, results, context.classes.names)
     bucket_rows = tuple(
-        _bucket_row(path, bucket, summaries.of(path_index, bucket))
-        for path_index, path in enumerate(evaluated.edge_paths)
-        for bucket in evaluated.buckets
+        _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
+        for path_index, path in enumerate(context.edge_paths)
+        for bucket in context.buckets
     )
-    histogram_rows = HistogramRows.of_groups(groups, evaluated.sides)
-    return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results, evaluated))
+    histogram_rows = HistogramRows.from_groups(groups, context.sides)
+    return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results, context))
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -248,42 +233,27 @@ def _sample(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-class _Summaries:
-    """Metrics of parts of one set of groups; pools are sorted once."""
-
-    def __init__(self, groups: GroupStats, evaluated: Evaluated, *, with_loss: bool) -> None:
-        self._groups = groups
-        self._evaluated = evaluated
-        self._with_loss = with_loss
-        self._pools = SortedPools.of_groups(groups, evaluated.auc_sample)
-
-    def of(self, path_index: int | None = None, bucket: Bucket | None = None) -> Summary:
-        return summarise(
-            self._groups,
-            self._pools,
-            self._evaluated.sides,
-            self._evaluated.selection,
-            with_loss=self._with_loss,
-            path_index=path_index,
-            bucket=bucket,
-        )
+def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summary]:
+    """Return what summarises a part of the groups; pools of scores are sorted once."""
+    pools = SortedPools.of_groups(groups, context.auc_sample)
+    return partial(summarise, groups, pools, context.sides, context.selection, with_loss=context.with_loss)
 
 
-def _breakdown_tables(results: Results, evaluated: Evaluated) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """Return the rows of each table of breakdowns, by file name."""
 
     def chosen(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
         columns = GROUP_COLUMNS[name]
         return {key: value for key, value in row.items() if key in columns or is_chosen(key)}
 
-    is_chosen = cache(evaluated.selection.has)  # the same keys in every row
+    is_chosen = cache(context.selection.has)  # the same keys in every row
 
     return {
         BREAKDOWN_FILES[name]: tuple(
             {**chosen(name, row), **(types_of_row(results, row) if name == "relation" else {})}
-            for row in breakdown_rows(name, results.grouped, evaluated.classes, evaluated.sides)
+            for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
         )
-        for name in evaluated.breakdowns
+        for name in context.breakdowns
     }
 
 

@@ -12,7 +12,6 @@ that back.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
@@ -20,22 +19,22 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Protocol, overload
+from typing import Any
 
 import numpy as np
 from attrs import define, field, frozen
 
-from pbgeval.cluster.ownership import OWNER, is_of_others
+from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Side
 from pbgeval.report.report import SCHEMA_VERSION, Report
-from pbgeval.sinks import RunFacts, closed_on_failure, line_of, make_sink
+from pbgeval.report.tables import to_csv
+from pbgeval.sinks import RunFacts, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.text import cell_of, listed
+from pbgeval.storage.text import listed
 from pbgeval.storage.writing import files_below, move_files, remove_files, remove_scratch, write_atomically
 
 # A report -> what sinks get of it: the run, a step, and its headline figures as named values.
@@ -80,86 +79,40 @@ def _is_headline(key: str, headline: str) -> bool:
 
 # Histograms of ranks -> the rows of `rank_histogram.csv`, of which there are tens of thousands: made when wanted.
 
-COLUMNS = ("side", "rank_type", "lower_edge", "upper_edge", "count")
-
 Row = Mapping[str, Any]
-
-
-@frozen(eq=False)
-class _Part:
-    """The bins of one side and rank type."""
-
-    side: str
-    rank_type: str
-    bins_B: np.ndarray  # int64, increasing
-    counts_B: np.ndarray  # int64
-
-    def rows(self) -> Iterator[Row]:
-        """Yield the row of each bin: it holds the ranks from its lower to its upper edge, both included."""
-        exact = (self.bins_B[: self._num_exact] / self._halves).tolist()
-        edges = [*zip(exact, exact, strict=True), *self._wide_edges()]
-        for (low, high), count in zip(edges, self.counts_B.tolist(), strict=True):
-            yield dict(zip(COLUMNS, (self.side, self.rank_type, low, high, count), strict=True))
-
-    def lines(self) -> list[str]:
-        """Return the same rows as text."""
-        num_exact, start = self._num_exact, f"{self.side},{self.rank_type},"
-        bins, counts = self.bins_B[:num_exact].tolist(), self.counts_B.tolist()
-        if self._halves == 1:  # what `repr` gives for these floats, of integers: faster
-            lines = [f"{start}{rank}.0,{rank}.0,{count}" for rank, count in zip(bins, counts, strict=False)]
-        else:
-            ranks = [f"{doubled >> 1}{'.5' if doubled & 1 else '.0'}" for doubled in bins]
-            lines = [f"{start}{rank},{rank},{count}" for rank, count in zip(ranks, counts, strict=False)]
-        wide = zip(self._wide_edges(), counts[num_exact:], strict=True)
-        return lines + [f"{start}{low!r},{high!r},{count}" for (low, high), count in wide]
-
-    @property
-    def _halves(self) -> int:
-        """What a bin's rank is divided by."""
-        return 2 if self.rank_type == RankType.REALISTIC.value else 1
-
-    @property
-    def _num_exact(self) -> int:
-        """How many bins hold one rank; the others are beyond."""
-        return int(np.searchsorted(self.bins_B, EXACT_BINS))
-
-    def _wide_edges(self) -> list[tuple[float, float]]:
-        wide = [bin_edges(bin_index) for bin_index in self.bins_B[self._num_exact :].tolist()]
-        return [(low / self._halves, high / self._halves) for low, high in wide]
 
 
 @frozen(eq=False)
 class HistogramRows(Sequence[Row]):
     """How often each rank occurs: a row for each bin of each side and rank type."""
 
-    parts: tuple[_Part, ...] = ()
+    parts: tuple[tuple[str, RankType, np.ndarray, np.ndarray], ...] = ()  # side, rank type, bins in order, counts
 
     @classmethod
-    def of_groups(cls, groups: GroupStats, sides: Iterable[Side]) -> HistogramRows:
+    def from_groups(cls, groups: GroupStats, sides: Iterable[Side]) -> HistogramRows:
         """Take the histograms of all groups."""
         parts = []
         for side in sides:
-            ranks = groups.side_histograms(side).ranks
-            parts += [_Part(side.label, kind.value, ranks[kind].keys, ranks[kind].counts) for kind in RankType]
+            histograms = groups.side_histograms(side)
+            ranks = {kind: histograms.ranks(kind) for kind in RankType}
+            parts += [(side.label, kind, of.keys, of.counts) for kind, of in ranks.items()]
         return cls(tuple(parts))
 
     def __len__(self) -> int:
-        return sum(len(part.bins_B) for part in self.parts)
+        return sum(len(bins_B) for _, _, bins_B, _ in self.parts)
 
     def __iter__(self) -> Iterator[Row]:
-        return (row for part in self.parts for row in part.rows())
+        for side, kind, bins_B, counts_B in self.parts:
+            halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
+            wide = int(np.searchsorted(bins_B, EXACT_BINS))  # the first bin of more than one rank
+            exact = (bins_B[:wide] / halves).tolist()
+            edges = [*zip(exact, exact, strict=True)]
+            edges += [(low / halves, high / halves) for low, high in map(bin_edges, bins_B[wide:].tolist())]
+            for (low, high), count in zip(edges, counts_B.tolist(), strict=True):
+                yield {"side": side, "rank_type": kind.value, "lower_edge": low, "upper_edge": high, "count": count}
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a row or rows, as of a list
         return list(self)[index]
-
-    def to_csv(self) -> str:
-        """Return the file: no field needs quotes, and floats are written shortest round-trip."""
-        lines = [line for part in self.parts for line in part.lines()]
-        return "\n".join([",".join(COLUMNS) if lines else "", *lines, ""])
 
 
 METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
@@ -233,28 +186,12 @@ def write_incomplete(
     write_atomically(folder / METRICS, f"{text}\n", check=check)
 
 
-class Owner(Protocol):
-    """A claim to the directory, against all other processes."""
-
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the claim still holds: nobody has taken over."""
-        ...
-
-    def check(self) -> None:
-        """Raise IncompleteError if it does not."""
-        ...
-
-
 @define
 class OutputDirectory:
     """Where one run's files go."""
 
     path: Path
-    owner: Owner = field(factory=lambda: _Nobody())
+    owner: Ownership
     _made: list[Path] = field(factory=list, init=False)  # folders that `claim` makes, innermost first
 
     def claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
@@ -485,7 +422,7 @@ class OutputDirectory:
         """
         tables = {BUCKETS: report.bucket_rows, HISTOGRAM: report.histogram_rows, **report.tables}
         for name, rows in tables.items():
-            write_atomically(self.path / name, csv_table(rows), check=self.owner.check)
+            write_atomically(self.path / name, to_csv(rows), check=self.owner.check)
         run, step, values = result_line(report, self.path.absolute().name)
         write_atomically(self.path / LINES, line_of(run, step, values) + "\n", check=self.owner.check)
         self._write_unit_log()
@@ -521,7 +458,7 @@ class OutputDirectory:
         lines = [line for path in (self.path / JOURNAL).glob("log-*.jsonl") for line in path.read_bytes().splitlines()]
         whole = [line for line in lines if line.endswith(b"}")]  # a writer may have been ended within a line
         whole.sort(key=lambda line: json.loads(line)["time"])
-        write_atomically(self.path / UNIT_LOG, *(line + b"\n" for line in whole), check=self.owner.check)
+        write_atomically(self.path / UNIT_LOG, (line + b"\n" for line in whole), check=self.owner.check)
 
 
 def is_page(path: Path) -> bool:
@@ -536,36 +473,6 @@ def is_page(path: Path) -> bool:
 def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):  # others have put something there, or there is none
         folder.rmdir()
-
-
-class _Nobody:
-    """The owner of a directory for which nobody competes."""
-
-    is_held = True
-
-    def acquire(self) -> None: ...
-    def release(self) -> None: ...
-    def check(self) -> None: ...
-
-
-def _cell(value: object) -> object:
-    return cell_of(value) if isinstance(value, str) else value
-
-
-def csv_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip.
-
-    Texts are written so that no spreadsheet runs them (`cell_of`).
-    """
-    if isinstance(rows, HistogramRows):  # tens of thousands, of numbers that many share
-        return rows.to_csv()
-    names = list(rows[0]) if rows else []
-    lines: list[str] = []
-    # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
-    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
-    writer.writerow(names)
-    writer.writerows(map(_cell, map(row.get, names)) for row in rows)
-    return "".join(f"{line[:-2]}\n" for line in lines)
 
 
 # A result that is on the disk -> the sinks that the config names; one that fails costs a warning, not the result.
@@ -583,11 +490,8 @@ def send_to_sinks(report: Report, names: Sequence[str], warn: Callable[[str], No
         raise RuntimeError("a result that is nowhere has no sinks")
     run, step, values = result_line(report, report.path.absolute().name)
     for name in dict.fromkeys(names):
-        sink = make_sink(name, report.path / SINK_FOLDER / name)
         try:
-            with closed_on_failure(sink):
-                sink.open(run)
-                sink.log(step, values)
-                sink.close()
+            with open_sink(name, report.path / SINK_FOLDER / name, run) as log:
+                log(step, values)
         except OutputError as error:
             warn(f"{error}; the result itself is complete, only the sink {name} is not")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import Attribute, evolve, field, frozen
+from attrs.converters import optional
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
@@ -24,7 +25,7 @@ from pbgeval.metrics.summary import AucSample
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import KnownBlock
 from pbgeval.ranking.known_answers import KeyFrequency
-from pbgeval.report.document import Evaluated, make_report
+from pbgeval.report.document import ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import MOST_ROWS, RowRange, RunFacts, SavedRun
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION
@@ -37,53 +38,140 @@ from pbgeval.version import __version__
 # (index of the edge path, bucket, lhs, rel, rhs) -> which of these edges count, bool; entities are rows
 Keep = Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 BREAKDOWNS = ("relation", "entity_types", "groups")  # those that follow from the relation
-LARGEST_CUTOFF = 1 << 40
+MAX_CUTOFF = 1 << 40
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")  # diagnostics
 
 
+def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:
+    given = tuple(hits_at)
+    for k in given:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_CUTOFF:
+            raise ValueError(f"hits_at: expected ints from 1 to 2**40, got {k!r}")
+    return tuple(sorted({int(k) for k in given}))
+
+
+def _headline(name: str) -> str:
+    if name not in RANK_TYPE_SYNONYMS:
+        raise ValueError(f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {name!r}")
+    return RANK_TYPE_SYNONYMS[name].value
+
+
+def _folders(edge_paths: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
+    if isinstance(edge_paths, str | PathLike):
+        raise ValueError(f"edge_paths: expected a list of folders, got {str(edge_paths)!r}; write it in brackets")
+    return tuple(map(Path, edge_paths))
+
+
+def _groups(groups: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, ...]]:
+    try:
+        return {str(name): tuple(sorted({index(relation) for relation in groups[name]})) for name in groups}
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"relation_groups: expected {{name: ids of relations}}, got: {error}") from error
+
+
+def _not_a_text(_: object, attribute: Attribute[Any], value: object) -> None:
+    if isinstance(value, str):
+        raise ValueError(f"{attribute.name}: expected a list of names, got {value!r}; write it in brackets")
+
+
 @frozen(eq=False, kw_only=True)
-class Cut:
-    """What is asked for; None: as the run had it."""
+class ReportQuery:
+    """What is asked for, and makes sense in itself; None: as the run had it."""
 
-    hits_at: Iterable[int] | None = None
+    hits_at: tuple[int, ...] | None = field(default=None, converter=optional(_cutoffs))
     filter: str | None = None
-    headline: str | None = None
-    edge_paths: Sequence[str | PathLike[str]] | None = None
+    headline: str | None = field(default=None, converter=optional(_headline))
+    edge_paths: tuple[Path, ...] | None = field(default=None, converter=optional(_folders))
     keep: Keep | None = None
-    breakdowns: Sequence[str] = ()
-    relation_groups: Mapping[str, Iterable[int]] | None = None
-    metrics: Sequence[str] | None = None
+    breakdowns: Sequence[str] = field(default=(), validator=_not_a_text)
+    relation_groups: Mapping[str, tuple[int, ...]] | None = field(default=None, converter=optional(_groups))
+    metrics: Sequence[str] | None = field(default=None, validator=_not_a_text)
+
+    def __attrs_post_init__(self) -> None:
+        if self.filter not in (None, "raw", "filtered"):
+            raise ValueError(f"filter: expected 'raw' or 'filtered', got {self.filter!r}")
+        if self.keep is not None and self.edge_paths is None:
+            raise ValueError("keep: needs edge_paths, as ranks files do not hold the edges; give the evaluated ones")
+        for name in self.breakdowns:
+            if name not in BREAKDOWN_FILES:
+                raise ValueError(f"breakdowns: expected {' or '.join(BREAKDOWNS)}, got {name!r}")
+            if name not in BREAKDOWNS:
+                raise ValueError(
+                    f"breakdowns: {name!r} counts training edges, which the output directory does not hold: expected "
+                    f"{' or '.join(BREAKDOWNS)}; evaluate with it in breakdowns"
+                )
+        if self.breakdowns and self.edge_paths is None:
+            raise ValueError(
+                f"breakdowns: {self.breakdowns[0]!r} needs edge_paths, as ranks files do not hold the relations"
+            )
+        if "groups" in self.breakdowns and self.relation_groups is None:
+            raise ValueError("breakdowns: 'groups' needs relation_groups, got None; give the ids of each group")
+        if "groups" not in self.breakdowns and self.relation_groups is not None:
+            raise ValueError("relation_groups: has no effect without 'groups' in breakdowns; add it")
+
+    def selection_for(self, report: Report) -> Selection:
+        """Return the metrics asked for: without a word those of the run, and hits at the cut-offs that are."""
+        if self.metrics is not None:
+            return Selection.of(self.metrics)
+        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
+        of_cutoffs = [] if RANK in of_run else [f"hits_at_{cutoff}" for cutoff in self.hits_at or ()]
+        return Selection.of([*of_run, *of_cutoffs])
+
+    def folders_for(self, report: Report) -> tuple[Path, ...] | None:
+        """Return the folders of edges, of which there must be as many as the run had."""
+        paths = report.document.get("edge_paths", ())
+        if self.edge_paths is not None and paths and len(self.edge_paths) != len(paths):
+            names = ", ".join(str(of_path["path"]) for of_path in paths)
+            raise ValueError(
+                f"edge_paths: expected {len(paths)}, in the order of the run ({names}), got {len(self.edge_paths)}"
+            )
+        return self.edge_paths
+
+    def check(self, run: SavedRun) -> None:
+        """Refuse what this run cannot answer."""
+        if self.filter == "filtered" and not run.facts.filtered:
+            raise OutputError(
+                f"{run.folder}: expected a filtered run, found a raw one, for which no known edges were read; evaluate"
+                " with filter_paths or train_paths"
+            )
+        num_relations = run.facts.num_relations
+        for name, relations in (self.relation_groups or {}).items():
+            for relation in relations:
+                if relation < 0 or (num_relations is not None and relation >= num_relations):
+                    last = "" if num_relations is None else f" to {num_relations - 1}"
+                    raise ValueError(
+                        f"relation_groups: group {name!r}: expected ids of relations from 0{last}, got {relation}"
+                    )
 
 
-def recompute(report: Report, cut: Cut) -> Report:
+def recompute(report: Report, query: ReportQuery) -> Report:
     """Compute the figures of a part of a run's queries, or others of all; `Report.recompute` says what and how.
 
     Raises:
-        ValueError: an argument is wrong in itself.
+        ValueError: an argument does not fit the run.
         EvalError: what is on the disk does not have what is asked for.
     """
     started = time.time()
-    question = _Question.of(cut)
-    run = SavedRun.open(report, question.folders_for(report))
+    run = SavedRun.open(report, query.folders_for(report))
     facts = run.facts
-    question.check(run)
-    filtered = facts.filtered if question.filter is None else question.filter == "filtered"
+    query.check(run)
+    filtered = facts.filtered if query.filter is None else query.filter == "filtered"
     keys = [GroupKey(*of_bucket, side) for of_bucket in run.ranks for side in facts.sides]
-    layout = StatsLayout(facts.hits_at if question.cutoffs is None else question.cutoffs)
+    layout = StatsLayout(facts.hits_at if query.hits_at is None else query.hits_at)
     stats = SavedStats.zero(layout, keys, filtered=filtered)
-    kept = _Kept.ask(run, question.keep) if question.keep is not None else None
+    kept = _Kept.ask(run, query.keep) if query.keep is not None else None
     _add_all(run, stats, kept)
-    evaluated = Evaluated(
+    evaluated = ReportContext(
         edge_paths=facts.edge_paths,
         buckets=facts.grid,
         sides=facts.sides,
         auc_sample=AucSample(all_true=True, all_competing=True),  # of no scores: pooled AUCs are None
         with_loss=False,
-        headline=question.headline or facts.headline,
+        headline=query.headline or facts.headline,
         with_macro=run.edges is not None and not facts.featurized,
-        breakdowns=question.breakdowns,
-        classes=_classes(run, stats, question.groups),
-        selection=question.selection_for(report),
+        breakdowns=tuple(dict.fromkeys(query.breakdowns)),
+        classes=_classes(run, stats, query.relation_groups or {}),
+        selection=query.selection_for(report),
     )
     asked = {
         "digest": facts.digest,
@@ -92,7 +180,7 @@ def recompute(report: Report, cut: Cut) -> Report:
         "headline": evaluated.headline,
         "hits_at": list(layout.cutoffs),
         "metrics": evaluated.selection.names,
-        "breakdowns": sorted(question.breakdowns),
+        "breakdowns": sorted(set(query.breakdowns)),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
     made = make_report(
@@ -121,127 +209,6 @@ def _without_unknown(document: Mapping[str, Any], *, has_edges: bool) -> dict[st
     }
     known = {**document, "diagnostics": diagnostics, "edge_diagnostics": None}
     return known if has_edges else {**known, "relation_macro_metrics": None}
-
-
-@frozen(eq=False)
-class _Question:
-    """A cut whose arguments make sense in themselves."""
-
-    cutoffs: tuple[int, ...] | None
-    filter: str | None
-    headline: str | None
-    folders: tuple[Path, ...] | None
-    keep: Keep | None
-    breakdowns: tuple[str, ...]
-    groups: Mapping[str, tuple[int, ...]]
-    metrics: tuple[str, ...] | None
-
-    @classmethod
-    def of(cls, cut: Cut) -> _Question:
-        if cut.filter not in (None, "raw", "filtered"):
-            raise ValueError(f"filter: expected 'raw' or 'filtered', got {cut.filter!r}")
-        if cut.headline is not None and cut.headline not in RANK_TYPE_SYNONYMS:
-            raise ValueError(f"headline: expected {' or '.join(RANK_TYPE_SYNONYMS)}, got {cut.headline!r}")
-        folders = None if cut.edge_paths is None else _folders(cut.edge_paths)
-        if cut.keep is not None and folders is None:
-            raise ValueError("keep: needs edge_paths, as ranks files do not hold the edges; give the evaluated ones")
-        return cls(
-            cutoffs=None if cut.hits_at is None else _cutoffs(cut.hits_at),
-            filter=cut.filter,
-            headline=None if cut.headline is None else RANK_TYPE_SYNONYMS[cut.headline].value,
-            folders=folders,
-            keep=cut.keep,
-            breakdowns=_breakdowns(cut),
-            groups=_groups(cut),
-            metrics=None if cut.metrics is None else _metrics(cut.metrics),
-        )
-
-    def selection_for(self, report: Report) -> Selection:
-        """Return the metrics asked for: without a word those of the run, and hits at the cut-offs that are."""
-        if self.metrics is not None:
-            return Selection.of(self.metrics)
-        of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
-        of_cutoffs = [] if RANK in of_run else [f"hits_at_{cutoff}" for cutoff in self.cutoffs or ()]
-        return Selection.of([*of_run, *of_cutoffs])
-
-    def folders_for(self, report: Report) -> tuple[Path, ...] | None:
-        """Return the folders of edges, of which there must be as many as the run had."""
-        paths = report.document.get("edge_paths", ())
-        if self.folders is not None and paths and len(self.folders) != len(paths):
-            names = ", ".join(str(of_path["path"]) for of_path in paths)
-            raise ValueError(
-                f"edge_paths: expected {len(paths)}, in the order of the run ({names}), got {len(self.folders)}"
-            )
-        return self.folders
-
-    def check(self, run: SavedRun) -> None:
-        """Refuse what this run cannot answer."""
-        if self.filter == "filtered" and not run.facts.filtered:
-            raise OutputError(
-                f"{run.folder}: expected a filtered run, found a raw one, for which no known edges were read; evaluate"
-                " with filter_paths or train_paths"
-            )
-        num_relations = run.facts.num_relations
-        for name, relations in self.groups.items():
-            for relation in relations:
-                if relation < 0 or (num_relations is not None and relation >= num_relations):
-                    last = "" if num_relations is None else f" to {num_relations - 1}"
-                    raise ValueError(
-                        f"relation_groups: group {name!r}: expected ids of relations from 0{last}, got {relation}"
-                    )
-
-
-def _metrics(metrics: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(metrics, str):
-        raise ValueError(f"metrics: expected a list of names, got {metrics!r}; write it in brackets")
-    return tuple(metrics)
-
-
-def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:
-    given = tuple(hits_at)
-    for k in given:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= LARGEST_CUTOFF:
-            raise ValueError(f"hits_at: expected ints from 1 to 2**40, got {k!r}")
-    return tuple(sorted({int(k) for k in given}))
-
-
-def _folders(edge_paths: Sequence[str | PathLike[str]]) -> tuple[Path, ...]:
-    if isinstance(edge_paths, str | PathLike):
-        raise ValueError(f"edge_paths: expected a list of folders, got {str(edge_paths)!r}; write it in brackets")
-    return tuple(map(Path, edge_paths))
-
-
-def _breakdowns(cut: Cut) -> tuple[str, ...]:
-    if isinstance(cut.breakdowns, str):
-        raise ValueError(f"breakdowns: expected a list of names, got {cut.breakdowns!r}; write it in brackets")
-    names = tuple(dict.fromkeys(cut.breakdowns))
-    for name in names:
-        if name not in BREAKDOWN_FILES:
-            raise ValueError(f"breakdowns: expected {' or '.join(BREAKDOWNS)}, got {name!r}")
-        if name not in BREAKDOWNS:
-            raise ValueError(
-                f"breakdowns: {name!r} counts training edges, which the output directory does not hold: expected "
-                f"{' or '.join(BREAKDOWNS)}; evaluate with it in breakdowns"
-            )
-    if names and cut.edge_paths is None:
-        raise ValueError(f"breakdowns: {names[0]!r} needs edge_paths, as ranks files do not hold the relations")
-    if "groups" in names and cut.relation_groups is None:
-        raise ValueError("breakdowns: 'groups' needs relation_groups, got None; give the ids of each group")
-    return names
-
-
-def _groups(cut: Cut) -> dict[str, tuple[int, ...]]:
-    if cut.relation_groups is None:
-        return {}
-    if "groups" not in cut.breakdowns:
-        raise ValueError("relation_groups: has no effect without 'groups' in breakdowns; add it")
-    try:
-        return {
-            str(name): tuple(sorted({index(relation) for relation in relations}))
-            for name, relations in cut.relation_groups.items()
-        }
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"relation_groups: expected {{name: ids of relations}}, got: {error}") from error
 
 
 @frozen(eq=False)

@@ -187,7 +187,7 @@ class Report:
         """
         # By name, as that module makes reports and so imports this one.
         recomputing = import_module("pbgeval.report.recompute")
-        cut = recomputing.Cut(
+        query = recomputing.ReportQuery(
             hits_at=hits_at,
             filter=filter,
             headline=headline,
@@ -197,7 +197,7 @@ class Report:
             relation_groups=relation_groups,
             metrics=metrics,
         )
-        report: Report = recomputing.recompute(self, cut)
+        report: Report = recomputing.recompute(self, query)
         return report
 
     @classmethod

@@ -21,7 +21,8 @@ from pbgeval.ranking.keys import KnownBlock
 from pbgeval.report.report import Report
 from pbgeval.storage.edges import EdgeSource, find_buckets
 from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.ranks import RanksFile, find_ranks, open_ranks_file
+from pbgeval.storage.ranks import find_ranks, open_ranks_file
+from pbgeval.storage.row_files import QueryFile
 from pbgeval.storage.text import name_of, open_input
 
 ROWS_AT_A_TIME = 1 << 17
@@ -102,7 +103,7 @@ class SavedRun:
 
     folder: Path  # the output directory
     facts: RunFacts
-    ranks: Mapping[tuple[int, Bucket], RanksFile]
+    ranks: Mapping[tuple[int, Bucket], QueryFile]
     edges: Mapping[tuple[int, Bucket], EdgeSource] | None
 
     @classmethod
@@ -215,12 +216,12 @@ def _facts(report: Report, folder: Path) -> RunFacts:
         ) from error
 
 
-def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], RanksFile]:
+def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
         raise OutputError(
             f"{folder / 'ranks'}: expected the ranks of every query, found none; evaluate with save_ranks = True"
         )
-    files: dict[tuple[int, Bucket], RanksFile] = {}
+    files: dict[tuple[int, Bucket], QueryFile] = {}
     faults: list[str] = []
     for path_index, of_path in enumerate(facts.edges):
         for bucket in sorted(of_path):
@@ -244,7 +245,7 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Ranks
 
 
 def _open_edges(
-    edge_paths: Sequence[Path], facts: RunFacts, ranks: Mapping[tuple[int, Bucket], RanksFile]
+    edge_paths: Sequence[Path], facts: RunFacts, ranks: Mapping[tuple[int, Bucket], QueryFile]
 ) -> dict[tuple[int, Bucket], EdgeSource]:
     extent = facts.grid[-1]
     files: dict[tuple[int, Bucket], EdgeSource] = {}
@@ -271,7 +272,7 @@ def _open_edges(
 
 
 def _unlike(
-    found: Mapping[Bucket, EdgeSource], ranks: Mapping[tuple[int, Bucket], RanksFile], path_index: int, bucket: Bucket
+    found: Mapping[Bucket, EdgeSource], ranks: Mapping[tuple[int, Bucket], QueryFile], path_index: int, bucket: Bucket
 ) -> bool:
     return found[bucket].num_edges != ranks[path_index, bucket].num_edges
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from pbgeval.metrics.given import Absent, ListedRanks
 from pbgeval.models.topk import TopK, TopKFilter
 from pbgeval.notation import Side
+from pbgeval.report.figures import final_table
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.tables import DataTable
 from pbgeval.version import __version__
 
 NOTES = {
@@ -84,6 +88,8 @@ def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:
     }
 
 
-def topk_notes(topk: TopK) -> list[str]:
-    """Return what a reader must know about the lists, a line each."""
-    return [f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]]
+def topk_table(topk: TopK, report: Report) -> DataTable:
+    """Return the table of the report, and below it what a reader must know about the lists, a line each."""
+    table = final_table(report)
+    notes = [f"{topk.counts[name]:,} {text}" for name, text in NOTES.items() if topk.counts[name]]
+    return evolve(table, note="\n".join(filter(None, [table.note, *notes])))

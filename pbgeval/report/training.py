@@ -1,15 +1,16 @@
-"""One pass of a training run -> its cells in a table; a verdict -> what it means."""
+"""Curves of a training run -> a picture (PNG)."""
 
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from pbgeval.errors import ConfigError
-from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.errors import ConfigError, OutputError
+from pbgeval.monitor.curves import METRICS, Curves
+from pbgeval.report.charts import Z
+from pbgeval.storage.text import open_input
 from pbgeval.storage.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -17,51 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-Z = 1.959963984540054  # of a 95 % interval
-PASS_COLUMNS = ("pass", "before", "after", "gap", "± SE", "training", "diverged", "verdict")
-
-_VERDICTS = {
-    "too_early": "too early to tell: some bucket was visited fewer than three times",
-    "vanished": "the gap has vanished: buckets agree",
-    "shrinking": "the gap is shrinking",
-    "persists": "the gap persists: training overfits to buckets",
-    "undecided": "undecided: more passes must tell",
-}
-
-
-def verdict_of(curves: Curves) -> str:
-    """Return what the last pass says, in words."""
-    return _VERDICTS[curves.passes[-1].verdict]
-
-
-def cells_of_pass(row: PassRow) -> tuple[str, ...]:
-    """Return a text for each of `PASS_COLUMNS`."""
-    numbers = (row.before, row.after, row.gap, row.gap_error, row.training)
-    before, after, gap, error, training = ("-" if value is None else f"{value:.4f}" for value in numbers)
-    key = row.key
-    name = str(key.epoch)
-    if key.edge_path or key.edge_chunk:
-        name += f", path {key.edge_path}, chunk {key.edge_chunk}"
-    return name, before, after, gap, error, training, str(row.num_diverged), row.verdict.replace("_", " ")
-
-
-# Curves of a training run -> a table and a picture (PNG).
-
 PICTURE = "training_curves.png"
 MOST_BUCKETS = 64  # drawn one by one
-
-
-def training_table(curves: Curves) -> Table:
-    """Return a row per pass, without columns that tell nothing, and below them what the last verdict means."""
-    table = Table(title=f"{METRICS[curves.metric]} of held-out edges", title_justify="left")
-    rows = [cells_of_pass(row) for row in curves.passes]
-    told = [at for at in range(len(PASS_COLUMNS)) if any(row[at] not in ("-", "0") for row in rows) or at == 0]
-    for at in told:
-        table.add_column(PASS_COLUMNS[at], justify="left" if at == len(PASS_COLUMNS) - 1 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[at] for at in told))
-    table.caption, table.caption_justify = verdict_of(curves), "left"
-    return table
+_MARK = "kgeval-dist monitor"  # in the picture, so that only such pictures are replaced
 
 
 def write_picture(curves: Curves, folder: Path) -> Path:
@@ -69,18 +28,29 @@ def write_picture(curves: Curves, folder: Path) -> Path:
 
     Raises:
         ConfigError: matplotlib is not installed.
-        OutputError: the file cannot be written.
+        OutputError: the file cannot be written, or one of this name is not such a picture.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'") from None
+    path = folder / PICTURE
+    if os.path.lexists(path) and not _is_ours(path):
+        raise OutputError(f"{path}: this file is not a picture of kgeval-dist monitor; give another --output")
     figure = Figure(figsize=(9, 8), layout="constrained")
     _draw(figure, curves)
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=130, metadata={"Software": None})
-    write_atomically(folder / PICTURE, image.getvalue())
-    return folder / PICTURE
+    figure.savefig(image, format="png", dpi=130, metadata={"Software": _MARK})
+    write_atomically(path, image.getvalue())
+    return path
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with open_input(path) as file:
+            return f"Software\0{_MARK}".encode() in file.read(1000)
+    except OSError:
+        return False
 
 
 def _draw(figure: Figure, curves: Curves) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-
 from pbgeval.metrics.ndcg import TypeNdcg, TypeProtocol
+from pbgeval.report.tables import DataTable
 
 NOTES = {
     "num_undefined": "left out: no true type in the taxonomy",
@@ -22,34 +20,28 @@ NOTES = {
 }
 
 
-def type_table(result: TypeNdcg, protocol: TypeProtocol) -> Group:
+def type_table(result: TypeNdcg, protocol: TypeProtocol) -> DataTable:
     """Return a row per cut-off, between the protocol and what is odd about the lists."""
     notes = [f"{result.counts[name]:,} {text}" for name, text in NOTES.items() if result.counts[name]]
     title = f"{result.counts['num_queries']:,} queries, {protocol.gain.value} gain, discount {protocol.discount.value}"
-    if protocol.as_published:
-        title += ", as published"
-    table = Table()
-    table.add_column("NDCG")
-    table.add_column("mean", justify="right")
-    for cutoff in result.of_cutoff:
-        mean = result.mean(cutoff)
-        table.add_row(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}")
-    return Group(title, table, *notes)
+    means = {cutoff: result.mean(cutoff) for cutoff in result.of_cutoff}
+    rows = [(f"at {cutoff}", "-" if mean is None else f"{mean:.4f}") for cutoff, mean in means.items()]
+    published = ", as published" if protocol.as_published else ""
+    return DataTable(title + published, ("NDCG", "mean"), rows, "\n".join(notes))
 
 
 def type_document(result: TypeNdcg, protocol: TypeProtocol) -> str:
     """Return the same as JSON, with the value of each query (null: it has none)."""
-    values = {cutoff: ndcg.values() for cutoff, ndcg in result.of_cutoff.items()}
     document: dict[str, Any] = {
         "schema_version": 1,
         "gain": protocol.gain.value,
         "base": protocol.base,
         "discount": protocol.discount.value,
         "as_published": protocol.as_published,
-        "metrics": {f"ndcg_at_{cutoff}": result.mean(cutoff) for cutoff in values},
+        "metrics": {f"ndcg_at_{cutoff}": result.mean(cutoff) for cutoff in result.of_cutoff},
         "counts": dict(result.counts),
         "queries": {
-            query: {f"ndcg_at_{cutoff}": of_query[at] for cutoff, of_query in values.items()}
+            query: {f"ndcg_at_{cutoff}": of_query[at] for cutoff, of_query in result.of_cutoff.items()}
             for at, query in enumerate(result.queries)
         },
     }

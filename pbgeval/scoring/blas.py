@@ -20,7 +20,7 @@ from attrs import frozen
 NUM_ARGUMENTS = 13  # of the routine, each an address
 # Some by their place in an array of int64: a library with integers of 32 bits reads the lower half of each.
 TRANSPOSED, PLAIN, COLUMNS, ROWS, INNER, COLUMN_STRIDE, ROW_STRIDE, SCORE_STRIDE = range(8)
-ONE, ZERO = 0, 1  # places of the factors
+ONE, ZERO = 0, 1  # places of the factors, of the product and of what was there before
 
 
 @frozen(eq=False)
@@ -39,6 +39,16 @@ class Gemm:
             yield
         finally:
             self._set_threads(before)
+
+    def multiplication(self, num_rows: int, num_columns: int, dimension: int, longest_inner: int) -> tuple[object, ...]:
+        """Return what compiled loops hand the routine for queries (rows, D) and candidates (columns, D).
+
+        Each thread needs its own. The routine counts columns first, so that the scores of candidates and queries in
+        its order are ours in rows. It adds up so many products at a time as `longest_inner` says.
+        """
+        sizes = [num_columns, num_rows, dimension, dimension, dimension, num_columns]
+        arguments = np.array([ord("T"), ord("N"), *sizes], np.int64)
+        return self.address, arguments, np.array([1.0, 0.0], np.float32), longest_inner, self.itemsize
 
 
 @functools.cache
@@ -66,16 +76,3 @@ def _find(name: str, itemsize: int) -> Gemm | None:
         return None
     set_threads.argtypes, set_threads.restype = [ctypes.c_int], ctypes.c_int
     return None if address is None else Gemm(address, itemsize, set_threads)
-
-
-def arguments(num_rows: int, num_columns: int, dimension: int) -> np.ndarray:
-    """Return what a product of queries (rows, D) and candidates (columns, D) is called with, scores (rows, columns).
-
-    The routine counts columns first, so that the scores of candidates and queries in its order are ours in rows.
-    """
-    return np.array([ord("T"), ord("N"), num_columns, num_rows, dimension, dimension, dimension, num_columns], np.int64)
-
-
-def factors() -> np.ndarray:
-    """Return what the product, and what was there before, are multiplied by."""
-    return np.array([1.0, 0.0], np.float32)

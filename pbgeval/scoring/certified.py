@@ -25,10 +25,10 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.scoring import compiled_pairs
-from pbgeval.scoring.comparators import ZeroVectorError, check_finite
+from pbgeval.jit import CompiledLoop, is_installed
+from pbgeval.scoring.comparators import check_finite, refuse_zero_vectors
 from pbgeval.scoring.fixed_order import norms_in_order, sum_in_order
-from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Operator, Parameters
+from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, Parameters, move_to_query
 
 # Terms in float64 -> the sign of their exact sum.
 #
@@ -120,6 +120,70 @@ def _sign(first: Fraction, second: Fraction, shift: Fraction) -> int:
     return (left > right) - (left < right)
 
 
+# Pairs of rows -> sums in float64 by a compiled loop, which reads rows where they lie; sums are in any order.
+
+NUMBERS_WORTH_COMPILING = 1 << 19  # of the first pairs for which numba is imported
+
+
+def sums_in_float64(
+    x_NL: Tensor, row_P: Tensor, y_NL: Tensor, other_P: Tensor, *, of_squares: bool
+) -> tuple[Tensor, Tensor] | None:
+    """Return the sum of the products of pairs, or of the squares of their differences, and that of the magnitudes.
+
+    Args:
+        x_NL: rows, of which the columns beyond those of `y` are not read.
+        row_P: the row of each pair.
+        y_NL: rows.
+        other_P: the row of `y` of each pair.
+        of_squares: which of the two.
+
+    Returns:
+        Two tensors of shape (P,), float64; None where the loop does not take rows, or is not worth loading.
+    """
+    if any(x.device.type != "cpu" or x.dtype is not torch.float32 or x.stride(-1) != 1 for x in (x_NL, y_NL)):
+        return None
+    is_worth_it = _SUMS.is_loaded or row_P.numel() * y_NL.shape[-1] >= NUMBERS_WORTH_COMPILING
+    if not is_worth_it or not is_installed():
+        return None
+    sums_2P = np.empty((2, row_P.numel()), np.float64)
+    _SUMS(x_NL.numpy(), y_NL.numpy(), row_P.contiguous().numpy(), other_P.contiguous().numpy(), of_squares, sums_2P)
+    sum_P, magnitude_P = torch.from_numpy(sums_2P)
+    return sum_P, magnitude_P
+
+
+def squared_lengths(x_NL: Tensor, taken_NL: Tensor | None = None) -> Tensor:
+    """Return the square of each row's length, float64 (..., N), with the roundings of a sum.
+
+    Args:
+        x_NL: rows.
+        taken_NL: what is taken away from them before.
+    """
+    found = None
+    if x_NL.dim() == 2:
+        every_N, other_NL = torch.arange(x_NL.shape[0]), x_NL if taken_NL is None else taken_NL
+        found = sums_in_float64(x_NL, every_N, other_NL, every_N, of_squares=taken_NL is not None)
+    if found is not None:
+        return found[0]
+    length_N: Tensor = torch.linalg.vector_norm(
+        x_NL if taken_NL is None else x_NL - taken_NL, dim=-1, dtype=torch.float64
+    )
+    return length_N.square()
+
+
+def _sums(x_NL, y_NL, row_P, other_P, of_squares, sums_2P):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    for pair in range(row_P.size):
+        x_L, y_L = x_NL[row_P[pair]], y_NL[other_P[pair]]
+        total, magnitude = np.float64(0), np.float64(0)
+        for at in range(y_L.size):
+            x, y = np.float64(x_L[at]), np.float64(y_L[at])
+            term = (x - y) * (x - y) if of_squares else x * y
+            total += term
+            magnitude += abs(term)
+        sums_2P[0, pair], sums_2P[1, pair] = total, magnitude
+
+
+_SUMS = CompiledLoop(_sums, may_reorder=True)
+
 # What certified ranks know: sums of products of prepared rows, whose signs are exact. Ours beside PBG's are no such
 # sums, or need cosines, which no standard rounds.
 CERTIFIED_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
@@ -190,36 +254,16 @@ class CertifiedComparator:
     def prepare_moved_queries(self, operator: str, parameters: Parameters, q_ND: Tensor) -> Tensor:
         """Return prepared queries that score candidates as they are as `q` scores transformed candidates."""
         acting = FIXED_ORDER_OPERATORS[operator]
-        if self.name == "dot":
-            return self._moved_under_dot(acting, parameters, q_ND)
-        translation_D = acting.translation(parameters)
-        if translation_D is not None:
-            moved_ND = q_ND - translation_D
-            if self.bias:  # column 0 is added to the score
-                moved_ND[..., 0] = q_ND[..., 0] + translation_D[0]
-            q_ND = moved_ND
-        return self.prepare_queries(q_ND)
-
-    def _moved_under_dot(self, acting: Operator, parameters: Parameters, q_ND: Tensor) -> Tensor:
-        weight_ND = q_ND
-        constant_N1: Tensor = torch.zeros_like(q_ND[..., :1])
-        if self.bias:  # q[1:] . y[1:] + q[0] + y[0] = w . y + q[0] with w = (1, q[1:])
-            weight_ND = torch.cat([torch.ones_like(constant_N1), q_ND[..., 1:]], dim=-1)
-            constant_N1 = q_ND[..., :1]
-        translation_D = acting.translation(parameters)
-        if translation_D is not None:
-            constant_N1 = constant_N1 + sum_in_order(weight_ND * translation_D).unsqueeze(-1)
-        moved_ND = acting.adjoint(parameters, weight_ND)
-        if self.bias:
-            return _rounded([moved_ND[..., 1:], moved_ND[..., :1], constant_N1])
-        return _rounded([moved_ND, constant_N1])
+        moved_ND, constant_N1 = move_to_query(acting, parameters, self.name, self.bias, q_ND, sum_in_order)
+        if constant_N1 is None:
+            return self.prepare_queries(moved_ND)
+        columns = [moved_ND[..., 1:], moved_ND[..., :1]] if self.bias else [moved_ND]
+        return _rounded([*columns, constant_N1])
 
     def _vector(self, x_ND: Tensor) -> Tensor:
         if self.name != "cos":
             return x_ND
-        zero_N = (x_ND == 0).all(dim=-1)
-        if bool(zero_N.any()):
-            raise ZeroVectorError(zero_N.flatten().nonzero().flatten().tolist())
+        refuse_zero_vectors(x_ND)
         return x_ND / norms_in_order(x_ND).unsqueeze(-1)
 
     def scores_in_float64(self, query_NL: Tensor, candidate_NL: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,9 +295,12 @@ class CertifiedComparator:
             candidates: likewise.
         """
         (query_KL, row_P), (candidate_CL, column_P) = queries, candidates
-        if (self.is_distance and self.bias) or not compiled_pairs.serves(query_KL, candidate_CL, row_P.numel()):
+        found = None
+        if not (self.is_distance and self.bias):
+            found = sums_in_float64(query_KL, row_P, candidate_CL, column_P, of_squares=self.is_distance)
+        if found is None:
             return self.scores_in_float64(query_KL.index_select(0, row_P), candidate_CL.index_select(0, column_P))
-        sum_P, magnitude_P = compiled_pairs.sums(query_KL, row_P, candidate_CL, column_P, of_squares=self.is_distance)
+        sum_P, magnitude_P = found
         error_P = (candidate_CL.shape[-1] + 8) * UNIT * 1.001 * magnitude_P
         return -sum_P if self.is_distance else sum_P, error_P
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator, check_finite
-from pbgeval.scoring.operators import OPERATORS, moves_to_query
+from pbgeval.scoring.operators import OPERATORS, move_to_query, moves_to_query
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.scoring.true_scores import TrueScores
 
@@ -79,19 +79,11 @@ class Contest:
 
     def _moved_queries(self, scorer: EdgeScorer, q_KD: Tensor) -> Tensor:
         operator, comparator = OPERATORS[scorer.operator], _vectors(scorer)
-        parameters = scorer.parameters[self.hidden]
-        translation_D = operator.translation(parameters)
-        if comparator.name != "dot":
-            return comparator.prepare_queries(check_finite(_translated_back(q_KD, translation_D, bias=comparator.bias)))
-        weight_KD = q_KD
-        constant_K1 = torch.zeros_like(q_KD[:, :1])
-        if comparator.bias:  # q[1:] . y[1:] + q[0] + y[0] = w . y + q[0] with w = (1, q[1:])
-            weight_KD = torch.cat([torch.ones_like(q_KD[:, :1]), q_KD[:, 1:]], dim=1)
-            constant_K1 = q_KD[:, :1]
-        if translation_D is not None:
-            products_KD = weight_KD.double() * translation_D.double()
-            constant_K1 = (constant_K1.double() + products_KD.sum(1, keepdim=True)).to(q_KD.dtype)
-        moved_KD = operator.adjoint(parameters, weight_KD)
+        moved_KD, constant_K1 = move_to_query(
+            operator, scorer.parameters[self.hidden], comparator.name, comparator.bias, q_KD, lambda x_KD: x_KD.sum(-1)
+        )
+        if constant_K1 is None:
+            return comparator.prepare_queries(check_finite(moved_KD))
         if comparator.bias:  # as `prepare_candidates` lays them out: the rest, a one, column 0
             return check_finite(torch.cat([moved_KD[:, 1:], constant_K1, moved_KD[:, :1]], dim=1))
         return check_finite(torch.cat([moved_KD, constant_K1], dim=1) if self.has_constant else moved_KD.contiguous())
@@ -101,16 +93,6 @@ def _vectors(scorer: EdgeScorer) -> Comparator:
     """Return the comparator of vectors, which alone have operators that move."""
     assert isinstance(scorer.comparator, Comparator)
     return scorer.comparator
-
-
-def _translated_back(q_KD: Tensor, translation_D: Tensor | None, *, bias: bool) -> Tensor:
-    """Return q - t; under bias column 0 is added to the score, so there it is q + t."""
-    if translation_D is None:
-        return q_KD
-    moved_KD = q_KD - translation_D
-    if bias:
-        moved_KD[:, 0] = q_KD[:, 0] + translation_D[0]
-    return moved_KD
 
 
 def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[Contest]:
@@ -130,21 +112,15 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
             shared.setdefault(scorer.entity_type(hidden), []).append(relation)
     # A scorer for certified ranks moves its operator itself, by the same rule.
     moved = not scorers[0].dynamic and hidden is Side.RHS and scorers[0].certified is None
-    return [
-        *(_shared_contest(scorers, hidden, entity_type, of, moved) for entity_type, of in shared.items()),
-        *(Contest(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own),
-    ]
-
-
-def _shared_contest(
-    scorers: Sequence[EdgeScorer], hidden: Side, entity_type: str, relations: list[int], moved: bool
-) -> Contest:
-    of = {relation: scorers[relation] for relation in relations}
-    comparator = scorers[relations[0]].comparator
-    has_constant = (
-        moved
-        and comparator.name == "dot"
-        and not comparator.bias  # its candidates have a column of ones already
-        and any(OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in of.values())
-    )
-    return Contest(hidden, entity_type, of, moved, has_constant)
+    grouped = []
+    for entity_type, relations in shared.items():
+        of = {relation: scorers[relation] for relation in relations}
+        comparator = scorers[relations[0]].comparator
+        has_constant = (
+            moved
+            and comparator.name == "dot"
+            and not comparator.bias  # its candidates have a column of ones already
+            and any(OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in of.values())
+        )
+        grouped.append(Contest(hidden, entity_type, of, moved, has_constant))
+    return grouped + [Contest(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own]

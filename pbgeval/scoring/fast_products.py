@@ -1,11 +1,11 @@
 """Prepared rows for certified ranks -> fast scores, each with a bound of how far it is from the exact score.
 
-Three kinds. A *float product* multiplies the rows themselves: whatever the kernel's order, shape or threads, rounding
+Two kinds. A *float product* multiplies the rows themselves: whatever the kernel's order, shape or threads, rounding
 moves a sum of n products by at most n roundings of the sum of their magnitudes, which the rows' norms bound (Cauchy
-and Schwarz). A *bfloat16 product* rounds the rows before, and the bound grows by what they lose. A *grid product*
-first puts each row on a grid, a power of two below its largest number, so coarse that float64 adds the products
-without rounding: its scores have the same bits on any hardware, and the bound is that of what the grids left out.
-Products on grids are the *values* that certified runs report where a score is asked for.
+and Schwarz); in bfloat16 it rounds the rows before, and the bound grows by what they lose. A *grid product* first puts
+each row on a grid, a power of two below its largest number, so coarse that float64 adds the products without rounding:
+its scores have the same bits on any hardware, and the bound is that of what the grids left out. Products on grids are
+the *values* that certified runs report where a score is asked for.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 from attrs import define, evolve, field, frozen
 from torch import Tensor
 
-from pbgeval.scoring import compiled_lengths
-from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.certified import CertifiedComparator, squared_lengths
 from pbgeval.scoring.comparators import SMALLEST_SQUARE
 from pbgeval.scoring.product import product
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that no sum of float32 products overflows
 FLUSHED = 2.0**-120  # more than what becomes of a float32 product that underflows, on hardware that flushes to zero
 SLACK = 1.0 + 1e-9  # for roundings of bounds, which are computed in float64
-ROUNDINGS = {torch.float32: 2.0**-23, torch.float64: 2.0**-52}  # of one operation, rounded to nearest or not
+# Of one operation, rounded to nearest or not; products of bfloat16 are added up in float32.
+ROUNDINGS = {torch.bfloat16: 2.0**-23, torch.float32: 2.0**-23, torch.float64: 2.0**-52}
 SIGNIFICAND = 53
 
 
@@ -39,21 +39,10 @@ class Operand:
     bias_N: Tensor  # float64: a candidate's bias, what a query multiplies it by
     constant_N: Tensor  # float64: of a query
 
-    def take(self, index: Tensor) -> Operand:
+    def take(self, rows: Tensor | slice) -> Operand:
         """Return some rows, which may repeat; without batches."""
-        return Operand(*(column.index_select(0, index) for column in self._columns))
-
-    def between(self, start: int, stop: int) -> Operand:
-        """Return consecutive rows; without batches."""
-        return Operand(*(column[start:stop] for column in self._columns))
-
-    @property
-    def _columns(self) -> tuple[Tensor, ...]:
-        return self.rows_NW, self.norm_N, self.square_N, self.left_out_N, self.bias_N, self.constant_N
-
-    @property
-    def num_columns(self) -> int:
-        return self.rows_NW.shape[-1]
+        columns = self.rows_NW, self.norm_N, self.square_N, self.left_out_N, self.bias_N, self.constant_N
+        return Operand(*(column[rows] for column in columns))
 
 
 @frozen(eq=False)
@@ -66,30 +55,51 @@ class FastScores:
 
 
 class FloatProduct:
-    """Rows multiplied as they are."""
+    """Rows multiplied as they are, or rounded to bfloat16: three times as fast where hardware has it.
+
+    Products of bfloat16 are added up in float32. Beside what that rounds, a score lacks what the rows have lost, whose
+    lengths bound it. Not for distances with a bias, whose columns would lose too much.
+    """
 
     def __init__(self, comparator: CertifiedComparator, dtype: torch.dtype) -> None:
         self.comparator, self.dtype = comparator, dtype
 
-    def queries(self, rows_NL: Tensor) -> Operand:
-        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=True)
-        square_N = _squared_lengths(vector_NL)
-        columns = [vector_NL.to(self.dtype)]
-        if self.comparator.is_distance:
-            columns = [2 * columns[0], torch.ones_like(columns[0][..., :1])]
-            if not self.comparator.has_root:
-                columns.append(bias_N.unsqueeze(-1).to(self.dtype))
-        return _operand(columns, square_N, torch.zeros_like(square_N), bias_N, constant_N)
+    @property
+    def in_bfloat16(self) -> bool:
+        return self.dtype is torch.bfloat16
 
-    def candidates(self, rows_NL: Tensor) -> Operand:
-        vector_NL, bias_N, _ = _columns(self.comparator, rows_NL, of_queries=False)
-        square_N = _squared_lengths(vector_NL)
-        columns = [vector_NL.to(self.dtype)]
+    def supports(self) -> bool:
+        """Tell whether the comparator's bounds are worth something in this type."""
+        if self.comparator.has_root:  # a root's error is the root of the square's, too wide in float32
+            return self.dtype is torch.float64
+        return not (self.in_bfloat16 and self.comparator.is_distance and self.comparator.bias)
+
+    def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
+        """Make what is multiplied of prepared rows."""
+        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
+        square_N = squared_lengths(vector_NL)
+        rounded_NL = vector_NL.to(self.dtype)
+        lost_N = torch.zeros_like(square_N)
+        if self.in_bfloat16:  # differences are not rounded: both have the exponent of one
+            lost_N = squared_lengths(vector_NL, rounded_NL.to(vector_NL.dtype)).sqrt() * SLACK
+        columns = [rounded_NL]
         if self.comparator.is_distance:
-            columns.append(-square_N.unsqueeze(-1).to(self.dtype))
-            if not self.comparator.has_root:
+            parts = self._parts(-square_N)
+            if of_queries:
+                columns, parts = [2 * rounded_NL], [torch.ones_like(rounded_NL[..., :1]) for _ in parts]
+            columns += parts
+            if self.comparator.bias and not self.comparator.has_root:
                 columns.append(bias_N.unsqueeze(-1).to(self.dtype))
-        return _operand(columns, square_N, torch.zeros_like(square_N), bias_N, torch.zeros_like(square_N))
+        return _operand(columns, square_N, lost_N, bias_N, constant_N)
+
+    def _parts(self, rest_N: Tensor) -> list[Tensor]:
+        """Return columns that add up to what float32 would hold: three in bfloat16."""
+        parts = []
+        for _ in range(3 if self.in_bfloat16 else 1):
+            part_N = rest_N.to(self.dtype)
+            parts.append(part_N.unsqueeze(-1))
+            rest_N = rest_N - part_N.double()
+        return parts
 
     def is_safe(self, queries: Operand, candidates: Operand) -> bool:
         """Tell whether no score of a block can overflow."""
@@ -111,81 +121,21 @@ class FloatProduct:
     def bounds(self, queries: Operand, candidates: Operand) -> tuple[Tensor, Tensor]:
         """Return offset and error (..., K) of the products of rows, which under `has_root` are no scores yet."""
         magnitude_K = _magnitudes(self.comparator, queries, candidates)
-        roundings = (queries.num_columns + 8) * ROUNDINGS[self.dtype]  # of the square's column, too
+        num_columns = queries.rows_NW.shape[-1]
+        roundings = (num_columns + 8) * ROUNDINGS[self.dtype]  # of the square's column, too
         error_K = magnitude_K * (roundings / (1 - roundings) * SLACK)
-        if self.dtype is torch.float32:
-            error_K = error_K + queries.num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
-        if not self.comparator.is_distance:
-            return torch.zeros_like(error_K), error_K
-        # The offset is a sum of squares in float64, which rounds once for each.
-        return queries.square_N, error_K + queries.square_N * (2.0**-40 + queries.num_columns * 2.0**-52)
-
-
-class Bfloat16Product:
-    """Rows rounded to bfloat16, whose products are added up in float32: three times as fast where hardware has it.
-
-    Beside what float32 rounds, a score lacks what the rows have lost, whose lengths bound it. Not for distances with a
-    bias, whose columns would lose too much.
-    """
-
-    def __init__(self, comparator: CertifiedComparator) -> None:
-        self.comparator = comparator
-        self.in_float32 = FloatProduct(comparator, torch.float32)
-
-    @staticmethod
-    def serves(comparator: CertifiedComparator) -> bool:
-        return not (comparator.is_distance and comparator.bias)
-
-    def queries(self, rows_NL: Tensor) -> Operand:
-        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=True)
-        rounded_NL, lost_N = _in_bfloat16(vector_NL)
-        square_N = _squared_lengths(vector_NL)
-        columns = [rounded_NL]
-        if self.comparator.is_distance:
-            one_N1 = torch.ones_like(rounded_NL[..., :1])
-            columns = [2 * rounded_NL, one_N1, one_N1, one_N1]
-        return _operand(columns, square_N, lost_N, bias_N, constant_N)
-
-    def candidates(self, rows_NL: Tensor) -> Operand:
-        vector_NL, bias_N, _ = _columns(self.comparator, rows_NL, of_queries=False)
-        rounded_NL, lost_N = _in_bfloat16(vector_NL)
-        square_N = _squared_lengths(vector_NL)
-        columns, rest_N = [rounded_NL], -square_N
-        for _ in range(3 if self.comparator.is_distance else 0):  # three of them hold all that float32 would
-            part_N = rest_N.to(torch.bfloat16)
-            columns.append(part_N.unsqueeze(-1))
-            rest_N = rest_N - part_N.double()
-        return _operand(columns, square_N, lost_N, bias_N, torch.zeros_like(square_N))
-
-    def is_safe(self, queries: Operand, candidates: Operand) -> bool:
-        """Tell whether no score of a block can overflow."""
-        return self.in_float32.is_safe(queries, candidates)
-
-    def bounds(self, queries: Operand, candidates: Operand) -> tuple[Tensor, Tensor]:
-        """Return offset and error (..., K) of the products."""
-        offset_K, error_K = self.in_float32.bounds(queries, candidates)
-        norm, lost = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
-        lost_K = queries.left_out_N * norm + queries.norm_N * lost
-        # A square's parts add up to a little more than the square, by less than a fiftieth.
-        return offset_K, error_K * 1.02 + lost_K * (2 if self.comparator.is_distance else 1) * SLACK
-
-
-def _in_bfloat16(vector_NL: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows in bfloat16, and at least the length of what each has lost, float64."""
-    rounded_NL = vector_NL.to(torch.bfloat16)
-    kept_NL = rounded_NL.to(vector_NL.dtype)
-    if compiled_lengths.serves(vector_NL):
-        return rounded_NL, compiled_lengths.squared_lengths(vector_NL, kept_NL).sqrt() * SLACK
-    lost_NL = vector_NL - kept_NL  # without rounding: both have the exponent of one
-    return rounded_NL, torch.linalg.vector_norm(lost_NL, dim=-1, dtype=torch.float64) * SLACK
-
-
-def _squared_lengths(vector_NL: Tensor) -> Tensor:
-    """Return the square of each row's length, float64 (..., N), with the roundings of some sums."""
-    if compiled_lengths.serves(vector_NL):
-        return compiled_lengths.squared_lengths(vector_NL)
-    square_N: Tensor = torch.linalg.vector_norm(vector_NL, dim=-1, dtype=torch.float64).square()
-    return square_N
+        if self.dtype is not torch.float64:
+            error_K = error_K + num_columns * FLUSHED * (1 + queries.norm_N.max() + candidates.norm_N.max())
+        offset_K = torch.zeros_like(error_K)
+        if self.comparator.is_distance:  # a sum of squares in float64, which rounds once for each
+            offset_K = queries.square_N
+            error_K = error_K + queries.square_N * (2.0**-40 + num_columns * 2.0**-52)
+        if self.in_bfloat16:
+            norm, lost = candidates.norm_N.amax(-1, keepdim=True), candidates.left_out_N.amax(-1, keepdim=True)
+            lost_K = queries.left_out_N * norm + queries.norm_N * lost
+            # A square's parts add up to a little more than the square, by less than a fiftieth.
+            error_K = error_K * 1.02 + lost_K * (2 if self.comparator.is_distance else 1) * SLACK
+        return offset_K, error_K
 
 
 class GridProduct:
@@ -194,13 +144,9 @@ class GridProduct:
     def __init__(self, comparator: CertifiedComparator) -> None:
         self.comparator = comparator
 
-    def queries(self, rows_NL: Tensor) -> Operand:
-        return self._on_grid(*_columns(self.comparator, rows_NL, of_queries=True))
-
-    def candidates(self, rows_NL: Tensor) -> Operand:
-        return self._on_grid(*_columns(self.comparator, rows_NL, of_queries=False))
-
-    def _on_grid(self, vector_NL: Tensor, bias_N: Tensor, constant_N: Tensor) -> Operand:
+    def operand(self, rows_NL: Tensor, *, of_queries: bool) -> Operand:
+        """Put prepared rows on grids."""
+        vector_NL, bias_N, constant_N = _columns(self.comparator, rows_NL, of_queries=of_queries)
         vector_NL = vector_NL.double()
         largest_N1 = vector_NL.abs().amax(-1, keepdim=True)
         fraction_N1, _ = torch.frexp(largest_N1)
@@ -260,22 +206,20 @@ class PreparedRows:
     comparator: CertifiedComparator
     rows_NL: Tensor
     of_queries: bool
-    _operands: dict[str, Operand] = field(factory=dict, init=False)
+    _operands: dict[torch.dtype | None, Operand] = field(factory=dict, init=False)
 
-    def of_float_product(self, dtype: torch.dtype) -> Operand:
-        return self._operand(str(dtype), FloatProduct(self.comparator, dtype))
-
-    def of_bfloat16_product(self) -> Operand:
-        return self._operand("bfloat16", Bfloat16Product(self.comparator))
+    def multiplied_in(self, dtype: torch.dtype) -> Operand:
+        """Return what a product in a type of numbers multiplies."""
+        return self._operand(dtype, FloatProduct(self.comparator, dtype))
 
     def on_grid(self) -> Operand:
-        return self._operand("grid", GridProduct(self.comparator))
+        """Return what a product on grids multiplies."""
+        return self._operand(None, GridProduct(self.comparator))
 
-    def _operand(self, name: str, kind: FloatProduct | Bfloat16Product | GridProduct) -> Operand:
-        if name not in self._operands:
-            make = kind.queries if self.of_queries else kind.candidates
-            self._operands[name] = make(self.rows_NL)
-        return self._operands[name]
+    def _operand(self, dtype: torch.dtype | None, kind: FloatProduct | GridProduct) -> Operand:
+        if dtype not in self._operands:
+            self._operands[dtype] = kind.operand(self.rows_NL, of_queries=self.of_queries)
+        return self._operands[dtype]
 
 
 def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool = False) -> FastScores:
@@ -289,17 +233,17 @@ def fast_scores(queries: PreparedRows, candidates: PreparedRows, *, values: bool
     if values:
         return GridProduct(queries.comparator).scores(queries.on_grid(), candidates.on_grid())
     operands = operands_of(queries, candidates)
-    if operands is not None:
-        return FloatProduct(queries.comparator, torch.float32).scores(operands.queries, operands.candidates)
-    in_float64 = FloatProduct(queries.comparator, torch.float64)
-    return in_float64.scores(queries.of_float_product(torch.float64), candidates.of_float_product(torch.float64))
+    if operands is None:
+        rows = queries.multiplied_in(torch.float64), candidates.multiplied_in(torch.float64)
+        operands = Operands(FloatProduct(queries.comparator, torch.float64), *rows)
+    return operands.kind.scores(operands.queries, operands.candidates)
 
 
 @frozen(eq=False)
 class Operands:
     """What a product in float32, or of bfloat16, multiplies."""
 
-    kind: FloatProduct | Bfloat16Product
+    kind: FloatProduct
     queries: Operand
     candidates: Operand
 
@@ -309,22 +253,16 @@ class Operands:
 
     def of_candidates(self, start: int, stop: int) -> Operands:
         """Return those of consecutive candidates; without batches."""
-        return evolve(self, candidates=self.candidates.between(start, stop))
+        return evolve(self, candidates=self.candidates.take(slice(start, stop)))
 
 
 def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16: bool = False) -> Operands | None:
     """Return what a product multiplies, None where its scores cannot be trusted."""
-    comparator = queries.comparator
-    if comparator.has_root:  # a root's error is the root of the square's, too wide in float32
+    dtype = torch.bfloat16 if in_bfloat16 else torch.float32
+    kind = FloatProduct(queries.comparator, dtype)
+    if not kind.supports():
         return None
-    kind: FloatProduct | Bfloat16Product
-    if in_bfloat16:
-        if not Bfloat16Product.serves(comparator):
-            return None
-        kind, rows = Bfloat16Product(comparator), (queries.of_bfloat16_product(), candidates.of_bfloat16_product())
-    else:
-        rows = queries.of_float_product(torch.float32), candidates.of_float_product(torch.float32)
-        kind = FloatProduct(comparator, torch.float32)
+    rows = queries.multiplied_in(dtype), candidates.multiplied_in(dtype)
     return Operands(kind, *rows) if kind.is_safe(*rows) else None
 
 
@@ -339,7 +277,7 @@ def values_of_cells(queries: PreparedRows, row_P: Tensor, candidates: PreparedRo
 def values_of_pairs(comparator: CertifiedComparator, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
     """Return the values (P,) of each query with its own candidate, likewise."""
     kind = GridProduct(comparator)
-    return kind.paired(kind.queries(query_PL), kind.candidates(candidate_PL))
+    return kind.paired(kind.operand(query_PL, of_queries=True), kind.operand(candidate_PL, of_queries=False))
 
 
 def _columns(comparator: CertifiedComparator, rows_NL: Tensor, *, of_queries: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,8 +16,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.scoring import compiled_operators
-from pbgeval.scoring.comparators import DISTANCES
+from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.scoring.fixed_order import transform_in_order
 from pbgeval.scoring.product import transform
 
@@ -115,32 +114,27 @@ class Linear(Operator):
     """M x (RESCAL)."""
 
     transform: Transform = transform
+    matrix: str = "linear_transformation"
 
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"linear_transformation": (dimension, dimension)}
+        return {self.matrix: (dimension, dimension)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        return _multiply_matrices(self.transform, parameters["linear_transformation"], x_ED, rel_E)
+        return _multiply_matrices(self.transform, parameters[self.matrix], x_ED, rel_E)
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        return self.transform(q_ED, parameters["linear_transformation"].t().contiguous())
+        return self.transform(q_ED, parameters[self.matrix].t().contiguous())
 
 
 @frozen
-class Affine(Operator):
+class Affine(Linear):
     """M x + t."""
 
-    transform: Transform = transform
-
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"linear_transformation": (dimension, dimension), "translation": (dimension,)}
+        return {**super().shapes(dimension), "translation": (dimension,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        transformed_ED = _multiply_matrices(self.transform, parameters["linear_transformation"], x_ED, rel_E)
-        return transformed_ED + _of_rows(parameters["translation"], rel_E)
-
-    def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
-        return self.transform(q_ED, parameters["linear_transformation"].t().contiguous())
+        return super().apply(parameters, x_ED, rel_E) + _of_rows(parameters["translation"], rel_E)
 
     def translation(self, parameters: Parameters) -> Tensor | None:
         return parameters["translation"]
@@ -153,8 +147,6 @@ class ComplexDiagonal(Operator):
         return {"real": (dimension // 2,), "imag": (dimension // 2,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        if rel_E is not None and compiled_operators.serves(x_ED, rel_E):
-            return compiled_operators.complex_rows(x_ED, rel_E, parameters["real"], parameters["imag"])
         half = x_ED.shape[-1] // 2
         real_EH, imag_EH = _of_rows(parameters["real"], rel_E), _of_rows(parameters["imag"], rel_E)
         x_real_EH, x_imag_EH = x_ED[..., :half], x_ED[..., half:]
@@ -204,17 +196,14 @@ def _swapped(x_ED: Tensor) -> Tensor:
 
 
 @frozen
-class ProjectedTranslation(Operator):
+class ProjectedTranslation(Linear):
     """P x on the right side, P x + t on the left (TransR); not of dynamic relations, whose candidates stay as is."""
 
-    transform: Transform = transform
+    matrix: str = "projection"
     acts_on_both_sides = True
 
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"projection": (dimension, dimension), "translation": (dimension,)}
-
-    def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
-        return _multiply_matrices(self.transform, parameters["projection"], x_ED, rel_E)
+        return {**super().shapes(dimension), "translation": (dimension,)}
 
     def apply_to_lhs(self, parameters: Parameters, x_ED: Tensor) -> Tensor:
         return self.apply(parameters, x_ED, None) + parameters["translation"]
@@ -247,4 +236,44 @@ def moves_to_query(operator: str, comparator: str) -> bool:
         return False
     if operator == "none" or comparator == "dot":
         return True
-    return operator == "translation" and comparator in DISTANCES
+    return operator == "translation" and comparator in COMPARATORS and COMPARATORS[comparator].is_distance
+
+
+def move_to_query(
+    operator: Operator,
+    parameters: Parameters,
+    comparator: str,
+    bias: bool,
+    q_ED: Tensor,
+    add_up: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor | None]:
+    """Return rows that score candidates as they are as `q` scores transformed candidates: see `moves_to_query`.
+
+    Args:
+        operator: acts on the candidates of one relation.
+        parameters: of the relation.
+        comparator: its name.
+        bias: whether column 0 is added to the score.
+        q_ED: queries.
+        add_up: takes the sums of the last axis.
+
+    Returns:
+        Of distances, rows that take the place of queries. Under dot, what the columns of a candidate are multiplied
+        by, and what is added to a query's scores, (E, 1).
+    """
+    translation_D = operator.translation(parameters)
+    if comparator != "dot":
+        if translation_D is None:
+            return q_ED, None
+        moved_ED = q_ED - translation_D
+        if bias:
+            moved_ED[..., 0] = q_ED[..., 0] + translation_D[0]
+        return moved_ED, None
+    weight_ED, constant_E1 = q_ED, torch.zeros_like(q_ED[..., :1])
+    if bias:  # q[1:] . y[1:] + q[0] + y[0] = w . y + q[0] with w = (1, q[1:])
+        weight_ED = torch.cat([torch.ones_like(constant_E1), q_ED[..., 1:]], dim=-1)
+        constant_E1 = q_ED[..., :1]
+    if translation_D is not None:
+        sum_E1 = add_up(weight_ED.double() * translation_D.double()).unsqueeze(-1)
+        constant_E1 = (constant_E1.double() + sum_E1).to(q_ED.dtype)
+    return operator.adjoint(parameters, weight_ED), constant_E1

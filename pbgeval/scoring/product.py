@@ -92,12 +92,9 @@ def size_in_chunks(size: int, like: Tensor) -> int:
     return padded_size(size, _products_for_all_threads(), like.dtype, like.device)
 
 
-def padded_chunks(query_BQD: Tensor, candidate_BCD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows padded as a `product` of many chunks pads them, for whoever multiplies each by itself."""
-    query_BRD, candidate_BSD = (
-        _pad_rows(x_BND, size_in_chunks(x_BND.shape[1], x_BND)) for x_BND in (query_BQD, candidate_BCD)
-    )
-    return query_BRD, candidate_BSD
+def padded_in_chunks(x_ND: Tensor) -> Tensor:
+    """Return rows and as many of zeros below them as a `product` of many chunks would add to each."""
+    return _pad_rows(x_ND.unsqueeze(0), size_in_chunks(x_ND.shape[0], x_ND))[0]
 
 
 def product(query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:

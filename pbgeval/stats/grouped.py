@@ -7,15 +7,14 @@ however they are divided among workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.stats.histograms import WeightedHistograms
+from pbgeval.stats.histograms import HISTOGRAMS, class_histograms
+from pbgeval.stats.keyed_sums import KeyedSums, first_of_each, packed, unpacked
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, sum_groups
 from pbgeval.stats.ranks import RankCounts
 
@@ -27,52 +26,14 @@ ENTITY_FREQUENCY = {Side.LHS: "lhs_frequency", Side.RHS: "rhs_frequency"}  # key
 MOST_PENDING_ROWS = 4096  # rows of tables that are kept apart before they are added up
 
 
-@frozen(eq=False)
-class _Table:
-    keys_G: np.ndarray  # int64, increasing
-    sums_GF: np.ndarray  # int64: a row of statistics per key
-
-    @classmethod
-    def zero(cls, layout: StatsLayout) -> _Table:
-        return cls(np.empty(0, np.int64), np.empty((0, len(layout.columns)), np.int64))
-
-    @classmethod
-    def sum(cls, parts: list[_Table]) -> _Table:
-        keys = np.concatenate([part.keys_G for part in parts])
-        order = np.argsort(keys)
-        keys_G, starts_G = _first_of_each(keys[order])
-        sums_GF = np.concatenate([part.sums_GF for part in parts])[order]
-        return cls(keys_G, np.add.reduceat(sums_GF, starts_G, axis=0))
-
-
-@define(eq=False)
-class _Parts:
-    """Tables whose sum is meant; they are added up only now and then, so that each row is copied but a few times."""
-
-    _whole: _Table
-    _pending: list[_Table] = field(factory=list, init=False)
-    _num_pending_rows: int = field(default=0, init=False)
-
-    def append(self, table: _Table) -> None:
-        self._pending.append(table)
-        self._num_pending_rows += len(table.keys_G)
-        if self._num_pending_rows > max(MOST_PENDING_ROWS, len(self._whole.keys_G)):
-            self.sum()
-
-    def sum(self) -> _Table:
-        if self._pending:
-            self._whole = _Table.sum([self._whole, *self._pending])
-            self._pending, self._num_pending_rows = [], 0
-        return self._whole
-
-
 @define(eq=False)
 class GroupedStats:
     """Sums of the columns of `RankStats` over the queries of each (dimension, side, key)."""
 
     layout: StatsLayout
-    key_histograms: WeightedHistograms = field(factory=WeightedHistograms, init=False, repr=False)  # of KEY_FREQUENCY
-    _parts: dict[tuple[str, Side], _Parts] = field(factory=dict, init=False, repr=False)
+    # Tables whose sum is meant, by dimension or `<KEY_FREQUENCY>.<histogram>`. They are added up only now and then, so
+    # that each row is copied but a few times.
+    _parts: dict[tuple[str, Side], list[KeyedSums]] = field(factory=dict, init=False, repr=False)
 
     def add(self, dimension: str, side: Side, group_Q: Tensor, counts: RankCounts) -> None:
         """Add queries.
@@ -86,9 +47,10 @@ class GroupedStats:
         repeated = counts.repeated.by_group(group_Q.numpy()) if counts.repeated is not None else None
         keys, in_order, times = repeated or (*_counts_in_order(group_Q.numpy(), counts), None)
         if dimension == KEY_FREQUENCY:
-            self.key_histograms.add(side, keys, in_order, times)
-        keys_G, starts_G = _first_of_each(keys)
-        self._append(dimension, side, _Table(keys_G, sum_groups(self.layout, in_order, starts_G, times)))
+            for name, histogram in zip(HISTOGRAMS, class_histograms(keys, in_order, times), strict=True):
+                self._append(f"{dimension}.{name}", side, histogram)
+        keys_G, starts_G = first_of_each(keys)
+        self._append(dimension, side, KeyedSums(keys_G, sum_groups(self.layout, in_order, starts_G, times)))
 
     def count(self, dimension: str, side: Side, group_Q: Tensor, column: str) -> None:
         """Count queries in one plain column only: those that are not ranked, say.
@@ -100,10 +62,10 @@ class GroupedStats:
             column: of the layout; not one that is kept in two limbs.
         """
         keys, _ = _in_order(group_Q.numpy())
-        keys_G, starts_G = _first_of_each(keys)
+        keys_G, starts_G = first_of_each(keys)
         sums_GF = np.zeros((len(keys_G), len(self.layout.columns)), np.int64)
         sums_GF[:, self.layout.index[column]] = np.diff(starts_G, append=len(keys))
-        self._append(dimension, side, _Table(keys_G, sums_GF))
+        self._append(dimension, side, KeyedSums(keys_G, sums_GF))
 
     def rows(self, dimension: str) -> dict[int, dict[Side, RankStats]]:
         """Return the statistics of each group of a dimension by increasing key; a side without queries has zeros."""
@@ -111,59 +73,50 @@ class GroupedStats:
         nothing = RankStats.zero(self.layout)
         for side in Side:
             table = self._table(dimension, side)
-            for key, sums_F in zip(table.keys_G.tolist(), torch.from_numpy(table.sums_GF), strict=True):
+            for key, sums_F in zip(table.keys.tolist(), torch.from_numpy(table.sums), strict=True):
                 rows.setdefault(key, dict.fromkeys(Side, nothing))[side] = RankStats(self.layout, sums_F)
         return dict(sorted(rows.items()))
 
-    def __add__(self, other: GroupedStats) -> GroupedStats:
-        """Return the sums over the queries of both."""
-        if self.layout != other.layout:
-            raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {other.layout}")
-        joined = GroupedStats(self.layout)
-        for grouped in (self, other):
-            for dimension, side in grouped._parts:
-                joined._append(dimension, side, grouped._table(dimension, side))
-            joined.key_histograms.add_packed(grouped.key_histograms.pack())
-        return joined
+    def key_histogram(self, name: str, side: Side) -> KeyedSums:
+        """Return one of `class_histograms` of the queries by KEY_FREQUENCY, for `by_class`."""
+        return self._table(f"{KEY_FREQUENCY}.{name}", side, 1)
 
     def pack(self) -> Tensor:
-        """Return everything as one int64 tensor (n,) that `add_packed` reads; equal sums have equal tensors.
+        """Return everything as one int64 tensor (n,) that `add_packed` reads; equal sums have equal tensors."""
+        arrays = []
+        for name, side in sorted(self._parts, key=lambda of: (of[0], of[1].value)):
+            table = self._table(name, side)
+            head = np.array([side.value, table.sums.shape[1]])
+            arrays += [np.frombuffer(name.encode(), np.uint8), head, table.keys, table.sums.ravel()]
+        return packed(arrays)
 
-        Length and numbers of `key_histograms`, then for each dimension and side with groups: length and bytes of the
-        name, side, groups, columns, keys, sums.
-        """
-        histograms = self.key_histograms.pack().numpy()
-        parts = [np.array([len(histograms)], np.int64), histograms]
-        for dimension, side in sorted(self._parts, key=lambda of: (of[0], of[1].value)):
-            table = self._table(dimension, side)
-            if len(table.keys_G):
-                name = np.frombuffer(dimension.encode(), np.uint8)
-                head = [len(name), *name.tolist(), side.value, *table.sums_GF.shape]
-                parts += [np.array(head, np.int64), table.keys_G, table.sums_GF.ravel()]
-        return torch.from_numpy(np.concatenate(parts))
-
-    def add_packed(self, packed: Tensor) -> None:
+    def add_packed(self, tensor: Tensor) -> None:
         """Add what another worker packed.
 
         Raises:
             ValueError: it has another number of columns.
         """
-        length = int(packed[0])
-        tables = list(_unpack(packed[1 + length :].numpy()))
-        for dimension, side, table in tables:
-            if table.sums_GF.shape[1] != len(self.layout.columns):
-                expected = len(self.layout.columns)
-                raise ValueError(f"statistics of unlike columns do not add: {expected} and {table.sums_GF.shape[1]}")
-            self._append(dimension, side, table)
-        self.key_histograms.add_packed(packed[1 : 1 + length])
+        arrays = unpacked(tensor)
+        for name in arrays:
+            (side, width), keys, sums = (next(arrays) for _ in range(3))
+            of_name = bytes(name).decode()
+            self._append(of_name, Side(int(side)), KeyedSums(keys, sums.reshape(-1, width)))
 
-    def _append(self, dimension: str, side: Side, table: _Table) -> None:
-        if len(table.keys_G):
-            self._parts.setdefault((dimension, side), _Parts(_Table.zero(self.layout))).append(table)
+    def _append(self, name: str, side: Side, table: KeyedSums) -> None:
+        if not len(table.keys):
+            return
+        expected = len(self.layout.columns) if "." not in name else 1
+        if table.sums.shape[1] != expected:
+            raise ValueError(f"statistics of unlike columns do not add: {expected} and {table.sums.shape[1]}")
+        parts = self._parts.setdefault((name, side), [])
+        parts.append(table)
+        if sum(len(part.keys) for part in parts[1:]) > max(MOST_PENDING_ROWS, len(parts[0].keys)):
+            parts[:] = [KeyedSums.sum(parts)]
 
-    def _table(self, dimension: str, side: Side) -> _Table:
-        parts = self._parts.get((dimension, side))
-        return _Table.zero(self.layout) if parts is None else parts.sum()
+    def _table(self, name: str, side: Side, width: int | None = None) -> KeyedSums:
+        parts = self._parts.get((name, side), [KeyedSums.zero(width or len(self.layout.columns))])
+        parts[:] = [KeyedSums.sum(parts)]
+        return parts[0]
 
 
 def _in_order(group_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray | slice]:
@@ -186,26 +139,3 @@ def _counts_in_order(group_Q: np.ndarray, counts: RankCounts) -> tuple[np.ndarra
         for of in (counts.better_Q, counts.tied_Q, counts.competing_Q)
     )
     return keys, RankCounts(better_Q, tied_Q, competing_Q)
-
-
-def _first_of_each(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct keys of some in order, and the position of the first of each."""
-    is_first = np.ones(len(keys), bool)
-    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    starts_G = np.flatnonzero(is_first)
-    return keys[starts_G], starts_G
-
-
-def _unpack(packed: np.ndarray) -> Iterator[tuple[str, Side, _Table]]:
-    at = 0
-
-    def take(length: int) -> np.ndarray:
-        nonlocal at
-        at += length
-        return packed[at - length : at]
-
-    while at < len(packed):
-        name = bytes(take(int(take(1)[0])).astype(np.uint8)).decode()
-        side, num_groups, num_columns = take(3).tolist()
-        keys_G = take(num_groups)
-        yield name, Side(side), _Table(keys_G, take(num_groups * num_columns).reshape(num_groups, num_columns))

@@ -15,7 +15,8 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.stats.histograms import RankHistograms, SparseCounts
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.keyed_sums import KeyedSums, packed, unpacked
 from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
 
 # Scores -> what the pooled AUC compares, as order-preserving integers.
@@ -68,8 +69,12 @@ class SortedPool:
         return ScorePool(true, [_coded(pool.competing, pool.competing_cluster) for pool in pools]).sort()
 
 
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([part for part in parts if len(part)] or [np.empty(0, np.int32)])
+
+
 def _sorted(parts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray | None]:
-    joined = np.concatenate([part for part in parts if len(part)] or [np.empty(0, np.int32)])
+    joined = _joined(parts)
     joined.sort()
     if joined.dtype == np.int32:
         return joined, None
@@ -159,54 +164,19 @@ class GroupStats:
 
     def pack_sparse(self) -> Tensor:
         """Return histograms and pools as one int64 tensor (n,) that `add_sparse` reads."""
-        parts = []
-        for histograms in self.histograms.values():
-            for counts in histograms.parts():
-                parts += [np.array([len(counts.keys)]), counts.keys, counts.counts]
-        for key in self.keys:
-            for images in (self.pools[key].true, self.pools[key].competing):
-                parts += _packed(images)
-        return torch.from_numpy(np.concatenate([np.empty(0, np.int64), *parts]))
+        counts = (part for histograms in self.histograms.values() for part in histograms.parts)
+        arrays = [array for part in counts for array in (part.keys, part.counts)]
+        arrays += [_joined(images) for key in self.keys for images in (self.pools[key].true, self.pools[key].competing)]
+        return packed(arrays)
 
-    def add_sparse(self, packed: Tensor) -> None:
+    def add_sparse(self, tensor: Tensor) -> None:
         """Add the histograms and pools of another worker."""
-        numbers = _Reader(packed.numpy())
-        for path_and_side in self.histograms:
-            parts = [numbers.sparse_counts() for _ in RankHistograms.zero().parts()]
-            self.histograms[path_and_side] += RankHistograms.from_parts(parts)
+        arrays = unpacked(tensor)
+        for path_and_side, histograms in self.histograms.items():
+            parts = tuple(KeyedSums(next(arrays), next(arrays)[:, None]) for _ in histograms.parts)
+            self.histograms[path_and_side] += RankHistograms(parts)
         for key in self.keys:
-            true, competing = (_unpack(numbers) for _ in range(2))
-            self.pools[key] += ScorePool(true, competing)
-
-
-def _packed(images: list[np.ndarray]) -> list[np.ndarray]:
-    """Return bytes per number, how many they are, and the numbers; of int32, two in each int64."""
-    joined = np.concatenate([part for part in images if len(part)] or [np.empty(0, np.int32)])
-    size = np.array([joined.itemsize, len(joined)])
-    return [size, np.concatenate([joined, np.zeros(-joined.nbytes % 8 // 4, joined.dtype)]).view(np.int64)]
-
-
-def _unpack(numbers: _Reader) -> list[np.ndarray]:
-    itemsize, length = numbers.one(), numbers.one()
-    packed = numbers.many(-(-itemsize * length // 8))
-    return [packed.view(np.int32 if itemsize == 4 else np.int64)[:length]] if length else []
-
-
-class _Reader:
-    def __init__(self, numbers: np.ndarray) -> None:
-        self._numbers = numbers
-        self._at = 0
-
-    def one(self) -> int:
-        return int(self.many(1)[0])
-
-    def sparse_counts(self) -> SparseCounts:
-        length = self.one()
-        return SparseCounts(self.many(length), self.many(length))
-
-    def many(self, length: int) -> np.ndarray:
-        self._at += length
-        return self._numbers[self._at - length : self._at]
+            self.pools[key] += ScorePool([next(arrays)], [next(arrays)])
 
 
 # Values in [0, 1] of queries for types -> int64 sums by relation, which add over workers in any order.

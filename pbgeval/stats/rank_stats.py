@@ -15,8 +15,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from pbgeval.stats.query_metrics import ADJUSTED_MEAN_RANK_INDEX, QUERY_AUC, QueryMetric, fixed_point, query_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
-from pbgeval.stats.series import mean_reciprocal
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
 LOSS_FRACTION_BITS = 30  # of losses: values below 2^28
@@ -35,17 +35,27 @@ class StatsLayout:
     def columns(self) -> tuple[str, ...]:
         names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
         names += ["num_undefined_losses", "num_outside"]
-        limbs = ["candidates", "known", "query_auc", "loss"]
-        limbs += [f"expected_below_optimistic.{name}" for name in self.tied_metrics]
+        limbs = ["num_competitors", "known", "loss"]
+        limbs += [f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics]
         for rank_type in RankType:
-            limbs += [f"{rank_type.value}.doubled_rank", f"{rank_type.value}.reciprocal_rank"]
-            names += [f"{rank_type.value}.hits_at_{cutoff}" for cutoff in self.cutoffs]
+            for metric in self.metrics:
+                (names if metric.units == 1 else limbs).append(f"{rank_type.value}.{metric.name}")
         return tuple(names + [f"{name}.{part}" for name in limbs for part in ("low", "high")])
 
     @cached_property
-    def tied_metrics(self) -> tuple[str, ...]:
-        """What has a mean of its own over the orders of a query's ties."""
-        return ("reciprocal_rank", *(f"hits_at_{cutoff}" for cutoff in self.cutoffs))
+    def names(self) -> tuple[str, ...]:
+        """The names of all sums, those in two limbs once."""
+        return (*(name for name in self.columns if not name.endswith((".low", ".high"))), *self.limbs)
+
+    @cached_property
+    def metrics(self) -> tuple[QueryMetric, ...]:
+        """What is added up of every rank type."""
+        return (*query_metrics(self.cutoffs), ADJUSTED_MEAN_RANK_INDEX, QUERY_AUC)
+
+    @cached_property
+    def tied_metrics(self) -> tuple[QueryMetric, ...]:
+        """What has a mean of its own over the orders of a query's ties: that of the ranks is the realistic one."""
+        return tuple(metric for metric in self.metrics if metric.over_ties is not None and metric.units != 2)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -107,7 +117,7 @@ class RankStats:
         defined_Q = torch.isfinite(loss_Q) & (loss_Q.abs() < LARGEST_LOSS)
         sums = torch.zeros_like(self.sums)
         sums[self.layout.index["num_undefined_losses"]] = (~defined_Q).sum()
-        for part, limbs_Q in _limbs("loss", _fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS)).items():
+        for part, limbs_Q in _limbs("loss", fixed_point(loss_Q[defined_Q], LOSS_FRACTION_BITS)).items():
             sums[self.layout.index[part]] = limbs_Q.sum()
         return RankStats(self.layout, self.sums + sums)
 
@@ -116,12 +126,10 @@ class RankStats:
             raise ValueError(f"statistics of unlike columns do not add: {self.layout} and {other.layout}")
         return RankStats(self.layout, self.sums + other.sums)
 
-    def count(self, column: str) -> int:
-        """Return the sum of a plain column."""
-        return self._integers[self.layout.index[column]]
-
     def total(self, name: str) -> int:
-        """Return the sum of a column kept in two limbs, as a Python integer of any size."""
+        """Return the sum of a column, of one kept in two limbs as a Python integer of any size."""
+        if name in self.layout.index:
+            return self._integers[self.layout.index[name]]
         low, high = self.layout.limbs[name]
         return self._integers[low] + (self._integers[high] << LIMB_BITS)
 
@@ -146,8 +154,7 @@ def sum_groups(
     num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
     table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
     columns = {"num_competing_queries": counts.competing_Q > 0, "num_tied_queries": counts.tied_Q > 0}
-    columns |= _limbs("candidates", counts.competing_Q + 1)
-    columns |= _limbs("query_auc", _fixed_point(_shares_beaten(counts), FRACTION_BITS))
+    columns |= _limbs("num_competitors", counts.competing_Q)
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
     _put_rank_sums(table_GF, layout, counts, starts_G, times_Q)
@@ -167,15 +174,15 @@ def _put_rank_sums(
     num_tied_G = _sums(counts.tied_Q > 0, starts_G)
     has_ties = np.flatnonzero(num_tied_G)  # groups
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
-    untied_GR = _rank_sums(layout, counts.doubled_rank(RankType.OPTIMISTIC), starts_G, times_Q)
-    untied_GR[has_ties] -= _rank_sums(layout, tied.doubled_rank(RankType.OPTIMISTIC), starts_of_tied, times_T)
+    untied_GR = _rank_sums(layout, counts, RankType.OPTIMISTIC, starts_G, times_Q)
+    untied_GR[has_ties] -= _rank_sums(layout, tied, RankType.OPTIMISTIC, starts_of_tied, times_T)
     for name, below_T in _expected_below_optimistic(layout, tied).items():
         for part, limbs_T in _limbs(f"expected_below_optimistic.{name}", below_T).items():
             table_GF[has_ties, layout.index[part]] = _sums(limbs_T, starts_of_tied, times_T)
     for rank_type in RankType:
         columns = [layout.index[f"{rank_type.value}.{name}"] for name in _rank_columns(layout)]
         table_GF[:, columns] = untied_GR
-        tied_GR = _rank_sums(layout, tied.doubled_rank(rank_type), starts_of_tied, times_T)
+        tied_GR = _rank_sums(layout, tied, rank_type, starts_of_tied, times_T)
         table_GF[has_ties[:, None], columns] += tied_GR
 
 
@@ -184,32 +191,30 @@ def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[st
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
-    best_T = tied.better_Q + 1
-    worst_T = best_T + tied.tied_Q
-    mean_T = torch.from_numpy(mean_reciprocal(best_T.numpy(), worst_T.numpy()))
-    below = {
-        "reciprocal_rank": _fixed_point(2.0 / (2 * best_T).double(), FRACTION_BITS)
-        - _fixed_point(mean_T, FRACTION_BITS)
-    }
-    for cutoff in layout.cutoffs:
-        share_T = ((cutoff - best_T + 1).double() / (tied.tied_Q + 1).double()).clamp(0.0, 1.0)
-        hits_T = (best_T <= cutoff).long() << FRACTION_BITS
-        below[f"hits_at_{cutoff}"] = hits_T - _fixed_point(share_T, FRACTION_BITS)
+    best_T, tied_T, competing_T = (of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q, tied.competing_Q))
+    below = {}
+    for metric in layout.tied_metrics:
+        assert metric.over_ties is not None, "it is one of those that have it"
+        units = (1 << FRACTION_BITS) // metric.denominator(FRACTION_BITS)
+        mean_T = torch.from_numpy(metric.over_ties(best_T, best_T + tied_T, competing_T))
+        optimistic_T = metric.numerators(tied, RankType.OPTIMISTIC, FRACTION_BITS) * units
+        below[metric.name] = optimistic_T - fixed_point(mean_T, FRACTION_BITS)
     return below
 
 
 def _rank_columns(layout: StatsLayout) -> list[str]:
-    limbs = [f"{name}.{part}" for name in ("doubled_rank", "reciprocal_rank") for part in ("low", "high")]
-    return limbs + [f"hits_at_{cutoff}" for cutoff in layout.cutoffs]
+    parts = {metric.name: ("",) if metric.units == 1 else (".low", ".high") for metric in layout.metrics}
+    return [f"{name}{part}" for name, of_name in parts.items() for part in of_name]
 
 
-def _rank_sums(layout: StatsLayout, doubled_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None) -> np.ndarray:
+def _rank_sums(
+    layout: StatsLayout, counts: RankCounts, rank_type: RankType, starts_G: np.ndarray, times_Q: np.ndarray | None
+) -> np.ndarray:
     """Return the sums of `_rank_columns` for each group, int64 (G, columns)."""
-    columns = [
-        *_limbs("rank", doubled_Q).values(),
-        *_limbs("reciprocal", _fixed_point(2.0 / doubled_Q.double(), FRACTION_BITS)).values(),
-        *(doubled_Q <= 2 * cutoff for cutoff in layout.cutoffs),
-    ]
+    columns: list[Tensor] = []
+    for metric in layout.metrics:
+        values_Q = metric.numerators(counts, rank_type, FRACTION_BITS)
+        columns += [values_Q] if metric.units == 1 else _limbs("", values_Q).values()
     return np.stack([_sums(values_Q, starts_G, times_Q) for values_Q in columns], axis=1)
 
 
@@ -217,18 +222,6 @@ def _sums(values_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None = N
     each_Q = values_Q.numpy() if times_Q is None else values_Q.numpy() * times_Q
     sums_G: np.ndarray = np.add.reduceat(each_Q, starts_G, dtype=np.int64)
     return sums_G
-
-
-def _shares_beaten(counts: RankCounts) -> Tensor:
-    """Return the share of its competitors that each true entity beats, ties one half; 0 for queries without any."""
-    not_beaten_Q = (2 * counts.better_Q + counts.tied_Q).double()
-    shares_Q = 1.0 - not_beaten_Q / (2 * counts.competing_Q).clamp(min=1)
-    return shares_Q.masked_fill_(counts.competing_Q == 0, 0.0)
-
-
-def _fixed_point(values: Tensor, bits: int) -> Tensor:
-    """Round float64 values to integers of 2^-bits: IEEE division and rounding, the same bits on any machine."""
-    return torch.round(values * 2.0**bits).to(torch.int64)
 
 
 def _limbs(name: str, values: Tensor) -> dict[str, Tensor]:

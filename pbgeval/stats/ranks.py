@@ -57,6 +57,12 @@ class RankCounts:
             self.better_Q + other.better_Q, self.tied_Q + other.tied_Q, self.competing_Q + other.competing_Q
         )
 
+    def __sub__(self, other: RankCounts) -> RankCounts:
+        """Take back the counts of some of these candidates."""
+        return RankCounts(
+            self.better_Q - other.better_Q, self.tied_Q - other.tied_Q, self.competing_Q - other.competing_Q
+        )
+
     @classmethod
     def zero(cls, num_queries: int, device: torch.device | str = "cpu") -> RankCounts:
         """Return the counts of no candidates at all: adding them changes nothing."""

@@ -4,8 +4,9 @@
     TensorRows   a table in memory
     NumberRows   no vectors: each entity is its number, for models that are asked for scores by number
 
-All have what `checkpoint.EmbeddingFile` has, so who reads partitions does not know the difference; `part` cuts
-partitions from a table on the fly.
+All have what `checkpoint.EmbeddingFile` has: `num_rows`, `dimension`, `num_bytes` of what `load` returns (all rows, not
+checked for NaN), `read_rows` (a copy of some: memory follows the range) and `fingerprint`, a short text that changes
+when the rows do. So who reads partitions does not know the difference. `part` cuts partitions from a table on the fly.
 """
 
 from __future__ import annotations
@@ -14,18 +15,15 @@ import hashlib
 import math
 import os
 import tokenize
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from attrs import evolve, frozen
 from torch import Tensor
 
-from pbgeval.errors import DataError, StorageError
-from pbgeval.notation import Bucket
-from pbgeval.storage.edges import EdgeBlock
+from pbgeval.errors import StorageError
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text import check_regular, one_line
 
@@ -36,39 +34,6 @@ _DAMAGED = (
 )
 
 ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
-
-
-class PartitionRows(Protocol):
-    """The vectors of one partition's entities."""
-
-    @property
-    def num_rows(self) -> int: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def num_bytes(self) -> int:
-        """What `load` returns takes so much memory."""
-        ...
-
-    def load(self) -> Tensor:
-        """Return all rows (num_rows, dimension); not checked for NaN."""
-        ...
-
-    def read_rows(self, start: int, stop: int) -> Tensor:
-        """Return a copy of some rows: memory follows the range."""
-        ...
-
-    def fingerprint(self) -> str:
-        """Return a short text that changes when the rows do."""
-        ...
-
-
-class Table(PartitionRows, Protocol):
-    """Rows of which consecutive ones can be a partition."""
-
-    def part(self, start: int, stop: int) -> Table:
-        """Return rows start to stop (exclusive) as a table."""
-        ...
 
 
 @frozen
@@ -109,7 +74,10 @@ class MappedRows:
             return self.read_rows(0, self.num_rows)
         self._check_size()
         shape = (self.num_rows, self.columns)
-        return torch.from_numpy(np.memmap(self.path, np.float32, mode="c", offset=self.offset, shape=shape))
+        try:
+            return torch.from_numpy(np.memmap(self.path, np.float32, mode="c", offset=self.offset, shape=shape))
+        except OSError as error:  # no memory to map it into, too many open files
+            raise StorageError(f"{self.path}: expected a file that can be mapped, found: {one_line(error)}") from error
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         """Return a copy of rows start to stop (exclusive), float32.
@@ -201,6 +169,9 @@ class NumberRows:
         return f"{self.first}+{self.num_rows}"
 
 
+Table: TypeAlias = MappedRows | TensorRows | NumberRows  # of which consecutive rows can be a partition
+
+
 def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
     """Map an array of a .npy file that holds plain numbers; return it and the byte at which its values begin.
 
@@ -237,102 +208,3 @@ def npy_rows(path: Path) -> MappedRows:
     if array.ndim != 2 or not math.prod(array.shape):
         raise StorageError(f"{path}: expected rows and columns of vectors, found shape {array.shape}")
     return MappedRows(path, offset, array.shape[0], array.shape[1], array.dtype.str)
-
-
-# Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
-
-WHOLE = Bucket(0, 0)
-FORM = "integers of shape (edges, 3): lhs, rel, rhs"
-
-
-@frozen(eq=False)
-class ArrayEdges:
-    """Edges that are numbers; those of a file are mapped anew wherever they are read."""
-
-    path: Path  # of a file; else what errors call the array
-    num_edges: int
-    array_E3: np.ndarray | None = None  # None: read from the file
-    bucket: Bucket = WHOLE
-    has_weight: bool = False
-    lhs_featurized: bool = False
-    rhs_featurized: bool = False
-    rows_per_chunk: int = 1
-
-    def read(self, start: int, stop: int) -> EdgeBlock:
-        """Read rows start to stop (exclusive).
-
-        Raises:
-            StorageError: the file is gone or damaged.
-        """
-        if not 0 <= start <= stop <= self.num_edges:
-            raise ValueError(f"rows {start} to {stop} of {self.num_edges} edges")
-        array_E3 = open_npy(self.path, "iu")[0] if self.array_E3 is None else self.array_E3
-        columns = array_E3[start:stop].astype(np.int64).T
-        lhs, rel, rhs = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
-        return EdgeBlock(start, lhs, rel, rhs, None, None, None)
-
-    def fingerprint(self) -> str:
-        """Return a short text that changes when the edges do."""
-        if self.array_E3 is None:
-            return fingerprint(self.path)
-        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64).tobytes()).hexdigest()[:32]
-
-
-Array: TypeAlias = np.ndarray | Tensor | Sequence[Sequence[int]]
-
-
-@frozen(eq=False)
-class Edges:
-    """Edges in memory, in place of the paths of a config; each array has integers (edges, 3): lhs, rel, rhs."""
-
-    evaluated: Array
-    filter: Sequence[Array] = ()  # known edges, as `filter_paths`: a list of arrays
-    train: Sequence[Array] = ()  # as `train_paths`
-
-    def by_name(self) -> dict[str, dict[str, ArrayEdges]]:
-        """Return what stands for each key of a config: arrays by names that errors and reports use.
-
-        Raises:
-            DataError: an array is not as it should be.
-        """
-        names = {"edge_paths": "edges", "filter_paths": "filter edges", "train_paths": "training edges"}
-        arrays: dict[str, Sequence[Array]] = {
-            "edge_paths": [self.evaluated],
-            "filter_paths": self.filter,
-            "train_paths": self.train,
-        }
-        named: dict[str, dict[str, ArrayEdges]] = {}
-        for key, of_key in arrays.items():
-            labels = [f"{names[key]} {index}" if index else names[key] for index in range(len(of_key))]
-            named[key] = {label: edges_of_array(array, label) for label, array in zip(labels, of_key, strict=True)}
-        return named
-
-
-def edges_of_array(edges: Array, label: str) -> ArrayEdges:
-    """Take edges in memory.
-
-    Raises:
-        DataError: they are no integers, or not three to an edge.
-    """
-    array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
-    if not array_E3.size:
-        array_E3 = np.empty((0, 3), np.int64)
-    _check(array_E3, label)
-    return ArrayEdges(Path(label), array_E3.shape[0], array_E3)
-
-
-def edges_of_file(path: Path) -> ArrayEdges:
-    """Open a .npy file of edges.
-
-    Raises:
-        StorageError: it is none, or holds no integers.
-        DataError: not three to an edge.
-    """
-    array_E3, _ = open_npy(path, "iu")
-    _check(array_E3, str(path))
-    return ArrayEdges(path, array_E3.shape[0])
-
-
-def _check(array_E3: np.ndarray, label: str) -> None:
-    if array_E3.ndim != 2 or array_E3.shape[1] != 3 or array_E3.dtype.kind not in "iu":
-        raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {array_E3.shape}")

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -16,12 +17,11 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, Table
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import listed, one_line, read_small_text
 
-# Where torch's own allocator would put it: kernels may round otherwise on data that starts elsewhere.
-_ALIGNMENT_BYTES = 64
 _EMBEDDINGS = "embeddings"
 _RANGE_BYTES = 16 << 20  # of an object, at a time
 
@@ -82,7 +82,7 @@ class EmbeddingFile:
             if 0 in shape:
                 return torch.empty(shape)
             if self.is_mapped and self.of is None and dataset.offset is not None:
-                return map_rows(self.path, dataset.offset, shape)
+                return MappedRows(self.path, dataset.offset, *shape).load()
             return self._read(dataset, 0, self.num_rows)
 
     def read_rows(self, start: int, stop: int) -> Tensor:
@@ -117,6 +117,9 @@ class EmbeddingFile:
         return block
 
 
+PartitionRows: TypeAlias = EmbeddingFile | Table  # the vectors of one partition's entities
+
+
 def open_embeddings(
     checkpoint_path: Path,
     entity_type: str,
@@ -143,7 +146,8 @@ def open_embeddings(
     folder = read_object_folder(checkpoint_path)
     of = None if folder is None else folder.in_place(path)
     if of is None and not path.exists():
-        names = _names_in(path.parent) if folder is None else sorted(folder.objects)
+        names = os.listdir(path.parent) if path.parent.is_dir() else []
+        names = sorted(names if folder is None else folder.objects)
         raise StorageError(_missing_fault(path, names, entity_type, partition, version))
     with open_hdf5_at(path, of) as file:
         header = _embeddings_of_header(file, entity_type, partition, dimension=dimension, num_rows=num_rows)
@@ -175,36 +179,10 @@ def _embeddings_of_header(
     return EmbeddingFile(file.path, int(shape[0]), dimension, is_mapped=_is_mappable(dataset))
 
 
-def map_rows(path: Path, offset: int, shape: tuple[int, int]) -> Tensor:
-    """Map float32 rows of a file from byte `offset` on, copy-on-write.
-
-    Raises:
-        StorageError: the file ends before the rows do (touching such a map would kill the process).
-    """
-    end = offset + 4 * shape[0] * shape[1]
-    try:
-        size = os.stat(path).st_size
-        if size < end:
-            raise StorageError(
-                f"{path}: dataset {_EMBEDDINGS}: expected a file of at least {end} bytes, found a truncated one of"
-                f" {size} bytes; copy it or write it again"
-            )
-        return torch.from_numpy(np.memmap(path, dtype=np.float32, mode="c", offset=offset, shape=shape))
-    except OSError as error:  # no memory to map it into, too many open files
-        raise StorageError(f"{path}: expected a file that can be mapped, found: {one_line(error)}") from error
-
-
 def _is_mappable(dataset: Hdf5Dataset) -> bool:
     """Whether the bytes lie in this file as torch wants them: one piece, float32 of this machine, aligned."""
     offset = dataset.offset
-    return dataset.dtype == np.dtype(np.float32) and offset is not None and offset % _ALIGNMENT_BYTES == 0
-
-
-def _names_in(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
+    return dataset.dtype == np.dtype(np.float32) and offset is not None and offset % ALIGNMENT_BYTES == 0
 
 
 def _missing_fault(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> str:

@@ -13,12 +13,11 @@ import numpy as np
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.arrays import PartitionRows
-from pbgeval.storage.checkpoint import embedding_path, model_path
+from pbgeval.storage.checkpoint import PartitionRows, embedding_path, model_path
 from pbgeval.storage.edges import bucket_path
 from pbgeval.storage.entities import entity_count_path
 from pbgeval.storage.hdf5 import FORMAT_VERSION, NewDataset, hdf5_pieces
-from pbgeval.storage.row_files import ColumnLayout, RowFile, create_row_file, write_lines, write_pieces
+from pbgeval.storage.row_files import MAKE_ROOM, ColumnLayout, RowFile, create_row_file, write_pieces
 from pbgeval.storage.writing import write_atomically
 
 ROWS_AT_A_TIME = 1 << 16
@@ -80,7 +79,8 @@ def write_entities(entity_path: Path, entity_type: str, partition: int, size: in
     """
     write_atomically(entity_count_path(entity_path, entity_type, partition), f"{size}\n")
     if names is not None:
-        write_lines(entity_path / f"entity_names_{entity_type}_{partition}.json", _json_list(names))
+        path = entity_path / f"entity_names_{entity_type}_{partition}.json"
+        write_atomically(path, _json_list(names), advice=MAKE_ROOM)
 
 
 def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[str] | None) -> None:
@@ -92,7 +92,7 @@ def write_relations(entity_path: Path, num_dynamic: int | None, names: Sequence[
     if num_dynamic is not None:
         write_atomically(entity_path / "dynamic_rel_count.txt", f"{num_dynamic}\n")
     if names is not None:
-        write_lines(entity_path / "dynamic_rel_names.json", _json_list(names))
+        write_atomically(entity_path / "dynamic_rel_names.json", _json_list(names), advice=MAKE_ROOM)
 
 
 def _json_list(names: Iterable[str]) -> Iterable[str]:

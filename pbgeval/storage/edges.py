@@ -7,11 +7,13 @@ A bucket without a file is empty. A file outside the declared partitions is refu
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TypeAlias
 
 import attrs
 import numpy as np
@@ -20,6 +22,8 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
+from pbgeval.storage.arrays import open_npy
+from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
 from pbgeval.storage.text import listed, one_line
@@ -34,53 +38,23 @@ _PLAIN_NUMBERS = (np.dtype(np.int32), np.dtype(np.int64))  # in this machine's b
 
 
 @attrs.frozen
-class PlainColumn:
-    """Where the pieces of a dataset begin."""
-
-    number: np.dtype[np.signedinteger[Any]]
-    rows_per_piece: int
-    offsets: tuple[int, ...]  # bytes
-
-    @classmethod
-    def of(cls, dataset: Hdf5Dataset) -> PlainColumn | None:
-        """Return the pieces of a dataset; None if it has filters, other numbers, or no rows."""
-        if dataset.dtype not in _PLAIN_NUMBERS or not dataset.num_rows:
-            return None
-        offsets = dataset.piece_offsets()
-        return None if offsets is None else cls(dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets)
-
-    def read(self, descriptor: int, start: int, stop: int) -> Tensor | None:
-        """Return rows start to stop, int64; None where the file ends before."""
-        numbers = np.empty(stop - start, self.number)
-        row = start
-        while row < stop:
-            piece, place = divmod(row, self.rows_per_piece)
-            num_rows = min(self.rows_per_piece - place, stop - row)
-            part = numbers[row - start : row - start + num_rows]
-            if not _fill(descriptor, part, self.offsets[piece] + place * self.number.itemsize):
-                return None
-            row += num_rows
-        return torch.from_numpy(numbers.astype(np.int64, copy=False))
-
-
-@attrs.frozen
 class PlainColumns:
     """Where the columns of a file lie, and what tells that it is still that file."""
 
-    columns: tuple[PlainColumn, ...]
+    columns: tuple[tuple[np.dtype, int, tuple[int, ...]], ...]  # numbers, rows per piece, byte of each piece
     size: int  # of the file, bytes
     changed_ns: int
 
     @classmethod
     def of(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
         """Return where datasets of an open file lie; None where one is not plain or HDF5 does not read by itself."""
-        if file.stat is None:
-            return None
-        columns = [PlainColumn.of(dataset) for dataset in datasets]
-        plain = tuple(column for column in columns if column is not None)
-        if len(plain) < len(columns):
-            return None
-        return cls(plain, file.stat.st_size, file.stat.st_mtime_ns)
+        columns = []
+        for dataset in datasets:
+            offsets = dataset.piece_offsets() if dataset.dtype in _PLAIN_NUMBERS and dataset.num_rows else None
+            if offsets is None:
+                return None
+            columns.append((dataset.dtype, dataset.rows_per_chunk or dataset.num_rows, offsets))
+        return None if file.stat is None else cls(tuple(columns), file.stat.st_size, file.stat.st_mtime_ns)
 
     def read(self, path: Path, start: int, stop: int) -> list[Tensor] | None:
         """Return rows start to stop of each column, int64; None where HDF5 has to be asked what is wrong."""
@@ -89,22 +63,24 @@ class PlainColumns:
                 stat = os.fstat(file.fileno())
                 if (stat.st_size, stat.st_mtime_ns) != (self.size, self.changed_ns):
                     return None
-                found = [column.read(file.fileno(), start, stop) for column in self.columns]
-        except OSError:  # HDF5 meets it, too, and reports it
+                return [_read_plain(file, *column, start, stop) for column in self.columns]
+        except (OSError, EOFError):  # HDF5 meets it, too, and reports it
             return None
-        rows = [column for column in found if column is not None]
-        return rows if len(rows) == len(found) else None
 
 
-def _fill(descriptor: int, numbers: np.ndarray, offset: int) -> bool:
-    """Read bytes from an offset on into an array; tell whether there were enough."""
-    rest = numbers.data.cast("B")
-    while len(rest):
-        num_bytes = os.preadv(descriptor, [rest], offset)
-        if not num_bytes:
-            return False
-        rest, offset = rest[num_bytes:], offset + num_bytes
-    return True
+def _read_plain(
+    file: FileIO, number: np.dtype, rows_per_piece: int, offsets: Sequence[int], start: int, stop: int
+) -> Tensor:
+    numbers = np.empty(stop - start, number)
+    row = start
+    while row < stop:
+        piece, place = divmod(row, rows_per_piece)
+        part = numbers[row - start :][: rows_per_piece - place]
+        file.seek(offsets[piece] + place * number.itemsize)
+        if file.readinto(part.data.cast("B")) != part.nbytes:
+            raise EOFError
+        row += len(part)
+    return torch.from_numpy(numbers.astype(np.int64, copy=False))
 
 
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
@@ -166,16 +142,19 @@ class BucketFile:
             lhs, rel, rhs = columns
             return EdgeBlock(start, lhs, rel, rhs, weight=None, lhs_features=None, rhs_features=None)
         with open_hdf5_at(self.path, self.of) as file:
-            rows = _Rows(file, start, stop)
-            block = EdgeBlock(
-                start=start,
-                lhs=rows.integers("lhs", self.num_edges),
-                rel=rows.integers("rel", self.num_edges),
-                rhs=rows.integers("rhs", self.num_edges),
-                weight=rows.reals("weight", self.num_edges) if self.has_weight else None,
-                lhs_features=rows.features("lhsd", self.num_edges) if self.lhs_featurized else None,
-                rhs_features=rows.features("rhsd", self.num_edges) if self.rhs_featurized else None,
+            lhs, rel, rhs = (
+                _read_range(_column(file, name, _INTEGERS, self.num_edges), start, stop)
+                for name in ("lhs", "rel", "rhs")
             )
+            weight = None
+            if self.has_weight:
+                weight = _read_range(_column(file, "weight", _NUMBERS, self.num_edges), start, stop, torch.float64)
+            featurized = {"lhsd": self.lhs_featurized, "rhsd": self.rhs_featurized}
+            features = [
+                _read_features(file, prefix, start, stop, self.num_edges) if is_featurized else None
+                for prefix, is_featurized in featurized.items()
+            ]
+        block = EdgeBlock(start, lhs, rel, rhs, weight, *features)
         for side in Side:
             _check_one_identity(self.path, block, side)
         return block
@@ -183,21 +162,6 @@ class BucketFile:
     def fingerprint(self) -> str:
         """Return a short text that changes when the file does."""
         return fingerprint_at(self.path, self.of)
-
-
-class EdgeSource(Protocol):
-    """The edges of one bucket: a `BucketFile`, or edges in an array (`edge_arrays`)."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def bucket(self) -> Bucket: ...
-    @property
-    def num_edges(self) -> int: ...
-    @property
-    def rows_per_chunk(self) -> int: ...
-    def read(self, start: int, stop: int) -> EdgeBlock: ...
-    def fingerprint(self) -> str: ...
 
 
 def bucket_path(edge_path: Path, bucket: Bucket) -> Path:
@@ -221,7 +185,14 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
             or a header is wrong (one fault per file).
     """
     folder = read_object_folder(edge_path)
-    names = _list_folder(edge_path) if folder is None else sorted(folder.objects)
+    try:
+        names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"{edge_path}: expected a folder of edges, found nothing of that name; check edge_paths"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{edge_path}: expected a folder of edges, found: {one_line(error)}") from error
 
     found = sorted(Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET_FILE.fullmatch, names) if m)
     beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
@@ -247,17 +218,6 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
     if faults:
         raise StorageError(*faults)
     return buckets
-
-
-def _list_folder(edge_path: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(edge_path))
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"{edge_path}: expected a folder of edges, found nothing of that name; check edge_paths"
-        ) from error
-    except OSError as error:
-        raise StorageError(f"{edge_path}: expected a folder of edges, found: {one_line(error)}") from error
 
 
 def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> BucketFile:
@@ -316,38 +276,22 @@ def _column(file: Hdf5File, name: str, kinds: str, length: int | None = None) ->
     return dataset
 
 
-@attrs.frozen
-class _Rows:
-    """A range of rows of an open bucket file."""
-
-    file: Hdf5File
-    start: int
-    stop: int
-
-    def integers(self, name: str, length: int) -> Tensor:
-        return _read_range(_column(self.file, name, _INTEGERS, length), self.start, self.stop, torch.int64)
-
-    def reals(self, name: str, length: int) -> Tensor:
-        return _read_range(_column(self.file, name, _NUMBERS, length), self.start, self.stop, torch.float64)
-
-    def features(self, prefix: str, length: int) -> FeatureLists:
-        offsets_name, data_name = f"{prefix}_offsets", f"{prefix}_data"
-        data = _column(self.file, data_name, _INTEGERS)
-        dataset = _column(self.file, offsets_name, _INTEGERS, length + 1)
-        offsets = _read_range(dataset, self.start, self.stop + 1, torch.int64)
-        first, last = int(offsets[0]), int(offsets[-1])
-        wrong = torch.nonzero(offsets[1:] < offsets[:-1])
-        if first < 0 or last > data.num_rows or len(wrong):
-            row = self.start + (int(wrong[0]) if len(wrong) else 0)
-            raise StorageError(
-                f"{self.file.path}: dataset {offsets_name}: row {row}: expected offsets that do not decrease, from 0 to"
-                f" {data.num_rows} (the length of {data_name}), found {first} to {last}; write the file again"
-            )
-        features = _read_range(data, first, last, torch.int64)
-        return FeatureLists(offsets=offsets - first, data=features)
+def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges: int) -> FeatureLists:
+    offsets_name, data_name = f"{prefix}_offsets", f"{prefix}_data"
+    data = _column(file, data_name, _INTEGERS)
+    offsets = _read_range(_column(file, offsets_name, _INTEGERS, num_edges + 1), start, stop + 1)
+    first, last = int(offsets[0]), int(offsets[-1])
+    wrong = torch.nonzero(offsets[1:] < offsets[:-1])
+    if first < 0 or last > data.num_rows or len(wrong):
+        row = start + (int(wrong[0]) if len(wrong) else 0)
+        raise StorageError(
+            f"{file.path}: dataset {offsets_name}: row {row}: expected offsets that do not decrease, from 0 to"
+            f" {data.num_rows} (the length of {data_name}), found {first} to {last}; write the file again"
+        )
+    return FeatureLists(offsets - first, _read_range(data, first, last))
 
 
-def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+def _read_range(dataset: Hdf5Dataset, start: int, stop: int, dtype: torch.dtype = torch.int64) -> Tensor:
     """Read rows start to stop into a fresh tensor of `dtype`."""
     block = torch.empty(stop - start, dtype=dtype)
     buffer = block.numpy()
@@ -374,3 +318,103 @@ def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
             f"{path}: dataset {name}: row {block.start + row}: expected -1 (the edge has features in {name}d_data),"
             f" found {int(ids[row])}; write the file again with one or the other"
         )
+
+
+# Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
+
+WHOLE = Bucket(0, 0)
+FORM = "integers of shape (edges, 3): lhs, rel, rhs"
+
+
+@attrs.frozen(eq=False)
+class ArrayEdges:
+    """Edges that are numbers; those of a file are mapped anew wherever they are read."""
+
+    path: Path  # of a file; else what errors call the array
+    num_edges: int
+    array_E3: np.ndarray | None = None  # None: read from the file
+    bucket: Bucket = WHOLE
+    has_weight: bool = False
+    lhs_featurized: bool = False
+    rhs_featurized: bool = False
+    rows_per_chunk: int = 1
+
+    def read(self, start: int, stop: int) -> EdgeBlock:
+        """Read rows start to stop (exclusive).
+
+        Raises:
+            StorageError: the file is gone or damaged.
+        """
+        if not 0 <= start <= stop <= self.num_edges:
+            raise ValueError(f"rows {start} to {stop} of {self.num_edges} edges")
+        array_E3 = open_npy(self.path, _INTEGERS)[0] if self.array_E3 is None else self.array_E3
+        columns = array_E3[start:stop].astype(np.int64).T
+        lhs, rel, rhs = (torch.from_numpy(np.ascontiguousarray(column)) for column in columns)
+        return EdgeBlock(start, lhs, rel, rhs, None, None, None)
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the edges do."""
+        if self.array_E3 is None:
+            return fingerprint(self.path)
+        return hashlib.sha256(np.ascontiguousarray(self.array_E3, np.int64).tobytes()).hexdigest()[:32]
+
+
+EdgeSource: TypeAlias = BucketFile | ArrayEdges
+Array: TypeAlias = np.ndarray | Tensor | Sequence[Sequence[int]]
+
+
+@attrs.frozen(eq=False)
+class Edges:
+    """Edges in memory, in place of the paths of a config; each array has integers (edges, 3): lhs, rel, rhs."""
+
+    evaluated: Array
+    filter: Sequence[Array] = ()  # known edges, as `filter_paths`: a list of arrays
+    train: Sequence[Array] = ()  # as `train_paths`
+
+    def by_name(self) -> dict[str, dict[str, ArrayEdges]]:
+        """Return what stands for each key of a config: arrays by names that errors and reports use.
+
+        Raises:
+            DataError: an array is not as it should be.
+        """
+        names = {"edge_paths": "edges", "filter_paths": "filter edges", "train_paths": "training edges"}
+        arrays: dict[str, Sequence[Array]] = {
+            "edge_paths": [self.evaluated],
+            "filter_paths": self.filter,
+            "train_paths": self.train,
+        }
+        named: dict[str, dict[str, ArrayEdges]] = {}
+        for key, of_key in arrays.items():
+            labels = [f"{names[key]} {index}" if index else names[key] for index in range(len(of_key))]
+            named[key] = {label: edges_of_array(array, label) for label, array in zip(labels, of_key, strict=True)}
+        return named
+
+
+def edges_of_array(edges: Array, label: str) -> ArrayEdges:
+    """Take edges in memory.
+
+    Raises:
+        DataError: they are no integers, or not three to an edge.
+    """
+    array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
+    if not array_E3.size:
+        array_E3 = np.empty((0, 3), np.int64)
+    _check_array(array_E3, label)
+    return ArrayEdges(Path(label), array_E3.shape[0], array_E3)
+
+
+def edges_of_file(path: Path) -> ArrayEdges:
+    """Open a .npy file of edges.
+
+    Raises:
+        StorageError: it is none, or holds no integers.
+        DataError: not three to an edge.
+    """
+    array_E3, _ = open_npy(path, _INTEGERS)
+    _check_array(array_E3, str(path))
+    return ArrayEdges(path, array_E3.shape[0])
+
+
+def _check_array(array_E3: np.ndarray, label: str) -> None:
+    if array_E3.ndim != 2 or array_E3.shape[1] != 3 or array_E3.dtype.kind not in _INTEGERS:
+        raise DataError(f"{label}: expected {FORM}, got {array_E3.dtype} of shape {array_E3.shape}")

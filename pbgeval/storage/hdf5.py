@@ -32,16 +32,16 @@ _MOST_PIECES = 1024  # of a column: beyond, noting where they lie takes longer t
 # Deflate packs at most 1,032 bytes into one. Small datasets may claim any size.
 _MOST_PACKED = 1100
 _SMALL_BYTES = 1 << 24
-_BLOCK_BYTES = 1 << 12
 _ALIGNMENT_BYTES = 64  # of data that torch maps
 _FILL_BYTES = 1 << 20
+_NOT_OPENED = "expected an HDF5 file that can be opened, found: {}; check the path, copy it or write it again"
 # What h5py raises about files; SystemError: of names that are no UTF-8, while it lists them.
 _ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
 
 
 @attrs.frozen(eq=False)
 class Hdf5File:
-    """An open file; `open_hdf5` and `open_hdf5_stream` make them."""
+    """An open file; `open_hdf5` makes them."""
 
     path: Path
     stat: os.stat_result | None  # None: a stream
@@ -83,7 +83,19 @@ class Hdf5File:
             item, file = self._follow(name)
             if not isinstance(item, h5py.Dataset):
                 return None
-            dataset = Hdf5Dataset(file, name, item.shape, item.dtype, file is self, item)
+            is_one_piece = file is self and item.chunks is None and not item.is_virtual and not item.external
+            dataset = Hdf5Dataset(
+                file,
+                name,
+                item.shape,
+                item.dtype,
+                rows_per_chunk=None if item.chunks is None else int(item.chunks[0]),
+                num_filters=int(item.id.get_create_plist().get_nfilters()),
+                compression=item.compression,
+                offset=item.id.get_offset() if is_one_piece else None,
+                is_here=file is self,
+                dataset=item,
+            )
         dataset.check()
         return dataset
 
@@ -197,6 +209,10 @@ class Hdf5Dataset:
     name: str
     shape: tuple[int, ...] | None  # None: of no shape, not even that of a number
     dtype: np.dtype
+    rows_per_chunk: int | None  # rows that are stored together, None if all are
+    num_filters: int  # that rows pass when they are read, compression for instance
+    compression: str | None
+    offset: int | None  # byte at which all rows lie as they are; None if not in one piece, or not in the file asked
     is_here: bool  # in the file that was asked, not in one that it links to
     _dataset: h5py.Dataset
 
@@ -217,34 +233,6 @@ class Hdf5Dataset:
         which: Any = np.s_[start : start + len(rows)] if rows.ndim else ()
         with self._faults(f", rows {start} to {start + len(rows)}" if rows.ndim else ""):
             self._dataset.read_direct(rows, which)
-
-    @property
-    def rows_per_chunk(self) -> int | None:
-        """Rows that are stored together, None if all are."""
-        with self._faults():
-            return None if self._dataset.chunks is None else int(self._dataset.chunks[0])
-
-    @property
-    def num_filters(self) -> int:
-        """Filters that rows pass when they are read, compression for instance."""
-        with self._faults():
-            return int(self._properties().get_nfilters())
-
-    @property
-    def compression(self) -> str | None:
-        """Name of the compression."""
-        with self._faults():
-            compression: str | None = self._dataset.compression
-            return compression
-
-    @property
-    def offset(self) -> int | None:
-        """Byte at which all rows lie as they are; None if they do not lie in one piece in the file that was asked."""
-        with self._faults():
-            if not self.is_here or self._dataset.is_virtual or self._dataset.external:
-                return None
-            offset: int | None = self._dataset.id.get_offset()
-            return offset
 
     def piece_offsets(self) -> tuple[int, ...] | None:
         """Bytes at which pieces lie as they are; None if they do not, or are too many."""
@@ -375,42 +363,28 @@ def _covers(shape: tuple[int, ...], source: h5py.VDSmap) -> bool:
 
 
 @contextmanager
-def open_hdf5(path: Path, depth: int = 0) -> Iterator[Hdf5File]:
+def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> Iterator[Hdf5File]:
     """Open `path` for reading, without a lock.
 
     Args:
         path: the file.
         depth: links passed on the way to it.
+        stream: is read in its place; faults name the path all the same.
 
     Raises:
         StorageError: the file is missing, cannot be read, is truncated or is not HDF5.
     """
+    status = None
     try:
-        check_regular(path)
-        status = os.stat(path)
-        file = h5py.File(os.fspath(path), "r", locking=False)
+        if stream is None:
+            check_regular(path)
+            status = os.stat(path)
+        file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
     except _ERRORS as error:
-        raise StorageError(f"{path}: {_open_fault(path, error)}") from error
+        fault = _open_fault(path, error) if stream is None else _NOT_OPENED.format(one_line(error))
+        raise StorageError(f"{path}: {fault}") from error
     with file, ExitStack() as others:
         yield Hdf5File(path, status, file, others, depth)
-
-
-@contextmanager
-def open_hdf5_stream(stream: IO[bytes], path: Path) -> Iterator[Hdf5File]:
-    """Open what a stream holds, as `open_hdf5` does; `path` is what faults call it.
-
-    Raises:
-        StorageError: it cannot be read, is truncated or is not HDF5.
-    """
-    try:
-        file = h5py.File(stream, "r")
-    except _ERRORS as error:
-        raise StorageError(
-            f"{path}: expected an HDF5 file that can be opened, found: {one_line(error)}; check the path, copy it or"
-            " write it again"
-        ) from error
-    with file, ExitStack() as others:
-        yield Hdf5File(path, None, file, others)
 
 
 @attrs.frozen(eq=False)
@@ -452,7 +426,7 @@ def hdf5_pieces(
         file.attrs.update(attributes)
 
     def pieces() -> Iterator[tuple[int, bytes]]:
-        yield from image.pieces()
+        yield from ((start, data[: max(image.size - start, 0)]) for start, data in image.pieces)
         for offset, new in fills:
             stop = offset + math.prod(new.shape) * new.dtype.itemsize
             block = np.full(_FILL_BYTES // new.dtype.itemsize, new.fill, new.dtype).tobytes()
@@ -479,18 +453,13 @@ def _reserve(file: h5py.File, name: str, new: NewDataset) -> int | None:
 
 
 class _SparseBytes(io.RawIOBase):
-    """A file in memory, of which only the blocks that were written take room."""
+    """A file in memory, of which only what was written takes room."""
 
     def __init__(self) -> None:
         super().__init__()
         self.size = 0
+        self.pieces: list[tuple[int, bytes]] = []  # first byte and content, as they were written
         self._place = 0
-        self._blocks: dict[int, bytearray] = {}
-
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Return what was written, by its first byte."""
-        for block, data in sorted(self._blocks.items()):
-            yield block * _BLOCK_BYTES, bytes(data[: self.size - block * _BLOCK_BYTES])
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._place = offset + (0, self._place, self.size)[whence]
@@ -501,32 +470,23 @@ class _SparseBytes(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # of h5py or ours
         view = memoryview(buffer).cast("B")
-        for block, start, length, done in self._parts(len(view)):
-            data = self._blocks.get(block, bytes(_BLOCK_BYTES))
-            view[done : done + length] = data[start : start + length]
+        view[:] = bytes(len(view))
+        for start, data in self.pieces:
+            low, high = max(start, self._place), min(start + len(data), self._place + len(view))
+            if low < high:
+                view[low - self._place : high - self._place] = data[low - start : high - start]
+        self._place += len(view)
         return len(view)
 
     def write(self, data: memoryview) -> int:  # type: ignore[override]
-        view = memoryview(data).cast("B")
-        for block, start, length, done in self._parts(len(view)):
-            target = self._blocks.setdefault(block, bytearray(_BLOCK_BYTES))
-            target[start : start + length] = view[done : done + length]
+        self.pieces.append((self._place, bytes(data)))
+        self._place += len(data)
         self.size = max(self.size, self._place)
-        return len(view)
+        return len(data)
 
     def truncate(self, size: int | None = None) -> int:
         self.size = self._place if size is None else size
         return self.size
-
-    def _parts(self, length: int) -> Iterator[tuple[int, int, int, int]]:
-        """Cut the next bytes by blocks: (block, first byte in it, number, bytes before); move behind them."""
-        done = 0
-        while done < length:
-            block, start = divmod(self._place, _BLOCK_BYTES)
-            part = min(length - done, _BLOCK_BYTES - start)
-            yield block, start, part, done
-            done += part
-            self._place += part
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from attrs import asdict, frozen
 
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.storage.fingerprint import blocks_of, fingerprint, fingerprint_of
-from pbgeval.storage.hdf5 import Hdf5File, open_hdf5, open_hdf5_stream
+from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
 from pbgeval.storage.text import one_line
 from pbgeval.storage.writing import make_folder, write_new
 
@@ -145,7 +145,7 @@ def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
         system, key = _file_system(of.url)
         stream = system.open(key, "rb", block_size=_HEADER_BYTES, cache_type="first")
     try:
-        with stream, open_hdf5_stream(stream, path) as file:
+        with stream, open_hdf5(path, stream=stream) as file:
             yield file
     except _errors_of_libraries(EvalError) as error:
         check_unchanged(of)  # says it better where it is gone, another one, or the network does not answer

@@ -9,132 +9,52 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import OutputError, StorageError
-from pbgeval.storage import writing as files
+from pbgeval.errors import StorageError
+from pbgeval.notation import Side
+from pbgeval.storage import writing
 from pbgeval.storage.hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, hdf5_pieces, open_hdf5
 from pbgeval.storage.text import one_line
+from pbgeval.storage.writing import Check, new_file, opened, output_faults, write_all
 
-# What fails while output is written -> `OutputError`; pieces -> a file that is whole or not there.
-
-
-@contextmanager
-def output_faults(path: Path) -> Iterator[None]:
-    """Turn what the system raises while `path` is written into an `OutputError`."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or one_line(error)
-        raise OutputError(
-            f"{path}: expected to write this file, got: {reason}; make room or choose another --output"
-        ) from error
+MAKE_ROOM = "; make room or choose another --output"
 
 
-def temporary_path(path: Path) -> Path:
-    """Where a file is written before it takes its name; one process at a time writes one path."""
-    return path.with_name(f".{path.name}.{os.getpid()}")
-
-
-def put_in_place(temporary: Path, path: Path, check: Callable[[], None] | None = None) -> None:
-    """Give a written file its name, durably, replacing what was there.
+def write_pieces(path: Path, size: int, pieces: Iterable[tuple[int, bytes]], check: Check | None = None) -> None:
+    """Write a file of some size, zeros but for some pieces, as `new_file` does.
 
     Args:
-        temporary: the file that was written.
-        path: its name.
-        check: is called when all is on the disk, and may raise, as for `files.write_atomically`.
-    """
-    descriptor = os.open(temporary, os.O_RDONLY)
-    try:
-        files.system.sync(descriptor)
-    finally:
-        os.close(descriptor)
-    if check is not None:
-        check()
-    files.system.rename(temporary, path)
-
-
-def write_pieces(
-    path: Path, size: int, pieces: Iterable[tuple[int, bytes]], check: Callable[[], None] | None = None
-) -> None:
-    """Write a file of some size, zeros but for some pieces, replacing what was there.
-
-    Args:
-        path: the file; folders are made as needed.
+        path: the file.
         size: its bytes.
         pieces: what is written at which byte.
-        check: as for `put_in_place`.
-
-    Raises:
-        OutputError: it cannot be written (permissions, a full disk).
+        check: may raise before the file takes its name.
     """
-    temporary = temporary_path(path)
-    with output_faults(path):
+    with output_faults(path, advice=MAKE_ROOM):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = files.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                os.truncate(descriptor, size)
-                for offset, data in pieces:
-                    files.write_all(descriptor, data, offset)
-            finally:
-                os.close(descriptor)
-            put_in_place(temporary, path, check)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def write_lines(path: Path, pieces: Iterable[str]) -> None:
-    """Write a text file (UTF-8) piece by piece; nobody sees it before it is whole.
-
-    What making a piece raises is passed on as it is, and leaves no file.
-
-    Raises:
-        OutputError: the folder cannot be made or the file not written (permissions, a full disk).
-    """
-    temporary = temporary_path(path)
-    try:
-        with output_faults(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = files.system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            for piece in pieces:
-                with output_faults(path):
-                    files.write_all(descriptor, piece.encode("utf-8", "backslashreplace"))  # lone surrogates: no UTF-8
-        finally:
-            os.close(descriptor)
-        with output_faults(path):
-            put_in_place(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path, check, advice=MAKE_ROOM) as descriptor:
+        os.truncate(descriptor, size)
+        for offset, data in pieces:
+            write_all(descriptor, data, offset)
 
 
 @frozen
 class ColumnLayout:
-    """A dataset to be made."""
+    """A dataset of the file."""
 
     dtype: np.dtype
     fill: float = 0  # what a row holds until it is written
-    row_shape: tuple[int, ...] = ()  # of one row: () for a number per row
-
-
-@frozen
-class _Place:
-    """Where a dataset lies in its file."""
-
-    dtype: np.dtype
-    row_shape: tuple[int, ...]
-    offset: int  # byte of the first row
+    row_shape: tuple[int, ...] | None = ()  # of one row: () for a number per row; None: whatever the file has
+    offset: int = 0  # byte of the first row, once the file is made
 
     @property
     def row_size(self) -> int:
         """Bytes of a row."""
-        return math.prod(self.row_shape) * self.dtype.itemsize
+        return math.prod(self.row_shape or ()) * self.dtype.itemsize
 
 
 @frozen
@@ -144,16 +64,7 @@ class RowFile:
     path: Path
     num_rows: int
     attributes: Mapping[str, int | str]
-    _places: Mapping[str, _Place]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The datasets, groups in front: `head/better`."""
-        return tuple(self._places)
-
-    def row_shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of one row of a dataset."""
-        return self._places[name].row_shape
+    layouts: Mapping[str, ColumnLayout]  # groups in front: `head/better`
 
     def write(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
         """Write rows of some datasets. Other processes may write other rows at the same time.
@@ -167,17 +78,13 @@ class RowFile:
             ValueError: the rows or shapes are not those of the file.
         """
         runs = self._runs(rows, columns)
-        with output_faults(self.path):
-            descriptor = files.system.open(self.path, os.O_WRONLY)
-            try:
-                for name, values in columns.items():
-                    place = self._places[name]
-                    data = np.ascontiguousarray(values, place.dtype).reshape(-1).view(np.uint8).data
-                    for first, position, length in runs:
-                        start, stop = position * place.row_size, (position + length) * place.row_size
-                        files.write_all(descriptor, data[start:stop], place.offset + first * place.row_size)
-            finally:
-                os.close(descriptor)
+        with output_faults(self.path, advice=MAKE_ROOM), opened(self.path, 0) as descriptor:
+            for name, values in columns.items():
+                layout = self.layouts[name]
+                data = np.ascontiguousarray(values, layout.dtype).reshape(-1).view(np.uint8).data
+                for first, position, length in runs:
+                    start, stop = position * layout.row_size, (position + length) * layout.row_size
+                    write_all(descriptor, data[start:stop], layout.offset + first * layout.row_size)
 
     def sync(self) -> None:
         """Wait until all that was written is on the disk.
@@ -185,12 +92,8 @@ class RowFile:
         Raises:
             OutputError: it cannot be written.
         """
-        with output_faults(self.path):
-            descriptor = files.system.open(self.path, os.O_WRONLY)
-            try:
-                files.system.sync(descriptor)
-            finally:
-                os.close(descriptor)
+        with output_faults(self.path, advice=MAKE_ROOM), opened(self.path, 0) as descriptor:
+            writing.system.sync(descriptor)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return rows start to stop (exclusive) of a dataset.
@@ -198,8 +101,8 @@ class RowFile:
         Raises:
             StorageError: the file is gone, damaged, or no longer what it was.
         """
-        place = self._places[name]
-        rows = np.empty((stop - start, *place.row_shape), place.dtype)
+        layout = self.layouts[name]
+        rows = np.empty((stop - start, *(layout.row_shape or ())), layout.dtype)
         if rows.size:
             with open_hdf5(self.path) as file:
                 file.require(name).read_into(rows, start)
@@ -209,10 +112,10 @@ class RowFile:
         """Cut rows into runs of consecutive ones: (first row, position among the values, length)."""
         lengths = {np.shape(values)[0] for values in columns.values()}
         for name, values in columns.items():
-            place = self._places[name]
-            if np.shape(values)[1:] != place.row_shape or not np.can_cast(values.dtype, place.dtype, "same_kind"):
+            layout = self.layouts[name]
+            if np.shape(values)[1:] != layout.row_shape or not np.can_cast(values.dtype, layout.dtype, "same_kind"):
                 found = f"{values.dtype} of shape {np.shape(values)[1:]}"
-                raise ValueError(f"{name}: expected {place.dtype} of shape {place.row_shape} per row, got {found}")
+                raise ValueError(f"{name}: expected {layout.dtype} of shape {layout.row_shape} per row, got {found}")
         if len(lengths) != 1:
             raise ValueError(f"columns of different lengths: {sorted(lengths)}")
         (length,) = lengths
@@ -237,7 +140,7 @@ def create_row_file(
     num_rows: int,
     layouts: Mapping[str, ColumnLayout],
     attributes: Mapping[str, int | str],
-    check: Callable[[], None] | None = None,
+    check: Check | None = None,
 ) -> RowFile:
     """Make a file whose rows are still to be written, replacing what was there. One process does.
 
@@ -252,7 +155,8 @@ def create_row_file(
         OutputError: it cannot be written (permissions, a full disk).
     """
     datasets = {
-        name: NewDataset((num_rows, *layout.row_shape), layout.dtype, layout.fill) for name, layout in layouts.items()
+        name: NewDataset((num_rows, *(layout.row_shape or ())), layout.dtype, layout.fill)
+        for name, layout in layouts.items()
     }
     size, pieces = hdf5_pieces({"format_version": FORMAT_VERSION, "num_rows": num_rows, **attributes}, datasets)
     write_pieces(path, size, pieces, check)
@@ -264,7 +168,7 @@ def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: t
 
     Args:
         path: the file.
-        layouts: the datasets that must be there; their fill is not looked at.
+        layouts: the datasets that must be there; their fill is not looked at, and is 0 in what is returned.
         attributes: those of the file to be read.
 
     Raises:
@@ -275,8 +179,8 @@ def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: t
         if found.pop("format_version") != FORMAT_VERSION:
             raise StorageError(f"{path}: attribute format_version: expected {FORMAT_VERSION}; evaluate again")
         num_rows = int(found.pop("num_rows"))
-        places = {name: _place(file, name, num_rows, layout) for name, layout in layouts.items()}
-    return RowFile(path, num_rows, found, places)
+        found_layouts = {name: _layout(file, name, num_rows, layout) for name, layout in layouts.items()}
+    return RowFile(path, num_rows, found, found_layouts)
 
 
 def _attribute(file: Hdf5File, name: str) -> int | str:
@@ -290,14 +194,94 @@ def _attribute(file: Hdf5File, name: str) -> int | str:
     return value
 
 
-def _place(file: Hdf5File, name: str, num_rows: int, layout: ColumnLayout) -> _Place:
+def _layout(file: Hdf5File, name: str, num_rows: int, layout: ColumnLayout) -> ColumnLayout:
     dataset = file.require(name)
     shape, dtype, offset = dataset.shape, dataset.dtype, dataset.offset
-    expected = (num_rows, *layout.row_shape)
-    is_empty = math.prod(expected) == 0
-    if shape != expected or dtype != layout.dtype or (offset is None and not is_empty):
+    row_shape = (shape or ())[1:] if layout.row_shape is None else layout.row_shape
+    expected = (num_rows, *row_shape)
+    if shape != expected or dtype != layout.dtype or (offset is None and math.prod(expected) != 0):
         raise StorageError(
             f"{file.path}: dataset {name}: expected {layout.dtype} of shape {expected} in one piece, found {dtype} of"
             f" shape {shape}{' in pieces' if offset is None else ''}; did this program write it?"
         )
-    return _Place(layout.dtype, layout.row_shape, offset or 0)
+    return ColumnLayout(layout.dtype, 0, row_shape, offset or 0)
+
+
+# A file with a group per ranked side, `head` and `tail`, and a row per row of an edge file.
+
+
+@frozen
+class QueryFile:
+    """What a run keeps of one bucket file's queries; small and picklable."""
+
+    rows: RowFile
+    sides: tuple[Side, ...]
+
+    @property
+    def path(self) -> Path:
+        return self.rows.path
+
+    @property
+    def num_edges(self) -> int:
+        return self.rows.num_rows
+
+    @property
+    def digest(self) -> str:
+        """That of the run that made the file."""
+        return str(self.rows.attributes["digest"])
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the datasets of each side."""
+        group = f"{self.sides[0].label}/"
+        return [name.removeprefix(group) for name in self.rows.layouts if name.startswith(group)]
+
+    def write(self, side: Side, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        """Write what belongs to some queries that hide a side, as `RowFile.write` does: every column."""
+        if set(columns) != set(self.columns):
+            raise ValueError(f"columns {', '.join(self.columns)} expected, got {', '.join(columns)}")
+        self.rows.write(rows, {f"{side.label}/{name}": values for name, values in columns.items()})
+
+    def read(self, side: Side, start: int, stop: int) -> dict[str, np.ndarray]:
+        """Return rows start to stop (exclusive) of each column, as `RowFile.read` does."""
+        return {name: self.rows.read(f"{side.label}/{name}", start, stop) for name in self.columns}
+
+
+def create_query_file(
+    path: Path,
+    num_edges: int,
+    sides: Sequence[Side],
+    columns: Mapping[str, ColumnLayout],
+    digest: str,
+    check: Check | None = None,
+) -> QueryFile:
+    """Make a file in which nothing is said of any query yet, as `create_row_file` does.
+
+    Args:
+        path: the file.
+        num_edges: rows of the edge file.
+        sides: those that are ranked.
+        columns: of each side.
+        digest: of the run.
+        check: raises if the run has lost the directory.
+    """
+    layouts = _of_sides(sides, columns)
+    return QueryFile(create_row_file(path, num_edges, layouts, {"digest": digest}, check), tuple(sides))
+
+
+def open_query_file(path: Path, columns: Mapping[str, ColumnLayout]) -> QueryFile:
+    """Open a file that `create_query_file` made, for reading and writing.
+
+    Raises:
+        StorageError: there is none, or it does not hold what it should.
+    """
+    with open_hdf5(path) as file:
+        names = file.names()
+    sides = tuple(side for side in Side if side.label in names)
+    if not sides:
+        raise StorageError(f"{path}: expected a group head or tail, found neither; did this program write it?")
+    return QueryFile(open_row_file(path, _of_sides(sides, columns), ("digest",)), sides)
+
+
+def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dict[str, ColumnLayout]:
+    return {f"{side.label}/{name}": layout for side in sides for name, layout in columns.items()}

@@ -95,6 +95,21 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         yield from enumerate(lines, first)
 
 
+def rows(path: Path, *, by_words: bool = False) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield (number from 1, line, columns) of each line that is not blank: what is between tabs.
+
+    Args:
+        path: a plain or gzip file of any size.
+        by_words: a line without tabs has the words between its spaces as columns.
+
+    Raises:
+        StorageError: as `text_blocks`.
+    """
+    for number, line in text_lines(path):
+        if line.strip():
+            yield number, line, line.split() if by_words and "\t" not in line else line.split("\t")
+
+
 def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, lines without their ends), about a quarter of a megabyte at a time.
 

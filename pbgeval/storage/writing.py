@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -57,50 +57,91 @@ _REMOVED = ".removed"
 _SCRATCH_NAME = re.compile(rf"[0-9a-f]{{12}}(?:{re.escape(_REMOVED)})?")  # a team's nonce
 
 
-def write_atomically(path: Path, *parts: str | bytes | memoryview, check: Callable[[], None] | None = None) -> None:
-    """Write a file of some parts (text as UTF-8), replacing what was there.
+Content = str | bytes | memoryview
+Check = Callable[[], None]
+
+
+@contextmanager
+def output_faults(path: Path, purpose: str = "write this file", advice: str = "") -> Iterator[None]:
+    """Turn what the system raises about output into an `OutputError`.
+
+    Raises:
+        OutputError: something cannot be made or written (permissions, a full disk).
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: expected to {purpose}, got: {error.strerror or error}{advice}") from error
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """Open a file by `system`; yield its descriptor."""
+    descriptor = system.open(path, flags | os.O_WRONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_file(path: Path, check: Check | None = None, *, exclusive: bool = False, advice: str = "") -> Iterator[int]:
+    """Yield the descriptor of a file that takes its name at the end, durably; what fails leaves no file.
 
     Args:
-        path: its folder is made where there is none, unless there is a check.
-        parts: its content.
+        path: replaced if it exists; its folder is made if it does not, unless there is a check.
         check: is called when all is on the disk, just before the file takes its name, and may raise: a process that
             was stopped or cut off meanwhile must not write over, or bring back, what others have taken over.
+        exclusive: leave a file that exists alone, and raise FileExistsError.
+        advice: for the message of a fault.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
-    try:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
+    with output_faults(path, advice=advice):
         if check is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _write_temporary(path, parts)
         try:
+            with opened(temporary, os.O_CREAT | os.O_EXCL) as descriptor:
+                yield descriptor
+                system.sync(descriptor)
             if check is not None:
                 check()
-            system.rename(temporary, path)
+            if exclusive:
+                system.link(temporary, path)
+            else:
+                system.rename(temporary, path)
+                _sync_folder(path.parent)
         finally:
-            temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+            with suppress(FileNotFoundError, NotADirectoryError):
+                temporary.unlink()
 
 
-def create_exclusively(path: Path, content: str) -> bool:
+def write_atomically(
+    path: Path, content: Content | Iterable[Content], check: Check | None = None, *, advice: str = ""
+) -> None:
+    """Write a file, as `new_file` does: its content, or the parts of it. Text becomes UTF-8."""
+    with new_file(path, check, advice=advice) as descriptor:
+        for part in [content] if isinstance(content, Content) else content:
+            # Names from JSON may hold lone surrogates, which are no UTF-8.
+            write_all(descriptor, part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part)
+
+
+def create_exclusively(path: Path, content: str, *, advice: str = "") -> bool:
     """Write a text file if there is none of its name; tell whether it was us, of all that try at the same time.
 
     Raises:
         OutputError: the folder cannot be made or the file not written (permissions, a full disk).
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _write_temporary(path, [content])
-        try:
-            system.link(temporary, path)
-        except FileExistsError:
+        with new_file(path, exclusive=True, advice=advice) as descriptor:
+            write_all(descriptor, content.encode())
+    except OutputError as error:
+        cause = error.__cause__
+        if isinstance(cause, FileExistsError) and cause.filename2 is not None:  # of the link, not of a folder
             return False
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+        raise
     return True
 
 
@@ -110,7 +151,7 @@ def make_folder(path: Path) -> None:
     Raises:
         OutputError: it cannot be made.
     """
-    with _folder_faults(path):
+    with output_faults(path, "make this folder"):
         path.mkdir(parents=True, exist_ok=True)
 
 
@@ -120,14 +161,8 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    try:
-        descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            write_all(descriptor, f"{line}\n".encode())
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
+    with output_faults(path), opened(path, os.O_CREAT | os.O_APPEND) as descriptor:
+        write_all(descriptor, f"{line}\n".encode())
 
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int | None = None) -> None:
@@ -148,33 +183,10 @@ def write_new(path: Path, blocks: Iterable[bytes]) -> None:
     Raises:
         OutputError: it cannot be written (permissions, a full disk).
     """
-    try:
-        descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            os.fchmod(descriptor, 0o600)
-            for block in blocks:
-                write_all(descriptor, block)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise OutputError(f"{path}: expected to write this file, got: {error.strerror or error}") from error
-
-
-def _write_temporary(path: Path, parts: Sequence[str | bytes | memoryview]) -> Path:
-    """Write a file of another name beside `path`, durably; what fails leaves no file."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
-    descriptor = system.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        try:
-            for part in parts:
-                write_all(descriptor, part.encode() if isinstance(part, str) else part)
-            system.sync(descriptor)
-        finally:
-            os.close(descriptor)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
+    with output_faults(path), opened(path, os.O_CREAT | os.O_EXCL) as descriptor:
+        os.fchmod(descriptor, 0o600)
+        for block in blocks:
+            write_all(descriptor, block)
 
 
 @contextmanager
@@ -201,7 +213,7 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
     for other in path.parent.glob(siblings):
         _remove_left_over(other)
     with ExitStack() as at_end:
-        with _folder_faults(path):
+        with output_faults(path, "make this folder"):
             try:
                 path.mkdir(mode=0o700)
                 made = True
@@ -256,23 +268,15 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.absolute()
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}")
     try:
-        with _folder_faults(path):
+        with output_faults(path, "make this folder"):
             temporary.mkdir(parents=True)
         yield temporary
-        with _folder_faults(path):
+        with output_faults(path, "make this folder"):
             system.rename(temporary, path)
             _sync_folder(path.parent)
     finally:
         if temporary.exists():
             shutil.rmtree(temporary)
-
-
-@contextmanager
-def _folder_faults(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{path}: expected to make this folder, got: {error.strerror or error}") from error
 
 
 def remove_folder(path: Path) -> None:
@@ -371,7 +375,7 @@ class ScratchFolder:
         Raises:
             OutputError: it cannot be made; the one that should hold it has been removed.
         """
-        with _folder_faults(self.path):
+        with output_faults(self.path, "make this folder"):
             self.path.mkdir()
 
     def append(self, name: str, values: np.ndarray) -> None:
@@ -380,52 +384,32 @@ class ScratchFolder:
         Raises:
             OutputError: the folder cannot be written (permissions, a full disk).
         """
-        path = self.path / f"{name}.{self.writer}"
-        try:
-            if values.size:
-                descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                try:
-                    write_all(descriptor, np.ascontiguousarray(values).data.cast("B"))
-                finally:
-                    os.close(descriptor)
-        except OSError as error:
-            raise OutputError(f"{path}: expected to write this scratch file, got: {error.strerror or error}") from error
+        if values.size:
+            with self._file(f"{name}.{self.writer}", os.O_CREAT | os.O_APPEND) as descriptor:
+                write_all(descriptor, np.ascontiguousarray(values).data.cast("B"))
+
+    @contextmanager
+    def _file(self, name: str, flags: int = 0) -> Iterator[int]:
+        with output_faults(self.path / name, "write this scratch file"), opened(self.path / name, flags) as descriptor:
+            yield descriptor
 
     def read(self, name: str, dtype: np.dtype | type) -> np.ndarray:
         """Return what all workers appended to an array, in order of worker; empty where nobody did."""
-        parts = [np.fromfile(path, dtype) for path in self._parts(name)]
-        return np.concatenate([np.empty(0, dtype), *parts])
-
-    def _parts(self, name: str) -> list[Path]:
         found = [path for path in self.path.glob(f"{name}.*") if path.suffix[1:].isdigit()]
-        return sorted(found, key=lambda path: int(path.suffix[1:]))
+        parts = [np.fromfile(path, dtype) for path in sorted(found, key=lambda path: int(path.suffix[1:]))]
+        return np.concatenate([np.empty(0, dtype), *parts])
 
     def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> None:
         """Make an array of a fixed shape that all workers may fill in parts; one worker makes it."""
-        path = self.path / name
-        try:
-            descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
-                os.truncate(descriptor, math.prod(shape) * np.dtype(dtype).itemsize)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise OutputError(f"{path}: expected to write this scratch file, got: {error.strerror or error}") from error
+        with self._file(name, os.O_CREAT | os.O_TRUNC) as descriptor:
+            os.truncate(descriptor, math.prod(shape) * np.dtype(dtype).itemsize)
 
     def fill(self, name: str, start: int, rows: np.ndarray) -> None:
         """Write rows of a created array, from row `start` on."""
-        path = self.path / name
-        if not rows.size:
-            return
-        rows = np.ascontiguousarray(rows)
-        try:
-            descriptor = system.open(path, os.O_WRONLY)  # not through a map: a full disk must be an error, no signal
-            try:
+        if rows.size:
+            rows = np.ascontiguousarray(rows)
+            with self._file(name) as descriptor:  # not through a map: a full disk must be an error, no signal
                 write_all(descriptor, rows.data.cast("B"), start * (rows.nbytes // rows.shape[0]))
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise OutputError(f"{path}: expected to write this scratch file, got: {error.strerror or error}") from error
 
     def rows(self, name: str, start: int, stop: int, row_shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
         """Return rows `start` to `stop` of a created array."""

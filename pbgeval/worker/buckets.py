@@ -15,14 +15,14 @@ import torch
 from attrs import define, field, frozen
 
 from pbgeval.cluster.journal import DamagedEntryError
+from pbgeval.cluster.liveness import Counters, Watch
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
-from pbgeval.cluster.watch import Watch
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
-from pbgeval.inputs.queue import Counter, Holding, StripeUses, UnitQueue
-from pbgeval.metrics.rank import rank_metrics
+from pbgeval.inputs.queue import PartitionCache, UnitQueue
+from pbgeval.metrics.rank import query_mean
 from pbgeval.metrics.summary import AucSample, SortedPools, summarise
 from pbgeval.notation import Bucket, Side, WorkUnit, distinct
 from pbgeval.progress import BucketReport, UnitReport
@@ -33,6 +33,7 @@ from pbgeval.ranking.known_answers import KEY_BITS
 from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, Tables
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
+from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
@@ -133,7 +134,7 @@ class BucketProgress:
     """
 
     units: Iterable[WorkUnit]  # all that will be done, by all workers
-    counter: Counter
+    counter: Counters
     prefix: str  # of the names of counters
     edges_of: Callable[[WorkUnit], int] = attrgetter("num_edges")  # how many of a unit are evaluated
     _num_units: Multiset[tuple[object, ...]] = field(init=False)
@@ -206,7 +207,7 @@ class SoFar:
         self._read()
         work = self.bench.work
         # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
-        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check_lease)
+        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check)
         self._written = time.monotonic()
         self._cost = self._written - begun
 
@@ -297,7 +298,7 @@ def do_units(
     results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol), so_far)
     bench.journal.take(record.add_packed)
     queue = UnitQueue(plan, team, team.rank_in_team, prefix)
-    holding = Holding(queue, StripeUses(plan), room.partitions)
+    holding = PartitionCache(queue, room.partitions)
     with PartitionHolder(bench.inputs, bench.global_embeddings, bench.device, holding, room.one_more) as partitions:
         while (index := _draw(bench, queue)) is not None:
             unit, begun = plan.units[index], time.perf_counter()
@@ -322,7 +323,7 @@ def do_units(
 
 def _draw(bench: Bench, queue: UnitQueue) -> int | None:
     with bench.time_use.spent_on(QUEUE):
-        return queue.draw()
+        return queue.claim_next()
 
 
 def _room(bench: Bench) -> PartitionRoom:
@@ -396,7 +397,7 @@ def _do_unit(
         key = GroupKey(unit.path_index, unit.bucket, side)
         rows_Q = result.rows_Q.numpy()
         sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
-        bench.journal.journal.check_lease()
+        bench.journal.journal.check()
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if bench.evaluated.sample is not None and numbered is not None:
             sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
@@ -454,7 +455,7 @@ def _unit_report(
     bench: Bench, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
 ) -> UnitReport:
     config, num_edges = bench.inputs.config, bench.evaluated.num_rows(unit)
-    mean_reciprocal_rank = rank_metrics(headline, RankType(config.headline))["mean_reciprocal_rank"]
+    mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
         bucket=unit.bucket,

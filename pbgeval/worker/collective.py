@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
-from pbgeval.cluster.watch import Watch
 from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
 
 T = TypeVar("T")

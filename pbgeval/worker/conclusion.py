@@ -5,8 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
-from pbgeval.cluster.team import Team
-from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.errors import EvalError, IncompleteError, OutputError
 from pbgeval.report.output import OutputDirectory, send_to_sinks
 from pbgeval.report.report import Report
 from pbgeval.worker.context import Outcome, Work
@@ -37,8 +36,8 @@ def what_is_left(work: Work) -> str:
 
 
 def keep_or_release(output: OutputDirectory) -> None:
-    """Leave the directory to a run that goes on from what is done, or as it was if nothing is."""
-    if output.can_go_on:
+    """Leave the directory, if it is ours, to a run that goes on from what is done, or as it was if nothing is."""
+    if output.owner.is_held and output.can_go_on:
         output.suspend()
     else:
         output.release()
@@ -56,9 +55,12 @@ def end_of(error: EvalError, output: OutputDirectory, work: Work) -> EvalError:
 
 def conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
     """Write the report, and then what the config's sinks want of it; or raise the faults."""
-    report = report_of(outcome)
-    output.write(report)
-    report = evolve(report, path=output.path)
+    if outcome.faults:
+        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
+    if outcome.report is None:
+        raise RuntimeError("the evaluation ended without a report")
+    output.write(outcome.report)
+    report = evolve(outcome.report, path=output.path)
     try:
         if work.inputs.config.sinks:
             earlier = output.files_of_sinks()
@@ -69,39 +71,3 @@ def conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
     finally:
         output.owner.release()
     return report
-
-
-def try_to_claim(work: Work, output: OutputDirectory, team: Team, workers: int | None, *, overwrite: bool) -> Outcome:
-    """Make the directory worker 0's, which tells the others what it has found: nothing, a finished report, or faults.
-
-    Args:
-        work: of the run.
-        output: where its result goes.
-        team: the group.
-        workers: how many there ought to be; None: as many as there are.
-        overwrite: whether another run's output is replaced.
-    """
-    try:
-        if workers not in (None, team.size):
-            raise LaunchError(f"--workers {workers}: expected {team.size}, the size of the group, or no flag")
-        return Outcome(report=output.claim(work.provenance, overwrite=overwrite))
-    except EvalError as error:
-        return Outcome(error.faults)
-
-
-def try_to_conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Outcome:
-    """Write the report, or return the faults, for worker 0 to tell the others."""
-    try:
-        return Outcome(report=conclude(outcome, output, work))
-    except EvalError as error:
-        error = end_of(error, output, work)
-        return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
-
-
-def report_of(outcome: Outcome) -> Report:
-    """Return the report, or raise the faults."""
-    if outcome.faults:
-        raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
-    if outcome.report is None:
-        raise RuntimeError("the evaluation ended without a report")
-    return outcome.report

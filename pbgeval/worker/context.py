@@ -13,7 +13,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.cluster.ownership import Claim
+from pbgeval.cluster.claim import Claim
 from pbgeval.cluster.team import Team
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.opening import Inputs
@@ -118,7 +118,7 @@ class Bench:
     scratch: ScratchFolder  # shared by all workers of the run
     evaluated: EvaluatedRows  # of the round in hand, where edges are sampled
     time_use: TimeUse
-    held_bytes: int = 0  # what a sample of edges holds beside everything else
+    held_bytes: int = 0  # what scores and a sample of edges take beside everything else
 
     @property
     def inputs(self) -> Inputs:

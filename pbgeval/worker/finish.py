@@ -10,70 +10,76 @@ from torch import Tensor
 from pbgeval.inputs.edges import RowsOfBucket
 from pbgeval.notation import EntityNumbering, Side
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.keys import KnownBlock
 from pbgeval.ranking.known_answers import KeyFrequency
 from pbgeval.ranking.query_edges import QueryEdges
 from pbgeval.ranking.sweep_pass import outside_queries
 from pbgeval.ranking.tally import SideResult
-from pbgeval.ranking.topk import TopCandidates
 from pbgeval.stats.groups import GroupKey, ScorePool, order_image, with_clusters
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-from pbgeval.storage.topk import TopK
 from pbgeval.worker.collective import in_step
 from pbgeval.worker.context import Bench
 from pbgeval.worker.dimensions import QueryDimensions
-from pbgeval.worker.given import Contestants
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
-from pbgeval.worker.type_gains import merge_type_gains, record_types
-
-# The best candidates that each worker has met -> those of all candidates, written query by query (`save_topk`).
+from pbgeval.worker.type_gains import record_types
 
 
-def merge_best(bench: Bench, contestants: list[Contestants]) -> None:
-    """Give every worker the best candidates of all; every worker takes part."""
-    if bench.team.size == 1 or not any(one.top is not None for one in contestants):
+def merge_results(bench: Bench, states: list[ContestState]) -> None:
+    """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
+    for one in states:
+        bench.team.sum_(one.result.counts_6Q)
+    asked = [(number, one) for number, one in enumerate(states) if one.result.top or one.result.gains]
+    if bench.team.size == 1 or not asked:
         return
 
     def share() -> None:
-        for number, one in enumerate(contestants):
-            if one.top is not None:
-                bench.scratch.append(f"top-{number}", one.top.packed())
+        for number, one in asked:
+            for part, array in enumerate(one.result.pack()[4:]):
+                bench.scratch.append(f"result-{number}-{part}", array.astype(np.int64))
 
     def merge() -> None:
-        for number, one in enumerate(contestants):
-            if one.top is not None:
-                merged = TopCandidates(one.top.num_keys, one.top.k)
-                merged.merge_packed(bench.scratch.read(f"top-{number}", np.int64))
-                one.top = merged
+        for number, one in asked:
+            merged = one.result.empty()
+            best, *gains = (bench.scratch.read(f"result-{number}-{part}", np.int64) for part in range(4))
+            if merged.top is not None:
+                merged.top.merge_packed(best)
+            if merged.gains is not None:
+                shape = (bench.team.size, merged.gains.excluded_LH.size)
+                merged.gains.add_packed([*gains[:2], gains[2].reshape(shape).sum(0)])
+            one.result.top, one.result.gains = merged.top, merged.gains
 
     in_step(bench.team, share)
     in_step(bench.team, merge)
 
 
+# The best candidates that all workers have met -> files, query by query (`save_topk`).
+
+
 def write_best(
-    edges: QueryEdges, contestants: list[Contestants], key: GroupKey, start: int, stop: int, files: PerEdgeFiles
+    edges: QueryEdges, states: list[ContestState], key: GroupKey, start: int, stop: int, files: PerEdgeFiles
 ) -> None:
     """Write the best candidates of the queries of consecutive edges of a bucket."""
-    for one in contestants:
-        top, queries = one.top, one.state.queries
-        if top is None or one.state.hidden is not key.side:
+    for one in states:
+        top, queries = one.result.top, one.queries
+        if top is None or one.hidden is not key.side:
             continue
         inside = np.flatnonzero((queries.edge_Q >= start) & (queries.edge_Q < stop))
         inside = inside[np.argsort(queries.edge_Q[inside])]
         best = top.of_keys(queries.key_Q[inside])
         listed = best.number_Kk >= 0
-        real = one.state.comparator.real_scores(torch.from_numpy(best.score_Kk)).numpy()
+        real = one.comparator.real_scores(torch.from_numpy(best.score_Kk)).numpy()
         entity, partition = _places(edges.numbering, best.number_Kk)
         files.write_best(
             key,
             edges.row_E[queries.edge_Q[inside]],
-            TopK(
-                np.where(listed, entity, -1),
-                np.where(listed, partition, -1),
-                np.where(listed, real, np.nan),
-                best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
-            ),
+            {
+                "entity": np.where(listed, entity, -1),
+                "partition": np.where(listed, partition, -1),
+                "score": np.where(listed, real, np.nan),
+                "known": best.known_Kk & listed & (best.number_Kk != queries.true_Q[inside][:, None]),
+            },
         )
 
 
@@ -101,20 +107,17 @@ def finish(
     bench: Bench,
     record: Record,
     edges: QueryEdges,
-    contestants: list[Contestants],
+    states: list[ContestState],
     sets: CandidateSets,
     dimensions: QueryDimensions,
     files: PerEdgeFiles,
 ) -> None:
     """Add counts over all workers, and record a part of the edges; every worker takes part."""
-    for one in contestants:
-        bench.team.sum_(one.state.counts_6Q)
-    merge_best(bench, contestants)
-    merge_type_gains(bench, contestants)
-    record_types(bench, record, contestants, sets)
+    merge_results(bench, states)
+    record_types(bench, record, states, sets)
     block = KnownBlock(edges.lhs_E, edges.rel_E, edges.rhs_E)
     for side in bench.settings.sides:
-        of_side = [one for one in contestants if one.state.hidden is side]
+        of_side = [one for one in states if one.hidden is side]
         for one in of_side:
             _record_competitors(bench, record, edges, one)
         table = _side_table(edges, of_side, outside_queries(edges, side, sets))
@@ -138,14 +141,14 @@ def finish(
                 record.sample.add(key, sampled, edges.row_E[ranked], codes_Q, record.headline_counts(result))
 
 
-def _side_table(edges: QueryEdges, contestants: list[Contestants], outside_E: np.ndarray) -> _SideTable:
+def _side_table(edges: QueryEdges, states: list[ContestState], outside_E: np.ndarray) -> _SideTable:
     counts_6E = torch.zeros((6, edges.num_edges), dtype=torch.int64)
     image_E = np.zeros(edges.num_edges, np.int32)
     kept_E = np.zeros(edges.num_edges, bool)
-    for one in contestants:
-        queries = one.state.queries
-        counts_6E[:, torch.from_numpy(queries.edge_Q)] = one.state.counts_6Q
-        image_E[queries.edge_Q] = order_image(one.state.true_values())
+    for one in states:
+        queries = one.queries
+        counts_6E[:, torch.from_numpy(queries.edge_Q)] = one.result.counts_6Q
+        image_E[queries.edge_Q] = order_image(one.true_values())
         kept_E[queries.edge_Q] = True if one.sample is None else one.sample.true_kept_Q
     return _SideTable(counts_6E, outside_E, image_E, kept_E)
 
@@ -181,17 +184,17 @@ def _share(bench: Bench, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, 
     return parts
 
 
-def _record_competitors(bench: Bench, record: Record, edges: QueryEdges, one: Contestants) -> None:
+def _record_competitors(bench: Bench, record: Record, edges: QueryEdges, one: ContestState) -> None:
     """Record the scores of competitors that this worker has collected for the pooled AUC."""
-    query, image, known = one.collector.images()
-    edge = one.state.queries.edge_Q[query]
+    query, image, known = one.result.scores.images()
+    edge = one.queries.edge_Q[query]
     segment = edges.segment_of(edge)
     order = np.argsort(segment, kind="stable")
     segment, edge, image, known = segment[order], edge[order], image[order], known[order]
     for index, of_segment in enumerate(edges.segments):
         part = slice(*np.searchsorted(segment, [index, index + 1]))
         if part.start < part.stop:
-            key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.state.hidden)
+            key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
             pooled = image[part]
             if bench.evaluated.sample is not None:
                 sampled = bench.evaluated.sample[key.path_index, key.bucket]

@@ -9,14 +9,10 @@ from attrs import define, field
 
 from pbgeval.inputs.protocol import CandidateRange
 from pbgeval.notation import distinct
-from pbgeval.ranking.cells import CellSample, ScoreCollector
+from pbgeval.ranking.cells import CellSample, SampledCells
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.query_edges import ContestQueries, EdgeSegment, QueryEdges
-from pbgeval.ranking.sweep_cells import SampledCells
-from pbgeval.ranking.sweep_pass import SweepState
-from pbgeval.ranking.topk import TopCandidates
-from pbgeval.ranking.type_gains import TypeGains
 from pbgeval.worker.context import Bench
 
 ROWS_AT_A_TIME = 1 << 14  # of a file of candidates
@@ -134,19 +130,3 @@ def _lists(
         of_window = edge[windows == window]
         given = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
         yield of_window, offset_P[given.partitions_EK] + given.ids_EK
-
-
-# The queries of one contest, and what this worker knows of them while candidates stream past.
-
-
-@define(eq=False)
-class Contestants:
-    """One contest while candidates stream past."""
-
-    state: SweepState
-    keys: np.ndarray  # int64: index of each of its keys among those of its side
-    sample: SampledCells | None
-    given: GivenCells | None = None  # what lists name, where candidates are given
-    collector: ScoreCollector = field(factory=ScoreCollector)
-    top: TopCandidates | None = None
-    gains: TypeGains | None = None  # of its queries for types

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from attrs import evolve
 
-from pbgeval.cluster.lifeline import signs_of_life
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.inputs.edge_files import buckets_of_files
@@ -26,7 +25,7 @@ def inputs_of_group(config: EvalConfig, output: Path | None, observer: Observer)
     """
     team = Team.join()
     with ExitStack() as stack:
-        with signs_of_life(team):  # the evaluation gives its own
+        with team.signs_of_life():  # the evaluation gives its own
             mine = stack.enter_context(local_copies(config, team))
             buckets = buckets_of_files(mine, output, observer)
             made = team.together(lambda: stack.enter_context(buckets) if team.rank_in_team == 0 else None)

@@ -100,7 +100,6 @@ class KeyFrequencies:
 
     bench: Bench
     _of_slot: dict[tuple[Side, int], KeyFrequency] = field(factory=dict)  # of a worker alone
-    _bucket: tuple[Side, Bucket] | None = None
     _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
 
     def of(self, hidden: Side, bucket: Bucket, edges: KnownBlock) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
-from pbgeval.storage.ranks import RanksFile, create_ranks_file, open_ranks_file
-from pbgeval.storage.topk import TopK, TopKFile, Vocabulary, create_topk_file, open_topk_file, write_topk_table
+from pbgeval.storage.ranks import create_ranks_file, open_ranks_file
+from pbgeval.storage.row_files import QueryFile
+from pbgeval.storage.topk import Vocabulary, create_topk_file, open_topk_file, write_topk_table
 from pbgeval.worker.collective import in_step
 from pbgeval.worker.context import Bench
 
@@ -24,8 +26,8 @@ from pbgeval.worker.context import Bench
 class PerEdgeFiles:
     """The per-edge files of a run that this worker writes to."""
 
-    ranks: dict[tuple[int, Bucket], RanksFile]  # by edge path and bucket; empty: not asked for
-    topk: dict[tuple[int, Bucket], TopKFile]  # likewise
+    ranks: dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket; empty: not asked for
+    topk: dict[tuple[int, Bucket], QueryFile]  # likewise
     _unsynced: set[tuple[int, Bucket]] = field(factory=set, init=False)  # counts that were written
 
     def write_counts(self, key: GroupKey, row_Q: np.ndarray, counts: QueryCounts) -> None:
@@ -50,7 +52,7 @@ class PerEdgeFiles:
         self._unsynced.add((key.path_index, key.bucket))
         file.write(key.side, row_Q[order], {name: values.numpy()[order] for name, values in columns.items()})
 
-    def write_best(self, key: GroupKey, row_Q: np.ndarray, best: TopK) -> None:
+    def write_best(self, key: GroupKey, row_Q: np.ndarray, best: Mapping[str, np.ndarray]) -> None:
         """Write the best candidates of some queries of a bucket, rows ascending.
 
         Raises:
@@ -66,14 +68,14 @@ class PerEdgeFiles:
             OutputError: they cannot be written.
         """
         for place in self._unsynced:
-            self.ranks[place].sync()
+            self.ranks[place].rows.sync()
         self._unsynced.clear()
 
     def close(self) -> None:
         """Wait until everything is on the disk."""
         self.sync()
         for topk in self.topk.values():
-            topk.sync()
+            topk.rows.sync()
 
     def write_tables(self, bench: Bench) -> None:
         """Write the best candidates as tables with names, a part of the files on each worker."""
@@ -100,7 +102,7 @@ def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
     """
     config, folder, digest = bench.inputs.config, bench.work.output, bench.work.digest
     sides, k = bench.settings.sides, config.save_topk
-    check = bench.journal.journal.check_lease
+    check = bench.journal.journal.check
     buckets = [(path_index, file) for path_index, files in enumerate(bench.inputs.buckets) for file in files.values()]
 
     def create() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,14 +23,37 @@ from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankCounts
 
-NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
+
+@define
+class RowTable:
+    """Rows of integers that workers add, in any order."""
+
+    NUM_COLUMNS: ClassVar[int]
+    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, NUM_COLUMNS)
+
+    def gather(self, team: Team) -> None:
+        """Move what all workers have added to worker 0."""
+        parts = team.gather(torch.from_numpy(self.pack()))
+        self._rows = [part.numpy().reshape(-1, self.NUM_COLUMNS) for part in parts]
+
+    def pack(self) -> np.ndarray:
+        """Return all rows as one array of int64 (n,)."""
+        return self._table().reshape(-1)
+
+    def add_packed(self, packed: np.ndarray) -> None:
+        """Add the rows of another table."""
+        if packed.size:
+            self._rows.append(packed.reshape(-1, self.NUM_COLUMNS))
+
+    def _table(self) -> np.ndarray:
+        return np.concatenate([np.empty((0, self.NUM_COLUMNS), np.int64), *self._rows])
 
 
 @define
-class SampleTable:
+class SampleTable(RowTable):
     """Counts query by query, where edges are sampled: intervals and the frequency of keys need them."""
 
-    _rows: list[np.ndarray] = field(factory=list)  # int64 (n, NUM_COLUMNS)
+    NUM_COLUMNS = 7  # side, edge path, cluster, key, better, tied, competing
 
     def add(
         self, key: GroupKey, sampled: RowsOfBucket, row_Q: np.ndarray, code_Q: np.ndarray, counts: RankCounts
@@ -47,20 +71,6 @@ class SampleTable:
         columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
         place = [np.full(len(row_Q), key.side.value), np.full(len(row_Q), key.path_index)]
         self._rows.append(np.column_stack([*place, cluster_Q, code_Q, *columns]))
-
-    def gather(self, team: Team) -> None:
-        """Move what all workers have added to worker 0."""
-        parts = team.gather(torch.from_numpy(self.pack()))
-        self._rows = [part.numpy().reshape(-1, NUM_COLUMNS) for part in parts]
-
-    def pack(self) -> np.ndarray:
-        """Return all rows as one array of int64 (n,)."""
-        return np.concatenate([np.empty((0, NUM_COLUMNS), np.int64), *self._rows]).reshape(-1)
-
-    def add_packed(self, packed: np.ndarray) -> None:
-        """Add the rows of another table."""
-        if packed.size:
-            self._rows.append(packed.reshape(-1, NUM_COLUMNS))
 
     def queries(self, path_index: int | None = None) -> SampledQueries:
         """Return the queries of one edge path or of all, on worker 0."""
@@ -81,15 +91,14 @@ class SampleTable:
             grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], counts.of(of_side))
 
     def _columns(self) -> tuple[Tensor, ...]:
-        table = np.concatenate([np.empty((0, NUM_COLUMNS), np.int64), *self._rows])
-        return torch.from_numpy(np.ascontiguousarray(table.T)).unbind(0)
+        return torch.from_numpy(np.ascontiguousarray(self._table().T)).unbind(0)
 
 
 @define
-class DrawTable:
+class DrawTable(RowTable):
     """Sums of what was drawn, unit by unit: floats, which are joined at once at the end, so order does not matter."""
 
-    _rows: list[np.ndarray] = field(factory=list)  # int64 (1 + 2 NUM_SUMS,): side, bits of raw and of filtered sums
+    NUM_COLUMNS = 1 + 2 * NUM_SUMS  # side, bits of raw and of filtered sums
 
     def add(self, side: Side, result: SideResult) -> None:
         """Add the queries of one side of a unit; nothing where their draws were not looked at."""
@@ -103,28 +112,13 @@ class DrawTable:
             DrawSums.of_queries(result.counts.raw, all_Q, list_Q),
             DrawSums.of_queries(result.counts.filtered, all_Q - known_Q, list_Q),
         ]
-        self._rows.append(np.concatenate([[side.value], *(part.values.view(np.int64) for part in sums)]))
-
-    def pack(self) -> np.ndarray:
-        """Return all rows as one array of int64 (n,)."""
-        return np.concatenate([np.empty(0, np.int64), *self._rows])
-
-    def add_packed(self, packed: np.ndarray) -> None:
-        """Add the rows of another table."""
-        self._rows += list(packed.reshape(-1, 1 + 2 * NUM_SUMS))
-
-    def gather(self, team: Team) -> None:
-        """Move what all workers have added to worker 0."""
-        parts = team.gather(torch.from_numpy(self.pack()))
-        self._rows = []
-        for part in parts:
-            self.add_packed(part.numpy())
+        self.add_packed(np.concatenate([[side.value], *(part.values.view(np.int64) for part in sums)]))
 
     def sums(self, sides: Sequence[Side], *, filtered: bool) -> dict[str, DrawSums]:
         """Return the sums of each side and of `both`, on worker 0."""
         columns = slice(1 + NUM_SUMS, None) if filtered else slice(1, 1 + NUM_SUMS)
         of_side = {
-            side: [DrawSums(row[columns].view(np.float64)) for row in self._rows if row[0] == side.value]
+            side: [DrawSums(row[columns].view(np.float64)) for row in self._table() if row[0] == side.value]
             for side in sides
         }
         labelled = {side.label: parts for side, parts in of_side.items()}

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from pbgeval.cluster.resources import resident_bytes
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.edges import EvaluatedRows, RowsOfBucket, parts_of_file
-from pbgeval.inputs.partitions import check_sample
+from pbgeval.inputs.partitions import BYTES_PER_SCORE, check_sample
 from pbgeval.metrics.intervals import Interval, round_level, round_needed, sample_intervals, should_stop
 from pbgeval.notation import Bucket
 from pbgeval.ranking.chunks import group_by_relation
@@ -179,6 +179,9 @@ FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulatio
 def do_rounds(bench: Bench, record: Record) -> Found:
     """Evaluate; every worker takes part, and comes to the same end."""
     planned = plan_sampling(bench)
+    if planned is None:
+        num_scores = bench.settings.auc.num_scores(bench.inputs.num_edges * len(bench.settings.sides))
+        bench = evolve(bench, held_bytes=num_scores * BYTES_PER_SCORE[bench.work.protocol.filtered])
     sampling = planned
     files = open_per_edge_files(bench)
     rounds, found, scratch_path = list[int](), None, bench.scratch.path  # rounds that were planned, and are done
@@ -212,7 +215,9 @@ def _begin_round(bench: Bench, sampling: Sampling) -> tuple[EvaluatedRows, int]:
         num_queries = min(
             sampling.sample.round_totals[-1] * per_unit, bench.inputs.num_edges * len(bench.settings.sides)
         )
-        held = check_sample(bench.inputs.config.max_memory_bytes, resident_bytes(), num_queries)
+        num_scores = bench.settings.auc.num_scores(num_queries)
+        limit, filtered = bench.inputs.config.max_memory_bytes, bench.work.protocol.filtered
+        held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
         if bench.team.rank_in_team == 0:
             bench.scratch.make()
         return sampling.rows_of_round(bench, sampling.sample.num_rounds), held

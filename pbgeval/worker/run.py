@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from pbgeval.cluster.journal import Journal, writer_name
 from pbgeval.cluster.resources import choose_device, host_name, peak_memory_bytes, threads_put_back, use_threads
 from pbgeval.cluster.team import Team
@@ -19,7 +21,7 @@ from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.metrics.summary import AucSample
 from pbgeval.ranking import fused
-from pbgeval.report.document import Drawn, Evaluated, make_report
+from pbgeval.report.document import Drawn, ReportContext, make_report
 from pbgeval.report.report import Report
 from pbgeval.report.warnings import warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
@@ -87,7 +89,8 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
             scorer, work.protocol.sides, inputs.num_edges * len(work.protocol.sides)
         )
     scratch = work.scratch_path / team.nonce
-    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), lease=scratch / LEASE)
+    claim = evolve(work.claim, lease=scratch / LEASE)
+    journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check)
     bench = Bench(
         work=work,
         team=team,
@@ -108,7 +111,7 @@ def _do_rounds(bench: Bench, record: Record) -> Found:
     try:
         return do_rounds(bench, record)
     except FileNotFoundError:
-        bench.journal.journal.check_lease()  # what workers share has been removed by others: no bug
+        bench.journal.journal.check()  # what workers share has been removed by others: no bug
         raise
 
 
@@ -178,7 +181,7 @@ def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dic
     for state in sorted(states - {CONSISTENT}):
         work.observer.warn(f"scores of the model depend on the block that they are asked for in: {state}")
     all_edges = found.estimate is None or found.estimate.is_population
-    evaluated = Evaluated(
+    evaluated = ReportContext(
         edge_paths=[Path(path).name for path in config.edge_paths],
         buckets=work.inputs.all_buckets(),
         sides=protocol.sides,

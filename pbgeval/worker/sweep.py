@@ -12,40 +12,34 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from attrs import define, evolve, field
-from torch import Tensor
 
-from pbgeval.cluster.resources import resident_bytes
-from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, plan_memory, rows_ahead
+from pbgeval.cluster.resources import anonymous_bytes, resident_bytes
+from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, plan_memory, rows_ahead
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
-from pbgeval.jit import is_installed
 from pbgeval.notation import Side, distinct
-from pbgeval.ranking import blocks, compiled, fused
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import ScoreCollector
+from pbgeval.ranking.cells import CellSample, SampledCells, sample_cells
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking.contest_state import RESULT_ARRAYS, ContestResult, ContestState, Rows
+from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
 from pbgeval.ranking.keys import QueryKeys
 from pbgeval.ranking.known_answers import KnownPairs, PairStore
-from pbgeval.ranking.query_edges import ContestQueries, QueryEdges, contest_queries
-from pbgeval.ranking.sweep_cells import KnownAnswers, SampledCells, sample_cells
-from pbgeval.ranking.sweep_given import rank_given, score_cells
+from pbgeval.ranking.known_by_block import KnownAnswers
+from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryEdges, contest_queries
+from pbgeval.ranking.ranking_pass import rank
+from pbgeval.ranking.sweep_given import rank_given
 from pbgeval.ranking.sweep_pass import (
     EntityVectors,
     GatheredEntities,
-    Rows,
-    SweepState,
+    GatheredQueries,
     entities_of_edges,
-    gather,
-    prepare,
 )
-from pbgeval.ranking.sweep_rank import RangeSinks, rank
 from pbgeval.ranking.topk import TopCandidates
-from pbgeval.ranking.type_gains import TypeGains
-from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.storage.rows import MemoryRows, ScratchRows
@@ -54,79 +48,11 @@ from pbgeval.worker.context import Bench, Found
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import finish
-from pbgeval.worker.given import Contestants, read_given
+from pbgeval.worker.given import GivenCells, read_given
 from pbgeval.worker.known import candidate_sets, join_all
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.type_gains import type_gains
-
-# What the second sweep has counted: since the last entry of the journal, and in all.
-
-_ARRAYS = 8  # per contest: counts; query, bits and mark of each score; best candidates; three of queries for types
-
-
-@define(eq=False)
-class SweepResults:
-    """The results of all contests; ranges of candidates add to the contestants themselves, which start at zero."""
-
-    contestants: list[Contestants]
-    _counts: list[Tensor] = field(init=False)
-    _collectors: list[ScoreCollector] = field(init=False)
-    _tops: list[TopCandidates | None] = field(init=False)
-    _gains: list[TypeGains | None] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._counts = [torch.zeros_like(one.state.counts_6Q) for one in self.contestants]
-        self._collectors = [ScoreCollector() for _ in self.contestants]
-        self._tops = [
-            None if one.top is None else TopCandidates(one.top.num_keys, one.top.k) for one in self.contestants
-        ]
-        self._gains = [None if one.gains is None else one.gains.empty() for one in self.contestants]
-
-    def pack(self) -> list[np.ndarray]:
-        """Return what was counted since `clear`, as arrays of integers (n,)."""
-        arrays = []
-        for one in self.contestants:
-            nothing = np.empty(0, np.int64)
-            best = nothing if one.top is None else one.top.packed()
-            gains = [nothing] * 3 if one.gains is None else one.gains.pack()
-            arrays += [one.state.counts_6Q.numpy().reshape(-1), *one.collector.pack(), best, *gains]
-        return arrays
-
-    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
-        """Add to the total what was packed."""
-        for number in range(len(self.contestants)):
-            counts, query, bits, known, best, *of_gains = arrays[_ARRAYS * number : _ARRAYS * (number + 1)]
-            self._counts[number] += torch.from_numpy(counts).view_as(self._counts[number])
-            self._collectors[number].add_packed(query, bits, known)
-            top = self._tops[number]
-            if top is not None:
-                top.merge_packed(best)
-            gains = self._gains[number]
-            if gains is not None:
-                gains.add_packed(of_gains)
-
-    def clear(self) -> None:
-        """Begin anew: what was counted is in an entry, and in the total."""
-        for one in self.contestants:
-            one.state.counts_6Q.zero_()
-            one.collector = ScoreCollector()
-            if one.top is not None:
-                one.top = TopCandidates(one.top.num_keys, one.top.k)
-            if one.gains is not None:
-                one.gains = one.gains.empty()
-
-    def finish(self) -> None:
-        """Give the contestants the total, what was counted since `clear` included."""
-        for one, counts, collector, top, gains in zip(
-            self.contestants, self._counts, self._collectors, self._tops, self._gains, strict=True
-        ):
-            one.state.counts_6Q += counts
-            one.collector.extend(collector)
-            if top is not None and one.top is not None:
-                one.top.merge_packed(top.packed())
-            if gains is not None and one.gains is not None:
-                one.gains.add_packed(gains.pack())
 
 
 def range_name(part: CandidateRange) -> str:
@@ -151,9 +77,6 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
     )
 
 
-FUSED_QUERIES_PER_BLOCK = 1 << 14  # on a GPU, so that it has much to do at a time; changes no number
-
-
 def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     """Rank all evaluated edges against all entities."""
     edges = in_step(bench.team, lambda: read_query_edges(bench))
@@ -162,8 +85,10 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     vectors = EntityVectors(
         bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
     )
+    kernel = _kernel(bench, edges)
+    queries_per_block = kernel.queries_per_block(bench.relations[0].scorer.comparator)
     of_contests = [
-        contest_queries(edges, contest, sets, _queries_per_block(bench))
+        contest_queries(edges, contest, sets, queries_per_block)
         for side in bench.settings.sides
         for contest in contests([relation.scorer for relation in bench.relations], side)
     ]
@@ -173,31 +98,28 @@ def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
     entities = _gather(bench, edges, vectors, plan)
     done = bench.journal.look(bench.team, bench.work.observer, share_rows)
     ranges = _ranges(bench, plan, [range_of_name(name) for name in done])
-    samples = _samples(bench, edges, of_contests, sets, plan)
-    contestants = [
-        _contestants(bench, edges, queries, samples[number], keys[queries.contest.hidden], plan, number, ranges)
-        for number, queries in enumerate(of_contests)
-    ]
-    _prepare(bench, edges, contestants, entities, vectors)
-    _rank(bench, edges, contestants, sets, vectors, pairs, plan, ranges)
+    states = _states(bench, edges, of_contests, sets, kernel, plan, entities, vectors)
+    given = _given(bench, edges, states, ranges, plan)
+    _prepare(bench, states)
+    _rank(bench, edges, states, given, keys, vectors, pairs, plan, ranges)
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(bench, touched)
-    finish(bench, record, edges, contestants, sets, dimensions, files)
+    finish(bench, record, edges, states, sets, dimensions, files)
     return Found(len(ranges), in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
 
 
-def _queries_per_block(bench: Bench) -> int | None:
-    if bench.inputs.scorer is not None:
-        return getattr(bench.inputs.scorer, "queries_per_block", None)
-    return FUSED_QUERIES_PER_BLOCK if _is_fused(bench) else None
+def _kernel(bench: Bench, edges: QueryEdges) -> Kernel:
+    config, relation = bench.inputs.config, bench.relations[0]  # all have one comparator, and one type of numbers
+    wants_best = config.save_topk is not None or bench.inputs.types is not None
+    wants_scores = wants_best or bench.settings.auc.exact or bool(bench.inputs.candidate_files)
+    num_cells = edges.num_edges * bench.numberer.numbering.num_entities
+    return choose_kernel(relation.scorer, bench.device, relation.dtype, wants_scores=wants_scores, num_cells=num_cells)
 
 
 def _resident(bench: Bench) -> int:
     """Return what this process holds, what compiled loops take among it."""
-    if bench.inputs.config.max_memory_bytes is not None and bench.device.type == "cpu" and is_installed():
-        compiled.load(bench.relations[0].prepared_dtype)
-        blocks.load()
-        compiled_hashes.load()
+    if bench.inputs.config.max_memory_bytes is not None:
+        load_compiled(bench.device, bench.relations[0].prepared_dtype)
     return resident_bytes()
 
 
@@ -224,53 +146,71 @@ def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Si
     return QueryKeys(side, num_entities, distinct(np.concatenate([np.empty(0, np.int64), *codes])))
 
 
-def _samples(
-    bench: Bench, edges: QueryEdges, of_contests: list[ContestQueries], sets: CandidateSets, plan: MemoryPlan
-) -> list[SampledCells | None]:
-    """Draw what the pooled AUC compares of each contest; of given candidates it is drawn among those."""
-    if bench.inputs.candidate_files:
-        return [None] * len(of_contests)
-    threads = BlockThreads.of_device(bench.device, plan.block_threads)
-    auc, seed = bench.settings.auc, bench.settings.seed
-    return threads.map(lambda queries: sample_cells(edges, queries, sets, auc, seed), of_contests)
-
-
-def _contestants(
+def _states(
     bench: Bench,
     edges: QueryEdges,
-    queries: ContestQueries,
-    sample: SampledCells | None,
-    keys: QueryKeys,
+    of_contests: list[ContestQueries],
+    sets: CandidateSets,
+    kernel: Kernel,
     plan: MemoryPlan,
-    number: int,
-    ranges: list[CandidateRange],
-) -> Contestants:
+    entities: GatheredEntities,
+    vectors: EntityVectors,
+) -> list[ContestState]:
+    """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
+    competing = [_competing(edges, queries, sets) for queries in of_contests]
+    samples: list[SampledCells | None] = [None] * len(of_contests)
+    if not bench.inputs.candidate_files:  # else it is drawn among those
+        threads, auc, seed = (
+            BlockThreads.of_device(bench.device, plan.block_threads),
+            bench.settings.auc,
+            bench.settings.seed,
+        )
+        samples = threads.map(
+            lambda number: sample_cells(edges, of_contests[number], competing[number], auc, seed),
+            range(len(of_contests)),
+        )
     dtype = bench.relations[0].prepared_dtype
-    dimension = bench.inputs.config.dimension_of(queries.contest.candidate_type)
-    width, true_width = queries.contest.width(dimension), queries.contest.true_width(dimension, dtype)
-    state = SweepState(
-        queries,
-        _rows(bench, f"queries-{number}", queries.num_keys, width, dtype, plan),
-        _rows(bench, f"true-{number}", queries.num_queries, true_width, dtype, plan),
-        _is_fused(bench),
-    )
-    codes = queries.rel_K * edges.numbering.num_entities + queries.known_K
-    topk = bench.inputs.config.save_topk
-    given = None
-    if bench.inputs.candidate_files:
-        given, sample = in_step(bench.team, lambda: read_given(bench, edges, queries, number, ranges, plan.pairs_bytes))
-    top = TopCandidates(queries.num_keys, topk) if topk is not None else None
-    gains = type_gains(bench, edges, queries)
-    return Contestants(state, np.searchsorted(keys.codes_K, codes), sample, given, top=top, gains=gains)
+    states = []
+    for number, queries in enumerate(of_contests):
+        contest = queries.contest
+        dimension = bench.inputs.config.dimension_of(contest.candidate_type)
+        state = ContestState(
+            queries,
+            competing[number],
+            kernel,
+            GatheredQueries(edges, queries, entities, vectors),
+            _rows(bench, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
+            _rows(bench, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
+            bench.relations[0].dtype,
+            bench.device,
+            samples[number],
+        )
+        topk = bench.inputs.config.save_topk
+        state.result.top = TopCandidates(queries.num_keys, topk) if topk is not None else None
+        state.result.gains = type_gains(bench, edges, queries)
+        states.append(state)
+    return states
 
 
-def _is_fused(bench: Bench) -> bool:
-    """Whether one kernel on a GPU counts: nobody asks for the scores that it forgets."""
-    wants_best = bench.inputs.config.save_topk is not None or bench.inputs.types is not None
-    wants_scores = wants_best or bench.settings.auc.exact
-    relation = bench.relations[0]  # all have one comparator, and one type of numbers: float64 for certified ranks
-    serves = fused.serves(relation.scorer.comparator, bench.device, relation.dtype)
-    return serves and not wants_scores and not bench.inputs.candidate_files
+def _competing(edges: QueryEdges, queries: ContestQueries, sets: CandidateSets) -> CompetingEntities:
+    hidden = queries.contest.hidden
+    first, stop = edges.numbering.range_of_type(queries.contest.candidate_type)
+    return CompetingEntities(first, stop, lambda relation: sets.of(hidden, relation), sets.by_relation)
+
+
+def _given(
+    bench: Bench, edges: QueryEdges, states: list[ContestState], ranges: list[CandidateRange], plan: MemoryPlan
+) -> list[GivenCells] | None:
+    """Read what lists name, where candidates are given, and what the pooled AUC compares of it."""
+    if not bench.inputs.candidate_files:
+        return None
+    given = []
+    for number, one in enumerate(states):
+        cells, one.sample = in_step(
+            bench.team, partial(read_given, bench, edges, one.queries, number, ranges, plan.pairs_bytes)
+        )
+        given.append(cells)
+    return given
 
 
 def _rows(bench: Bench, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
@@ -310,7 +250,7 @@ def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: Memor
     def work() -> None:
         parts = [part for part in _ranges(bench, plan) if is_touched(part)]
         for part, table in zip(parts, _tables(bench, vectors, parts), strict=True):
-            gather(table, edges.numbering.range_of_slot(part.slot)[0] + part.start, entities)
+            entities.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
 
     in_step(bench.team, work)
     return entities
@@ -336,18 +276,11 @@ def _tables(bench: Bench, vectors: EntityVectors, parts: Sequence[CandidateRange
         yield table
 
 
-def _prepare(
-    bench: Bench,
-    edges: QueryEdges,
-    contestants: list[Contestants],
-    entities: GatheredEntities,
-    vectors: EntityVectors,
-) -> None:
+def _prepare(bench: Bench, states: list[ContestState]) -> None:
     def work() -> None:
-        for one in contestants:
-            num_keys, rank_in_team, size = one.state.queries.num_keys, bench.team.rank_in_team, bench.team.size
-            share = (num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size)
-            prepare(one.state, edges, entities, vectors, share)
+        for one in states:
+            num_keys, rank_in_team, size = one.queries.num_keys, bench.team.rank_in_team, bench.team.size
+            one.prepare((num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size))
 
     in_step(bench.team, work)
 
@@ -355,61 +288,104 @@ def _prepare(
 def _rank(
     bench: Bench,
     edges: QueryEdges,
-    contestants: list[Contestants],
-    sets: CandidateSets,
+    states: list[ContestState],
+    given: list[GivenCells] | None,
+    keys: dict[Side, QueryKeys],
     vectors: EntityVectors,
     pairs: PairStore | None,
     plan: MemoryPlan,
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
-    results, watch = SweepResults(contestants), bench.team.watch(bench.journal.part)
-    counter = BlockCounter()
+    results, watch = _Results(bench, states), bench.team.watch(bench.journal.part)
     threads = BlockThreads.of_device(bench.device, plan.block_threads)
-
-    def write() -> None:
-        with bench.journal.counted():
-            arrays = results.pack()
-            bench.journal.write(arrays)
-            results.add_packed(arrays)
-            results.clear()
+    keys_of = [_keys_among(keys[one.hidden], one.queries) for one in states]
+    type_of = [one.queries.contest.candidate_type for one in states]
 
     def work() -> None:
-        bench.journal.take(results.add_packed)
+        bench.journal.take(results.add)
         total = sum(part.num_rows for part in ranges)
         done = 0
-        types = {one.state.queries.contest.candidate_type for one in contestants}
-        tables = _tables(bench, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in types])
+        tables = _tables(bench, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in type_of])
         for part, of_slots in _with_known(bench, ranges, pairs):
             bench.journal.begin(range_name(part))
-            entity_type = edges.numbering.slots[part.slot][0]
-            taking_part = [one for one in contestants if one.state.queries.contest.candidate_type == entity_type]
-            if taking_part:
-                table = next(tables)
-                for one in taking_part:
-                    known = _known_in_range(one, of_slots, part, edges) if of_slots is not None else None
-                    cells = one.sample.cells if one.sample is not None else None
-                    first_number = edges.numbering.range_of_slot(part.slot)[0] + part.start
-                    if one.given is None:
-                        sinks = RangeSinks(cells, one.collector, one.top, one.gains)
-                        rank(one.state, edges, table, first_number, sets, vectors.dtype, known, counter, threads, sinks)
-                        continue
-                    named = one.given.within(part)
-                    collector = one.collector if cells is None else None
-                    rank_given(one.state, edges, table, first_number, vectors.dtype, named, known, collector)
-                    if cells is not None:
-                        score_cells(one.state, edges, table, first_number, vectors.dtype, cells, known, one.collector)
+            entity_type, _ = edges.numbering.slots[part.slot]
+            table = next(tables) if entity_type in type_of else None
+            for number, one in enumerate(states):
+                if table is not None and type_of[number] == entity_type:
+                    named = None if given is None else given[number].within(part)
+                    _rank_range(edges, part, table, of_slots, one, keys_of[number], named, threads)
+            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
             if bench.journal.finish(range_name(part)):
-                write()
+                results.write()
             watch.tick()
             done += part.num_rows
             bench.work.observer.candidates_done(done, total)
-
-        if bench.journal.is_worth_it:
-            write()
         results.finish()
 
     in_step(bench.team, work, watch)
+
+
+@define(eq=False)
+class _Results:
+    """What all contests have met: in their states since the last entry of the journal, and here before it."""
+
+    bench: Bench
+    states: list[ContestState]
+    _total: list[ContestResult] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._total = [one.result.empty() for one in self.states]
+
+    def add(self, arrays: Sequence[np.ndarray]) -> None:
+        """Add an entry."""
+        for number, total in enumerate(self._total):
+            total.add_packed(arrays[RESULT_ARRAYS * number : RESULT_ARRAYS * (number + 1)])
+
+    def write(self) -> None:
+        """Write an entry, and begin anew."""
+        with self.bench.journal.counted():
+            arrays = [array for one in self.states for array in one.result.pack()]
+            self.bench.journal.write(arrays)
+            self.add(arrays)
+            for one in self.states:
+                one.result = one.result.empty()
+
+    def finish(self) -> None:
+        """Give the states the total."""
+        if self.bench.journal.is_worth_it:
+            self.write()
+        self.add([array for one in self.states for array in one.result.pack()])
+        for one, total in zip(self.states, self._total, strict=True):
+            one.result = total
+
+
+def _rank_range(
+    edges: QueryEdges,
+    part: CandidateRange,
+    table: EntityTable,
+    of_slot: dict[Side, KnownPairs] | None,
+    state: ContestState,
+    keys_K: np.ndarray,
+    named: CellSample | None,
+    threads: BlockThreads,
+) -> None:
+    """Count a contest's queries against a range of candidates, or against those that lists name of it."""
+    first, _ = edges.numbering.range_of_slot(part.slot)
+    known = None
+    if of_slot is not None:
+        key_P, row_P = of_slot[state.hidden].in_rows(part.start, part.stop)
+        known = KnownAnswers.select(keys_K, key_P, row_P + first)
+    if named is None:
+        rank(state, table, first + part.start, known, threads)
+    else:
+        rank_given(state, table, first + part.start, named, known)
+
+
+def _keys_among(keys: QueryKeys, queries: ContestQueries) -> np.ndarray:
+    """Return the index of each of a contest's keys among those of its side."""
+    index_K: np.ndarray = np.searchsorted(keys.codes_K, queries.rel_K * keys.num_entities + queries.known_K)
+    return index_K
 
 
 def _with_known(
@@ -422,19 +398,3 @@ def _with_known(
             of_slot = None  # the last slot's go before the next ones come
             slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in bench.settings.sides}
         yield part, of_slot
-
-
-def _known_in_range(
-    one: Contestants, of_slot: dict[Side, KnownPairs], part: CandidateRange, edges: QueryEdges
-) -> KnownAnswers:
-    """Return the known answers of a contest's keys in a range of candidates."""
-    key_P, row_P = of_slot[one.state.hidden].in_rows(part.start, part.stop)
-    number_P = row_P + edges.numbering.range_of_slot(part.slot)[0]
-    if not one.keys.size:
-        return KnownAnswers(np.empty(0, np.int64), np.empty(0, np.int64))
-    if one.keys[-1] == one.keys.size - 1:  # the side's first keys, usually all: a key's index is the key
-        first = int(np.searchsorted(key_P, one.keys.size))
-        return KnownAnswers(key_P[:first], number_P[:first])
-    at = np.minimum(np.searchsorted(one.keys, key_P), one.keys.size - 1)
-    of_contest = one.keys[at] == key_P
-    return KnownAnswers(at[of_contest], number_P[of_contest])

@@ -7,12 +7,11 @@ import numpy as np
 from pbgeval.metrics.ndcg import num_values, type_values
 from pbgeval.notation import Side
 from pbgeval.ranking.constraints import CandidateSets, is_among
+from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
 from pbgeval.stats.groups import TypeStats
-from pbgeval.worker.collective import in_step
 from pbgeval.worker.context import Bench
-from pbgeval.worker.given import Contestants
 from pbgeval.worker.record import Record
 
 KEYS_AT_A_TIME = 1 << 12  # whose ideal lists are in memory together; changes no number
@@ -28,32 +27,7 @@ def type_gains(bench: Bench, edges: QueryEdges, queries: ContestQueries) -> Type
     return TypeGains(truth, max(bench.settings.layout.cutoffs), filtered) if truth.num_keys else None
 
 
-def merge_type_gains(bench: Bench, contestants: list[Contestants]) -> None:
-    """Give every worker what all have met; every worker takes part."""
-    of_contests = [(number, one) for number, one in enumerate(contestants) if one.gains is not None]
-    if bench.team.size == 1 or not of_contests:
-        return
-
-    def share() -> None:
-        for number, one in of_contests:
-            assert one.gains is not None
-            for part, array in enumerate(one.gains.pack()):
-                bench.scratch.append(f"gains-{number}-{part}", array)
-
-    def merge() -> None:
-        for number, one in of_contests:
-            assert one.gains is not None
-            merged = one.gains.empty()
-            raw, unknown, excluded = (bench.scratch.read(f"gains-{number}-{part}", np.int64) for part in range(3))
-            shape = (bench.team.size, merged.excluded_LH.size)
-            merged.add_packed([raw, unknown, excluded.reshape(shape).sum(0)])
-            one.gains = merged
-
-    in_step(bench.team, share)
-    in_step(bench.team, merge)
-
-
-def record_types(bench: Bench, record: Record, contestants: list[Contestants], sets: CandidateSets) -> None:
+def record_types(bench: Bench, record: Record, states: list[ContestState], sets: CandidateSets) -> None:
     """Record this worker's part of the queries for types."""
     types = bench.inputs.types
     if types is None:
@@ -63,9 +37,9 @@ def record_types(bench: Bench, record: Record, contestants: list[Contestants], s
     record.raw_types = TypeStats.zero(relations, num_values(cutoffs))
     if bench.work.protocol.filtered:
         record.filtered_types = TypeStats.zero(relations, num_values(cutoffs))
-    for one in contestants:
-        if one.gains is not None:
-            gains = one.gains
+    for one in states:
+        if one.result.gains is not None:
+            gains = one.result.gains
             num_keys, rank, size = gains.truth.num_keys, bench.team.rank_in_team, bench.team.size
             first, stop = num_keys * rank // size, num_keys * (rank + 1) // size
             for at in range(first, stop, KEYS_AT_A_TIME):
@@ -74,10 +48,10 @@ def record_types(bench: Bench, record: Record, contestants: list[Contestants], s
 
 
 def _record(
-    record: Record, one: Contestants, gains: TypeGains, rows: slice, ideal_LH: np.ndarray, cutoffs: tuple[int, ...]
+    record: Record, one: ContestState, gains: TypeGains, rows: slice, ideal_LH: np.ndarray, cutoffs: tuple[int, ...]
 ) -> None:
     gain_HG = gains.truth.entities.gains()
-    relation_L = one.state.queries.rel_K[gains.truth.key_L[rows]]
+    relation_L = one.queries.rel_K[gains.truth.key_L[rows]]
 
     def values(levels: GainLevels, ideal: np.ndarray) -> np.ndarray:
         return type_values(levels.count_Kk[rows], levels.gain_KkG[rows], ideal, gain_HG, cutoffs)
@@ -88,9 +62,9 @@ def _record(
         record.filtered_types.add(relation_L, values(gains.unknown, ideal_LH - gains.excluded_LH[rows]))
 
 
-def _ideal(bench: Bench, one: Contestants, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
+def _ideal(bench: Bench, one: ContestState, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
     """Return how many entities that may compete have which distance, int64 (L, max_depth + 1)."""
-    truth, queries = gains.truth, one.state.queries
+    truth, queries = gains.truth, one.queries
     low, high = bench.numberer.numbering.range_of_type(queries.contest.candidate_type)
     ideal_LH = np.zeros_like(gains.excluded_LH[rows])
     of_truth: dict[tuple[int, ...], np.ndarray] = {}

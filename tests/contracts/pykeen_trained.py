@@ -137,7 +137,7 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
 def our_ranks(output: Path) -> dict[str, np.ndarray]:
     """Return the filtered ranks of `save_ranks`."""
     from pbgeval.notation import Bucket, Side
-    from pbgeval.storage.ranks import read_ranks
+    from tests.saved_ranks import read_ranks
 
     columns = read_ranks(output, 0, Bucket(0, 0)).columns
     optimistic = np.stack([1 + columns[side]["better"] - columns[side]["excluded_better"] for side in Side])

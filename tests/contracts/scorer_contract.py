@@ -25,7 +25,7 @@ from pbgeval import Edges, EvalConfig, RunOptions, Scorer, evaluate
 from pbgeval.notation import Bucket, Side
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, ScorerComparator, ScorerRelation, device_of, scorer_state
-from pbgeval.storage.ranks import read_ranks
+from tests.saved_ranks import read_ranks
 
 Edge = tuple[int, int, int]
 Score = Callable[[int, int, int], float]
@@ -164,8 +164,8 @@ class ScorerContract(ABC):
     def test_blocks_and_threads_change_no_number(self, tmp_path, monkeypatch):
         edges = Edges(some_edges(self.num_entities, self.num_relations, 30, seed=6))
         whole = self.evaluate(tmp_path / "whole", edges).document
-        monkeypatch.setattr("pbgeval.ranking.query_edges.QUERIES_PER_BLOCK", 7)
-        monkeypatch.setattr("pbgeval.ranking.sweep_rank.CANDIDATES_PER_BLOCK", 11)
+        monkeypatch.setattr("pbgeval.ranking.kernels.QUERIES_PER_BLOCK", 7)
+        monkeypatch.setattr("pbgeval.ranking.kernels.SCORER_CANDIDATES_PER_BLOCK", 11)
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
 
         small = self.evaluate(tmp_path / "small", edges).document

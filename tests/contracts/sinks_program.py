@@ -18,12 +18,12 @@ from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.monitor.records import Figures, PassKey, VisitRecord
 from pbgeval.monitor.scalars import ScalarSink
 from pbgeval.notation import Bucket
-from pbgeval.progress import Silence
+from pbgeval.progress import Observer
 
 BLOCK = 1 << 15  # of LevelDB's log format, which Weights & Biases write
 
 
-class Warnings(Silence):
+class Warnings(Observer):
     """Keeps what is said."""
 
     def __init__(self) -> None:

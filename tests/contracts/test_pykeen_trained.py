@@ -19,9 +19,9 @@ from pbgeval.metrics.registry import metric_key
 from pbgeval.models.model import part_of
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.ranks import read_ranks
 from tests.contracts.test_pykeen import LAST_CUTOFF, WRONG_IN_MACRO
 from tests.patience import PATIENCE
+from tests.saved_ranks import read_ranks
 
 pytestmark = pytest.mark.peers
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pbgeval import Edges, EntitySchema, EvalConfig, RunOptions, batch_scorer, edge_scorer, evaluate, side_scorer
-from pbgeval.errors import ConfigError, EvalError, LaunchError, ScorerError
+from pbgeval.errors import EvalError
 from pbgeval.models import functions
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring import block_scorer
@@ -23,8 +23,8 @@ from pbgeval.scoring.block_scorer import (
     ScorerRelation,
     scorer_state,
 )
-from pbgeval.storage.ranks import read_ranks
 from tests.contracts.scorer_contract import ScorerContract, some_edges
+from tests.saved_ranks import read_ranks
 
 NUM_ENTITIES, NUM_RELATIONS, DIMENSION = 53, 3, 6
 SOURCE = np.random.default_rng(0)
@@ -173,34 +173,83 @@ def test_a_function_joins_in_under_ten_lines():
     assert report.path is None
 
 
-@pytest.mark.parametrize(
-    ("score", "fault"),
-    [
-        (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+, \d+\) scores of ids .*, got \(3,\)"),
-        (lambda lhs, rel, rhs: 1.0, r"expected \(\d+, \d+\) scores of ids .*, got float"),
-        (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers, got torch.bool"),
-        (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers, got torch.complex64"),
-        (lambda lhs, rel, rhs: torch.rand_like(zeros(lhs, rel, rhs)), r"the same score .* each time.*model.eval\(\)"),
-    ],
-)
-def test_what_is_no_score_is_refused_by_name(score, fault):
+def of_batches(score_batch, **more):
+    return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, **more)
+
+
+NO_TUPLE = r"lambda.*expected a tuple \(head scores, tail scores\).*"
+REFUSED = [
+    *(
+        (lambda score=score: evaluation(scorer_of(score)), fault)
+        for score, fault in (
+            (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+, \d+\) scores of ids .*, got \(3,\)"),
+            (lambda lhs, rel, rhs: 1.0, r"expected \(\d+, \d+\) scores of ids .*, got float"),
+            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers, got torch.bool"),
+            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers, got torch.complex64"),
+            (
+                lambda lhs, rel, rhs: torch.rand_like(zeros(lhs, rel, rhs)),
+                r"the same score .* each time.*model.eval\(\)",
+            ),
+        )
+    ),
+    *(
+        (lambda score=score: evaluation(of_batches(score)), NO_TUPLE + found)
+        for score, found in (
+            (lambda batch: torch.zeros(len(batch), NUM_ENTITIES), "got Tensor"),
+            (lambda batch: (torch.zeros(len(batch)),) * 4, "got a tuple of 4"),
+            (
+                lambda batch: (torch.zeros(100, NUM_ENTITIES),) * 2,
+                rf"got \(100, {NUM_ENTITIES}\) and .* for a batch of",
+            ),
+        )
+    ),
+    *(
+        (
+            lambda make=make, size=size: make(zeros, num_entities=3, num_relations=1, batch_size=size),
+            rf"batch_size: expected a number from 1, got {size}",
+        )
+        for make in (batch_scorer, side_scorer)
+        for size in (0, -3)
+    ),
+    (
+        lambda: edge_scorer(TransE(), num_entities=31, num_relations=2),
+        r"TransE: expected a module in evaluation mode, got training",
+    ),
+    (lambda: evaluation(zeros), r"expected a path, or an object with num_entities.*got function without"),
+    *(
+        (lambda edges=edges: evaluation(scorer_of(zeros), edges), fault)
+        for edges, fault in (
+            ([(0, 0, NUM_ENTITIES)], r"edges: dataset rhs, row 0: expected an id in 0..52 .* got 53"),
+            ([(0, NUM_RELATIONS, 0)], r"edges: dataset rel, row 0: expected an id in 0..2"),
+            ([(0, 0)], r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape \(1, 2\)"),
+            ([(0.5, 0, 1)], r"edges: expected integers"),
+        )
+    ),
+    *(
+        (lambda settings=settings: evaluation(scorer_of(zeros), **settings), fault)
+        for settings, fault in (
+            ({"precision": "certified"}, "precision: expected 'float32' or 'float64' of a model that scores by number"),
+            ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
+            ({"edge_paths": ["x"]}, r"edge_paths: expected \[\], as edges are handed in, got \['x'\]"),
+            ({"model": "x"}, "model: expected None, as a model is handed in, got 'x'"),
+            ({"hits_at": [0]}, r"hits_at\[0\]: expected an int >= 1"),
+            (
+                {"entities": {"all": EntitySchema(num_partitions=2)}},
+                "edges: expected entities in one partition for edges in memory",
+            ),
+        )
+    ),
+    (
+        lambda: evaluate(EvalConfig(candidates="all"), RunOptions(workers=2), model=scorer_of(zeros), edges=EDGES),
+        "workers: expected None or 1 for what is in memory, got 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("act", "fault"), REFUSED)
+def test_what_does_not_fit_is_refused_by_name(act, fault):
     with pytest.raises(EvalError, match=fault):
-        evaluation(scorer_of(score))
-
-
-@pytest.mark.parametrize(
-    ("score_batch", "found"),
-    [
-        (lambda batch: torch.zeros(len(batch), NUM_ENTITIES), "got Tensor"),
-        (lambda batch: (torch.zeros(len(batch)),) * 4, "got a tuple of 4"),
-        (lambda batch: (torch.zeros(100, NUM_ENTITIES),) * 2, rf"got \(100, {NUM_ENTITIES}\) and .* for a batch of"),
-    ],
-)
-def test_a_batch_function_that_returns_the_wrong_shape_is_refused_by_name(score_batch, found):
-    scorer = batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS)
-
-    with pytest.raises(EvalError, match=rf"lambda.*expected a tuple \(head scores, tail scores\).*{found}"):
-        evaluation(scorer)
+        act()
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
@@ -213,18 +262,6 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_edge(candidates):
         EvalError, match=r"score of lhs 2, rel \d, rhs 7 \((tail candidate 7|head candidate 2)\), got NaN"
     ):
         evaluation(scorer_of(score), [(2, 0, 3)], candidates=candidates, **settings)
-
-
-@pytest.mark.parametrize("batch_size", [0, -3])
-def test_a_batch_of_no_queries_is_refused(batch_size):
-    for make in (batch_scorer, side_scorer):
-        with pytest.raises(ScorerError, match=rf"batch_size: expected a number from 1, got {batch_size}"):
-            make(zeros, num_entities=3, num_relations=1, batch_size=batch_size)
-
-
-def test_a_module_in_training_mode_is_refused():
-    with pytest.raises(ScorerError, match=r"TransE: expected a module in evaluation mode, got training"):
-        edge_scorer(TransE(), num_entities=31, num_relations=2)
 
 
 class Rounded:
@@ -288,27 +325,8 @@ def test_rows_of_zeros_are_padding_and_no_query():
     assert 0 == float(found[4:].abs().sum() + found[:, :2].abs().sum())
 
 
-@pytest.mark.parametrize(
-    ("edges", "fault"),
-    [
-        ([(0, 0, NUM_ENTITIES)], r"edges: dataset rhs, row 0: expected an id in 0..52 .* got 53"),
-        ([(0, NUM_RELATIONS, 0)], r"edges: dataset rel, row 0: expected an id in 0..2"),
-        ([(0, 0)], r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape \(1, 2\)"),
-        ([(0.5, 0, 1)], r"edges: expected integers"),
-    ],
-)
-def test_edges_that_do_not_fit_are_refused(edges, fault):
-    with pytest.raises(EvalError, match=fault):
-        evaluation(scorer_of(zeros), edges)
-
-
 def test_no_edges_are_no_queries():
     assert 0 == evaluation(scorer_of(zeros), np.empty((0, 3), np.int64)).document["num_queries"]
-
-
-def test_what_is_no_model_is_refused():
-    with pytest.raises(ScorerError, match=r"expected a path, or an object with num_entities.*got function without"):
-        evaluation(zeros)
 
 
 def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
@@ -321,31 +339,6 @@ def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
     assert [10, 10, 10] == columns["num_candidates"].tolist()
     assert [2, 0, 0] == columns["num_excluded"].tolist() == columns["excluded_tied"].tolist()
     assert pytest.approx((4.5 + 5.5 + 5.5) / 3) == report["tail.mean_rank"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"precision": "certified"}, "precision: expected 'float32' or 'float64' of a model that scores by number"),
-        ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
-        ({"edge_paths": ["x"]}, r"edge_paths: expected \[\], as edges are handed in, got \['x'\]"),
-        ({"model": "x"}, "model: expected None, as a model is handed in, got 'x'"),
-        ({"hits_at": [0]}, r"hits_at\[0\]: expected an int >= 1"),
-    ],
-)
-def test_settings_that_do_not_fit_a_model_in_memory_are_refused(settings, fault):
-    with pytest.raises(ConfigError, match=fault):
-        evaluation(scorer_of(zeros), **settings)
-
-
-def test_edges_in_memory_are_of_one_partition():
-    with pytest.raises(EvalError, match="edges: expected entities in one partition for edges in memory"):
-        evaluation(scorer_of(zeros), entities={"all": EntitySchema(num_partitions=2)})
-
-
-def test_a_model_in_memory_stays_in_this_process():
-    with pytest.raises(LaunchError, match="workers: expected None or 1 for what is in memory, got 2"):
-        evaluate(EvalConfig(candidates="all"), RunOptions(workers=2), model=scorer_of(zeros), edges=EDGES)
 
 
 def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
 
 pytestmark = pytest.mark.peers
 

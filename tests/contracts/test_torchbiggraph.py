@@ -14,8 +14,8 @@ import h5py
 import pytest
 
 from pbgeval import RunOptions, evaluate, load_config
+from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase
 
 pytestmark = pytest.mark.peers
 

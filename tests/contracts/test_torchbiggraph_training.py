@@ -19,10 +19,10 @@ import pytest
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, threshold_of
 from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
-from tests import pbg_files
-from tests.monitored_training import make_graph
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.training import make_graph
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase
 
 pytestmark = pytest.mark.peers
 

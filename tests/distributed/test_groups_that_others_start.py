@@ -15,8 +15,9 @@ from pbgeval.cluster.environment import GroupPlace
 from pbgeval.cluster.meeting import address_of, open_store
 from pbgeval.errors import LaunchError
 from tests.clusters import EVERY_POLICY, CaseAndResult
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, metrics_of, numbers_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of
 
 
 @pytest.fixture

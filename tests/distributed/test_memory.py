@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pbgeval.notation import Side
-from tests.pbg_files import write_checkpoint_version, write_embeddings, write_entity_counts, write_model
+from tests.kit.pbg_files import write_checkpoint_version, write_embeddings, write_entity_counts, write_model
 
 MB = 1_000_000
 REST = 600 * MB  # allowed beside the partitions; torch and h5py alone take some 240

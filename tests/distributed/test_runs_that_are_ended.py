@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from attrs import frozen
 
-from pbgeval.cluster.watch import STALL_VARIABLE
-from tests.group import run_group, start_group
-from tests.patience import PATIENCE
-from tests.tiny_checkpoint import (
+from pbgeval.cluster.liveness import STALL_VARIABLE
+from tests.kit.case import TinyCase
+from tests.kit.commands import (
     COMMAND,
-    TinyCase,
     journaled_units,
     metrics_of,
     numbers_of,
@@ -26,6 +24,8 @@ from tests.tiny_checkpoint import (
     undisturbed_numbers,
     unit_log,
 )
+from tests.kit.groups import run_group, start_group
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow  # each needs a run of some seconds
 
@@ -169,7 +169,7 @@ def test_a_run_heals_when_a_worker_is_killed(
 
 
 # Patience is 20 times the slowest unit: on a busy machine, where a process's first one takes seconds, two minutes.
-IMPATIENT = "from pbgeval.cluster import watch\nwatch.FACTOR = 4\n"
+IMPATIENT = "from pbgeval.cluster import liveness\nliveness.FACTOR = 4\n"
 
 
 def let_every_process_run(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase
 
 # The command, which sends itself a signal when it imports a module.
 PROGRAM = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pbgeval.notation import Bucket
-from pbgeval.storage.ranks import read_ranks
 from tests.distributed.test_workers_give_equal_results import evaluate
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
+from tests.saved_ranks import read_ranks
 
 WORKERS_AND_THREADS = [(1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
 SETTINGS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase
 
 # What a process has of settings that others in it could notice, by name; what an evaluation imports is no change.
 SNAPSHOT = """

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.group import run_group
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, flags, metrics_of, numbers_of, start_command
+from tests.kit.groups import run_group
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, TinyCase, flags, metrics_of, numbers_of, start_command
 
 SETTINGS = {
     "sampled": ["candidates=sampled"],

@@ -16,12 +16,12 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.cluster.team import Team
 from pbgeval.monitor.records import file_of_worker, read_history
 from pbgeval.notation import Bucket
-from tests.monitored_training import make_graph
+from tests.kit.training import make_graph
 from tests.patience import PATIENCE
 
 NUM_PASSES = 4
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.group", "tests.monitored_training", "numba"])
+_CONTEXT.set_forkserver_preload(["tests.kit.groups", "tests.kit.training", "numba"])
 
 
 def tables_after(epoch: int, bucket: Bucket, num_partitions: int) -> ModelTensors:

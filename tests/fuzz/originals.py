@@ -13,10 +13,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tests import pbg_files
-from tests.edges_by_name import write_edges_by_name, write_tsv
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.names import write_edges_by_name, write_tsv
 from tests.systems_reference import DglkeFolder, LibkgeCheckpoint
-from tests.tiny_checkpoint import TinyCase
 from tests.unit.test_adapters_topk import RANKING, TEST
 
 TYPES = Path(__file__).resolve().parents[1] / "reference_data" / "types"

@@ -35,7 +35,7 @@ from pbgeval.cli import main
 from pbgeval.errors import INCOMPLETE_STATUS
 from tests.fuzz.mutations import ANY, KINDS, READ, REFUSED, Case
 from tests.fuzz.originals import contents_of, write_originals
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 20

@@ -108,11 +108,11 @@ KERNEL = "golden complex, one side"  # which Triton's interpreter takes longest 
 JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], tuple[str, ...]]] = {
     "golden complex, partition": (
         functools.partial(golden, "fb237_4p_complex", "allnegs"),
-        ("compiled", "blocks", "hashes", "repeated_counts"),
+        ("compiled", "blocks", "repeated_counts"),
     ),
     "golden cos, partition": (
         functools.partial(golden, "fb237_4p_transe", "allnegs"),
-        ("compiled", "blocks", "hashes"),
+        ("compiled", "blocks"),
     ),
     KERNEL: (
         functools.partial(golden, "fb237_4p_complex", "allnegs_no_lhs"),
@@ -124,23 +124,23 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
     ),
     "golden batches, dynamic": (
         functools.partial(golden, "fb237_4p_complex", "batch100"),
-        ("compiled", "chunks", "gathered_chunks", "operators", "repeated_counts"),
+        ("compiled", "gathered_chunks", "repeated_counts"),
     ),
     "golden operators, all": (
         functools.partial(golden_among_all, "float32"),
-        ("compiled", "blocks", "hashes", "moved_operators"),
+        ("compiled", "blocks", "moved_operators"),
     ),
     "golden certified, all": (
         functools.partial(golden_among_all, "certified"),
-        ("compiled", "blocks", "bfloat16", "float32", "lengths", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
     ),
     "vectors distmult": (
         functools.partial(vectors, "distmult", "filtered", 3, False, None),
-        ("compiled", "blocks", "hashes", "semi_join", "moved_operators", "repeated_counts"),
+        ("compiled", "blocks", "semi_join", "moved_operators", "repeated_counts"),
     ),
     "vectors complex": (
         functools.partial(vectors, "complex", "filtered_type_constrained", 1, True, None),
-        ("compiled", "blocks", "hashes", "semi_join", "fused"),
+        ("compiled", "blocks", "semi_join", "fused"),
     ),
     "vectors l1": (
         functools.partial(vectors, "transe_l1", "raw", 1, True, None),
@@ -152,7 +152,7 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
     ),
     "vectors certified": (
         functools.partial(vectors, "distmult_exact_ties", "filtered", 1, True, "certified"),
-        ("compiled", "blocks", "bfloat16", "float32", "lengths", "pairs"),
+        ("compiled", "blocks", "bfloat16", "float32", "pairs"),
     ),
 }
 # Without --all a third of them; tests/laws/test_fast_paths_equal_general_path.py has every path on small graphs.
@@ -223,5 +223,4 @@ def test_figures_are_met_with_all_fast_paths_of_a_cpu(job: str, reference_path: 
 
 
 def test_every_path_has_a_job() -> None:
-    """But copies of true entities: in PBG they compete, and the vectors have no sampled lists of ours."""
-    assert {*PATHS} - {"copies"} == {path for _, paths in JOBS.values() for path in paths}
+    assert {*PATHS} == {path for _, paths in JOBS.values() for path in paths}

@@ -17,9 +17,9 @@ from pbgeval import EvalConfig, RunOptions, evaluate
 from pbgeval.config import EntitySchema, RelationSchema
 from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.ranks import read_ranks
-from tests import pbg_files
 from tests.examples import crossed
+from tests.kit import pbg_files
+from tests.saved_ranks import read_ranks
 
 MODELS = {"distmult": "diagonal", "distmult_exact_ties": "diagonal", "complex": "complex_diagonal"}
 MODELS |= dict.fromkeys(("transe_l1", "transe_l1_exact_ties", "transe_l2"), "translation")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden.test_golden_figures import assert_ranks_equal_pbgs, parts, run, settings_of
-from tests.imported_graph import buckets_in
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
+from tests.kit.names import buckets_in
 
 
 def write_as_text(case: Path, root: Path) -> None:

@@ -13,9 +13,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from tests import reference
+from tests.kit.graphs import Bucket, Edge, Entity, KnownEdge, TinyGraph
 from tests.laws.expected import Draws, Judged, Protocol
 from tests.reference import Query
-from tests.strategies import Bucket, Edge, Entity, KnownEdge, TinyGraph
 
 Buckets = Mapping[Bucket, list[Edge]]
 Place = tuple[str, int, int]  # entity type, partition, row

@@ -18,8 +18,8 @@ from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.ranking.draws import DrawStream
 from tests import reference
+from tests.kit.graphs import Bucket, Entity, Row, TinyGraph
 from tests.reference import Query
-from tests.strategies import Bucket, Entity, Row, TinyGraph
 
 SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
 LABELS = {"lhs": "head", "rhs": "tail"}
@@ -243,10 +243,10 @@ def rounding_bound(
     of_bias = unit * (x + y) if graph.bias else 0.0
     if graph.comparator in ("dot", "clamped_dot"):
         return unit * x * y + of_bias
-    if graph.comparator in ("l1", "complex_l1"):
-        return unit * math.sqrt(graph.dimension) * (x + y) + of_bias
     if graph.comparator == "squared_l2":
         return unit * (x + y) ** 2 + of_bias
+    if graph.comparator not in ("cos", "l2"):  # no more than a sum of magnitudes
+        return unit * math.sqrt(graph.dimension) * (x + y) + of_bias
     vectors = [reference.vector(graph, rel, side, of, moved)[int(graph.bias) :] for side, of, moved in ends]
     if graph.comparator == "cos":
         return unit * (1 + x / norm(vectors[0]) + y / norm(vectors[1])) + of_bias

@@ -14,11 +14,12 @@ import pytest
 
 from pbgeval.notation import Bucket
 from pbgeval.storage import writing as files
-from pbgeval.storage.ranks import read_ranks
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
-from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
-from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of
+from tests.kit.case import TinyCase
+from tests.kit.commands import metrics_of, numbers_of
+from tests.kit.held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
+from tests.saved_ranks import read_ranks
 
 
 class FailingSystem(SteppingSystem):
@@ -67,10 +68,14 @@ def undisturbed(
     return request.param, results_of(output), -counting.left
 
 
-def check(case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path: Path, every: int) -> None:
+@pytest.mark.parametrize("share", [4, pytest.param(None, marks=pytest.mark.slow)])
+def test_it_goes_on_after_a_write_has_failed(
+    case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path: Path, share: int | None
+) -> None:
+    """After a few of all writes, or every seventh."""
     candidates, numbers, num_steps = undisturbed
     assert num_steps > 60
-    for k in range(1, num_steps + 1, every):
+    for k in range(1, num_steps + 1, num_steps // share if share else 7):
         output = tmp_path / "output"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "system", FailingSystem(k))
@@ -83,15 +88,6 @@ def check(case: TinyCase, undisturbed: tuple[str, dict[str, Any], int], tmp_path
         assert not (output / "journal").exists(), k
         assert not (output / "owner.json").exists(), k
         shutil.rmtree(output)
-
-
-def test_it_goes_on_after_some_write_has_failed(case, undisturbed, tmp_path):
-    check(case, undisturbed, tmp_path, every=undisturbed[2] // 4)
-
-
-@pytest.mark.slow
-def test_it_goes_on_after_every_seventh_write_has_failed(case, undisturbed, tmp_path):
-    check(case, undisturbed, tmp_path, every=7)
 
 
 @pytest.mark.parametrize("k", [1, 3])

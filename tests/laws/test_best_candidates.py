@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.ranking import query_edges, sweep_rank
+from pbgeval.ranking import kernels
 from pbgeval.storage.topk import open_topk_file
 from tests import reference
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph
+from tests.kit.on_disk import write_graph
 from tests.laws.test_order_does_not_matter import result_in
-from tests.strategies import Relation, TinyGraph
 
 SIZES = (7, 6)
 
@@ -49,8 +49,8 @@ def test_the_best_candidates_are_those_of_a_sort(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where the queries of one key lie in several blocks."""
-    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", queries_per_block)
-    monkeypatch.setattr(sweep_rank, "CANDIDATES_PER_BLOCK", candidates_per_block)
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", queries_per_block)
+    monkeypatch.setattr(kernels, "CANDIDATES_PER_BLOCK", candidates_per_block)
     graph = graph_with_ties()
     entities = [(part, row) for part, size in enumerate(SIZES) for row in range(size)]
     with tempfile.TemporaryDirectory() as folder:
@@ -68,17 +68,17 @@ def test_the_best_candidates_are_those_of_a_sort(
                     ordered = sorted(zip(scores, entities, strict=True), key=lambda pair: (-pair[0], pair[1]))[:k]
                     count = len(ordered)
                     assert [entity for _, entity in ordered] == list(
-                        zip(best.partition_QK[row, :count].tolist(), best.entity_QK[row, :count].tolist(), strict=True)
+                        zip(best["partition"][row, :count].tolist(), best["entity"][row, :count].tolist(), strict=True)
                     )
-                    assert [score for score, _ in ordered] == best.score_QK[row, :count].tolist()
+                    assert [score for score, _ in ordered] == best["score"][row, :count].tolist()
                     ends = reference.true_entities(graph, bucket, edge)
                     marks = [
                         entity != ends[name] and reference.corrupt(ends, 0, name, entity) in known
                         for _, entity in ordered
                     ]
-                    assert marks == best.known_QK[row, :count].tolist()
-                    assert (best.entity_QK[row, count:] == -1).all()
-                    assert np.isnan(best.score_QK[row, count:]).all()
+                    assert marks == best["known"][row, :count].tolist()
+                    assert (best["entity"][row, count:] == -1).all()
+                    assert np.isnan(best["score"][row, count:]).all()
             with (tmp_path / "topk" / "0" / f"topk_{bucket[0]}_{bucket[1]}.tsv").open(newline="") as table:
                 lines = list(csv.DictReader(table, delimiter="\t"))
             assert 2 * len(edges) * min(k, sum(SIZES)) == len(lines)

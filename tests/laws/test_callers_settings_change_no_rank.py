@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from pbgeval.ranking import auc_sampling, blocks
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 
 
 @contextmanager

@@ -17,11 +17,11 @@ from pbgeval import RunOptions, evaluate
 from pbgeval.errors import EvalError
 from tests import certified_reference
 from tests.examples import crossed, examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.competition import expected_cases
 from tests.laws.test_competition_equals_reference import POLICIES, all_rules, evaluated, protocols
 from tests.laws.test_partitions_change_no_rank import MODELS, NAMES, assert_same_ranks, plain_graph
-from tests.strategies import Relation, TinyGraph, tiny_graphs
 
 quick = settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
 

@@ -13,17 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval.metrics.paired import Difference, PairedMetric, differences
+from pbgeval.metrics.paired import Difference, differences, values_of
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
+from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 from pbgeval.stats.ranks import RankCounts, RankType
 
 NUM_TRIALS = 2_000
-METRICS = (
-    PairedMetric("mean_rank"),
-    PairedMetric("mean_reciprocal_rank"),
-    PairedMetric("hits_at_1", 1),
-    PairedMetric("hits_at_10", 10),
-)
+METRICS = (MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(1), hits_at(10))
 NUM_CANDIDATES = 500
 
 
@@ -49,7 +45,7 @@ def trial(seed: int, *, num_edges: int, num_keys: int, gain: float = 0.0, edges_
             tied_E = (better_E % 7 == 0) * words.integers(0, 4, num_edges)
             competing_E = torch.full((num_edges,), NUM_CANDIDATES - 1)
             counts = RankCounts(torch.from_numpy(better_E), torch.from_numpy(tied_E), competing_E)
-            found.append(np.stack([metric.values(counts, RankType.REALISTIC) for metric in METRICS]))
+            found.append(values_of(METRICS, counts, RankType.REALISTIC))
         return np.stack(found)
 
     a_SME, b_SME = values(0.0), values(gain)

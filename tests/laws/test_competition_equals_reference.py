@@ -20,15 +20,16 @@ from hypothesis import strategies as st
 
 from pbgeval import Report, RunOptions, evaluate
 from pbgeval.notation import Bucket as PackageBucket
-from pbgeval.storage.ranks import COLUMNS, read_ranks
+from pbgeval.storage.ranks import COLUMNS
 from tests import reference
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases, macro_figures, relation_macro_figures
 from tests.laws.expected import LABELS, SIDES, Draws, Protocol
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, doubtful_pairs, rank_figures
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
-from tests.strategies import TinyGraph, edge_lists, tiny_graphs
+from tests.saved_ranks import read_ranks
 
 POLICIES = ["all", "partition", "sampled", None]
 

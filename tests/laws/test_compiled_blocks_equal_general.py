@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pbgeval.ranking import auc_sampling, blocks, certified, compiled_block, query_edges, sweep_rank
+from pbgeval.ranking import auc_sampling, blocks, certified, kernels, ranking_pass
 from pbgeval.ranking.block_threads import BlockThreads
 from tests.examples import crossed
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, run_command
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 SETTINGS = {
@@ -31,15 +32,15 @@ CERTIFIED_SETTINGS = [("raw", 1.0), ("filtered", 1.0), ("filtered", 0.2), ("filt
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyCase:
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
-    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", 7)
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 7)
     case = TinyCase.write(tmp_path / "case", partition_sizes=(33, 30), edges_per_bucket=12)
     case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
     return case
 
 
 def count_at_a_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_block, "BYTES_PER_BLOCK", 1)  # as few candidates as there may be
-    for module in (compiled_block, sweep_rank):
+    monkeypatch.setattr(kernels, "BYTES_PER_BLOCK", 1)  # as few candidates as there may be
+    for module in (kernels, ranking_pass):
         monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", width)
 
 
@@ -160,16 +161,17 @@ def test_who_wants_all_scores_gets_them(case: TinyCase, monkeypatch: pytest.Monk
 
 
 def test_few_blocks_of_queries_leave_no_thread_idle(case: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_edges, "QUERIES_PER_BLOCK", 1 << 20)
-    monkeypatch.setattr(sweep_rank, "COLUMNS_AT_A_TIME", 4)
+    monkeypatch.setattr(kernels, "QUERIES_PER_BLOCK", 1 << 20)
+    monkeypatch.setattr(ranking_pass, "COLUMNS_AT_A_TIME", 4)
     widths = []
-    width = sweep_rank._compiled_width
-    monkeypatch.setattr(sweep_rank, "_compiled_width", lambda *args: widths.append(width(*args)) or widths[-1])
+    width = ranking_pass._width
+    monkeypatch.setattr(ranking_pass, "_width", lambda *args: widths.append(width(*args)) or widths[-1])
     monkeypatch.setattr(BlockThreads, "of_device", classmethod(lambda cls, *_: cls(2)))
 
     expected, found, num_calls = both_ways(case, monkeypatch, "candidates=all")
 
     assert expected == found
+    widths = [of_loop for of_loop in widths if of_loop != kernels.CANDIDATES_PER_BLOCK]
     assert widths
     assert max(widths) <= 12  # of 63 candidates
     assert num_calls > 4 * len(widths)

@@ -14,11 +14,12 @@ from pbgeval.importing.model import EdgeFiles, EdgeForm, import_edges, import_mo
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import find_buckets
-from pbgeval.storage.ranks import COLUMNS, read_ranks
+from pbgeval.storage.ranks import COLUMNS
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
+from tests.kit.commands import run_main
+from tests.saved_ranks import read_ranks
 from tests.systems_reference import DGLKE, DglkeFolder, LibkgeCheckpoint, write_labels
-from tests.tiny_checkpoint import run_main
 
 NUM_ENTITIES = 41
 BORDERS = [0, 13, 27]  # of three partitions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pbgeval import RunOptions, evaluate, load_config
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
 
 LOSS, FILTERED, CERTIFIED = "compute_loss=True", "filter_paths=edges", "precision=certified"
 WAYS = [

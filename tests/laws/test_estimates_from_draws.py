@@ -21,25 +21,25 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
 from pbgeval.metrics.estimates import DrawSums, Estimate
-from pbgeval.metrics.sampled_estimates import (
-    UniformSample,
-    estimate_adjusted_mean_rank,
-    estimate_adjusted_mean_rank_index,
-    estimate_mean_rank,
-    estimate_query_auc,
-)
 from pbgeval.notation import Side
 from pbgeval.ranking import bucket_pass as bucket_passes
 from pbgeval.stats.ranks import RankType
 from pbgeval.worker.record import DrawTable
 from tests import reference
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases
 from tests.laws.expected import Protocol
 from tests.laws.test_competition_equals_reference import all_rules, labels, of_label
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_of, with_constants
-from tests.strategies import Relation, TinyGraph, tiny_graphs
+from tests.sampled_estimates_reference import (
+    UniformSample,
+    estimate_adjusted_mean_rank,
+    estimate_adjusted_mean_rank_index,
+    estimate_mean_rank,
+    estimate_query_auc,
+)
 
 NUM_SEEDS = 200
 FIGURES = ("realistic.mean_rank", "optimistic.adjusted_arithmetic_mean_rank", "pessimistic.adjusted_mean_rank_index",
@@ -274,7 +274,7 @@ def test_workers_and_blocks_change_no_bit_of_them(graph: TinyGraph, num_uniform:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         known = [graph.buckets] if filtered else []
         config = write_graph(graph, Path(folder), filter_edges=known, metrics=["estimates"], **protocol.settings())
-        with_constants(stack, {"candidates.chunks.WINDOW_ROWS": 4})  # so that every bucket has several units
+        with_constants(stack, {"ranking.chunks.WINDOW_ROWS": 4})  # so that every bucket has several units
         alone = comparable(result_of(config, 1))
         assert alone == comparable(result_of(config, 2))
         with_constants(stack, SMALL_BLOCKS)

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from pbgeval import Report, RunOptions, evaluate
 from tests import reference
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.expected import LABELS, Judged, Protocol, each_bucket, expected_queries
-from tests.strategies import TinyGraph, tiny_graphs
 
 HITS_AT = (1, 3, 5, 10)
 NEGATIVES = {"both": ((2, 3), (3, 2), (5, 1)), "batch only": ((1, 0), (3, 0), (7, 0)), "uniform only": ((0, 1), (0, 4))}
@@ -185,7 +185,7 @@ def test_without_any_edge_every_figure_is_undefined():
 
 
 def one_relation(lhs: str, rhs: str, **more: Any) -> Any:
-    from tests.strategies import Relation
+    from tests.kit.graphs import Relation
 
     return Relation("follows", lhs, rhs, "none", {}, {}, **more)
 

@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_map
 from pbgeval.inputs import partitions as read_ahead
 from pbgeval.ranking import auc_sampling, fused
 from pbgeval.worker import run
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 from tests.pretend_device import DEVICE, OnDevice, PretendDevice, plain
-from tests.tiny_checkpoint import TinyCase, evaluated
 from tests.unit.test_taxonomy import DATA
 
 FILTERED = "filter_paths=edges"

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pbgeval import RunOptions, evaluate, load_config
-from tests import pbg_files, reference
+from tests import reference
+from tests.kit import pbg_files
 
 NUM_FEATURES, NUM_ITEMS, DIMENSION, CHUNK = 12, 9, 4, 5
 LISTS = [[0], [1, 2], [2, 1], [3, 4, 5, 6], [7], [7, 7], [8, 9], [10], [11], [0]]  # lengths with exact means

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from pbgeval.ranking import auc_sampling, fused, partition
-from pbgeval.ranking import partition as partition_blocks
-from pbgeval.ranking import sweep_rank as sweep_blocks
-from pbgeval.worker import sweep
-from tests.tiny_checkpoint import TinyCase, evaluated
+from pbgeval.ranking import auc_sampling, fused, kernels, ranking_pass
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
 
 FILTERED = ("filter_paths=edges",)  # known answers do not compete
 
@@ -27,8 +25,8 @@ def test_the_fused_kernel_gives_the_figures_of_the_general_path(
     case.spoil_embeddings("user", 0, slice(3, 30), 0.25)  # twins
     monkeypatch.setattr(auc_sampling, "EXACT_CELLS", 0)  # else its scores are all wanted
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 400)
-    monkeypatch.setattr(partition, "FUSED_CANDIDATES_PER_BLOCK", 20)
-    monkeypatch.setattr(sweep, "FUSED_QUERIES_PER_BLOCK", 30)
+    monkeypatch.setattr(kernels, "FUSED_CANDIDATES_PER_BLOCK", 20)
+    monkeypatch.setattr(kernels, "FUSED_QUERIES_PER_BLOCK", 30)
     overrides = (f"candidates={candidates}", *settings)
     launches = []
     launch = fused._launch
@@ -58,10 +56,9 @@ def test_certified_ranks_are_not_left_to_the_fused_kernel(
     monkeypatch.setattr(auc_sampling, "SAMPLED_CELLS", 300)
     overrides = (f"candidates={candidates}", "precision=certified", *FILTERED)
     expected = evaluated(case, *overrides, output="general")
-    monkeypatch.setattr(fused, "_has_kernel", lambda device: True)
+    monkeypatch.setattr(fused, "has_kernel", lambda device: True)
     monkeypatch.setattr(fused, "self_check", lambda device: None)
-    for module in (partition_blocks, sweep_blocks):
-        monkeypatch.setattr(module, "count_fused", None)  # a call of it is a fault
+    monkeypatch.setattr(ranking_pass, "_count_fused", None)  # a call of it is a fault
 
     found = evaluated(case, *overrides, output="fused")
 

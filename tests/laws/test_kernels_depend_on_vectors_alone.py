@@ -77,7 +77,15 @@ def shapes() -> Iterator[tuple[int, int, int]]:
             yield other, size, (size + other) % 3 + 1
 
 
-def assert_all_shapes_agree(dimension: int, threads: int, dtype: torch.dtype) -> None:
+SHAPED = [
+    *((4, 1), (33, 1), (50, 1), (100, 1), (33, 2), (50, 3), (100, 4)),
+    *(pytest.param(dimension, threads, marks=pytest.mark.slow) for dimension in (6, 401) for threads in THREADS),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("dimension", "threads"), SHAPED)
+def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threads, dtype):
     x_ND = vectors(dimension, dtype)
     expected_NN = one_big_product(x_ND)
     compute_with(threads, dtype)
@@ -94,12 +102,6 @@ def assert_all_shapes_agree(dimension: int, threads: int, dtype: torch.dtype) ->
     assert [] == unlike
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("dimension", "threads"), [(4, 1), (33, 1), (50, 1), (100, 1), (33, 2), (50, 3), (100, 4)])
-def test_a_product_of_any_shape_has_the_bits_of_one_big_product(dimension, threads, dtype):
-    assert_all_shapes_agree(dimension, threads, dtype)
-
-
 @pytest.mark.parametrize("dimension", [1, 2, 193, 194, 255, 256, 257, 258, 385, 512, 513, 514, 769])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_no_last_cut_of_the_inner_dimension_has_other_bits_in_small_blocks(dimension, dtype):
@@ -111,14 +113,6 @@ def test_no_last_cut_of_the_inner_dimension_has_other_bits_in_small_blocks(dimen
     assert torch.equal(expected_NN.diagonal(7), paired_product(x_ND[:-7], x_ND[7:]))
     for rows, columns in ((1, 1), (3, 15), (16, 16), (16, 11), (17, 16), (15, 33), (64, 20)):
         assert torch.equal(expected_NN[:rows, -columns:], product(x_ND[None, :rows], x_ND[None, -columns:])[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize("dimension", [6, 401])
-def test_a_product_of_any_shape_has_the_bits_of_one_big_product_with_any_threads(dimension, threads, dtype):
-    assert_all_shapes_agree(dimension, threads, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -18,8 +18,8 @@ from pbgeval.config import check_config
 from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket, Side
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
-from tests.strategies import TinyGraph, has_zero_vector, tiny_graphs
+from tests.kit.graphs import TinyGraph, has_zero_vector, tiny_graphs
+from tests.kit.on_disk import write_graph
 
 KEYS_OF_PBG = {"pos_rank": "mean_rank", "mrr": "mean_reciprocal_rank", "r1": "hits_at_1", "r10": "hits_at_10"}
 

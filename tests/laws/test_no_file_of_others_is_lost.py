@@ -17,14 +17,16 @@ from typing import Any
 import pytest
 
 from pbgeval import evaluation as driver
-from pbgeval.cluster.ownership import OWNER
+from pbgeval.cluster.claim import OWNER
 from pbgeval.errors import OutputError
 from pbgeval.report.output import EARLIER, FILES, METRICS, OutputDirectory
 from pbgeval.report.report import Report
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
-from tests.runs_held_up import SteppingSystem, entries_after_each_unit
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, snapshot
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, run_command, snapshot
+from tests.kit.held_up import SteppingSystem, entries_after_each_unit
+from tests.null_owner import null_owner
 
 OF_OTHERS = ("journal/2024.txt", "ranks/mine.csv", "sinks/a", "topk/b", "thesis.tex", ".scratch/notes", "ranks/0/x.h5")
 
@@ -230,7 +232,7 @@ def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: T
     before = contents(output)
     num_calls = 0
     while killed_at(num_calls, lambda: replaced_and_put_back(output)):
-        report = OutputDirectory(output).claim(provenance, overwrite=False)
+        report = OutputDirectory(output, null_owner()).claim(provenance, overwrite=False)
         assert report is not None, num_calls
         assert report.document == Report.read(output).document
         assert contents(output) == before, num_calls
@@ -240,7 +242,7 @@ def test_a_result_comes_back_whole_from_a_kill_at_any_moment(every: int, case: T
 
 
 def replaced_and_put_back(output: Path) -> None:
-    directory = OutputDirectory(output)
+    directory = OutputDirectory(output, null_owner())
     directory.claim({"another": 1}, overwrite=True)
     (output / "journal").mkdir(exist_ok=True)
     (output / "buckets.csv").write_text("of the other run")
@@ -279,7 +281,7 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
     """Two runs of unlike configs find an empty folder; one is done before the other becomes its owner."""
     output = case.root / "output"
     shutil.move(output, case.root / "done")
-    directory = OutputDirectory(output)
+    directory = OutputDirectory(output, null_owner())
     acquire = directory.owner.acquire
 
     def late() -> None:
@@ -293,11 +295,12 @@ def test_another_result_that_comes_first_is_not_removed(case: TinyCase, monkeypa
     assert contents(output) == contents(case.root / "done")
 
 
-def test_a_page_of_somebody_else_stays(case: TinyCase) -> None:
+@pytest.mark.parametrize("more", [(), ("--output", "output")])
+def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) -> None:
     output = case.root / "output"
     write_others(output, ("report.html",))
 
-    done = run_command(case, "report", "output")
+    done = run_command(case, "report", "output", *more)
 
     assert (done.status, len(done.faults)) == (1, 1)
     assert "report.html: this file is not a page of kgeval-dist report; give another --output" in done.err

@@ -13,7 +13,7 @@ from pbgeval.monitor.curves import judge_history
 from pbgeval.monitor.persistence import BucketVisit, GapTest, Verdict
 from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket
-from tests.monitored_training import MIXED, OVERFIT, train
+from tests.kit.training import MIXED, OVERFIT, train
 
 
 def test_training_a_bucket_for_long_is_noticed_and_a_step_at_a_time_is_not() -> None:

@@ -22,8 +22,8 @@ from pbgeval.report.report import Report
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests.examples import crossed
 from tests.fast_paths import PATHS, switch
-from tests.graph_on_disk import write_graph
-from tests.strategies import Relation, TinyGraph
+from tests.kit.graphs import Relation, TinyGraph
+from tests.kit.on_disk import write_graph
 from tests.unit.test_storage_candidates import write as write_candidates
 
 DIMENSION = 20
@@ -56,7 +56,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "all": {"candidates": "all"},
     "given": {"candidate_path": "set by run"},
 }
-NEVER_NAN = ("cos", "l1", "complex_l1")  # normalised, or sums of magnitudes
+NEVER_NAN = ("cos", *(name for name, of in COMPARATORS.items() if not of.multiplies))  # normalised, or magnitudes
 
 
 def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, operator: str, **more: Any) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import ConfigError
-from pbgeval.scoring import comparators as distances
-from pbgeval.scoring import compiled_distances
+from pbgeval.scoring import distances
 from tests.examples import crossed, examples
+from tests.kit.graphs import OWN_COMPARATORS, OWN_OPERATORS, tiny_graphs
 from tests.laws.competition import Rules
 from tests.laws.test_competition_equals_reference import (
     POLICIES,
@@ -23,7 +24,6 @@ from tests.laws.test_competition_equals_reference import (
     quick,
 )
 from tests.laws.test_partitions_change_no_rank import assert_same_ranks, plain_graph
-from tests.strategies import OWN_COMPARATORS, OWN_OPERATORS, tiny_graphs
 
 PRECISIONS = ("float32", "float64")
 MODELS = [
@@ -93,20 +93,12 @@ def test_compiled_distances_have_the_bits_of_the_general_path(batches, queries, 
 
     query_BQD, candidate_BCD = rows(queries), rows(candidates)
     candidate_BCD[:, 0] = query_BQD[:, 0]
-    general = {
-        "absolute": distances._sums(query_BQD, candidate_BCD, 2 * half, 1, distances._add_absolute),
-        "modulus": distances._sums(query_BQD, candidate_BCD, half, 2, distances._add_modulus),
-    }
-
-    assert torch.equal(general["absolute"], compiled_distances.absolute_sums(query_BQD, candidate_BCD))
-    assert torch.equal(general["modulus"], compiled_distances.modulus_sums(query_BQD, candidate_BCD))
-    assert bool((general["absolute"][:, 0, 0] == 0).all())
-
-
-def test_large_blocks_take_the_compiled_distances():
-    assert compiled_distances.serves(torch.zeros(1, 64, 64), torch.zeros(1, 1024, 64))
-    assert not compiled_distances.serves(torch.zeros(1, 64, 64), torch.zeros(1, 0, 64))
-    assert not compiled_distances.serves(torch.zeros(1, 64, 64).half(), torch.zeros(1, 1024, 64).half())
+    for distance in (distances.ABSOLUTE, distances.MODULUS):
+        with mock.patch.object(distances, "is_installed", return_value=False):
+            general_BQC = distance(query_BQD, candidate_BCD)
+        with mock.patch.object(distances, "TERMS_WORTH_COMPILING", 0):
+            assert torch.equal(general_BQC, distance(query_BQD, candidate_BCD))
+        assert bool((general_BQC[:, 0, 0] == 0).all())
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ import pytest
 from pbgeval import RunOptions, evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
-from pbgeval.storage.ranks import COLUMNS, read_ranks
+from pbgeval.storage.ranks import COLUMNS
 from tests.examples import crossed
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
+from tests.kit.on_disk import write_graph
 from tests.laws.test_competition_equals_reference import without_fsync
-from tests.strategies import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
+from tests.saved_ranks import read_ranks
 
 Place = tuple[int, int]  # partition, row
 PARTITIONS_AND_THREADS = ((2, 1), (3, 2), (4, 1), (7, 1))

@@ -14,9 +14,9 @@ import pytest
 
 from pbgeval.report.report import Report
 from tests import reference
-from tests.graph_on_disk import write_graph
+from tests.kit.graphs import Relation, TinyGraph
+from tests.kit.on_disk import write_graph
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in
-from tests.strategies import Relation, TinyGraph
 from tests.unit.test_metrics_type_ndcg import PARENTS, slow_gain
 from tests.unit.test_taxonomy import DATA
 

@@ -39,7 +39,7 @@ def statistics_of(of: list[tuple[int, int, int, int]]) -> list[torch.Tensor]:
     grouped = GroupedStats(LAYOUT)
     for dimension in (RELATION, KEY_FREQUENCY):
         grouped.add(dimension, Side.RHS, group_Q, counts)
-    parts = RankHistograms.of_queries(counts).parts()
+    parts = RankHistograms.of_queries(counts).parts
     histograms = [torch.from_numpy(column) for part in parts for column in (part.keys, part.counts)]
     return [RankStats.of_queries(LAYOUT, counts).sums, grouped.pack(), *histograms]
 

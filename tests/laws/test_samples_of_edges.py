@@ -25,12 +25,13 @@ from pbgeval.ranking.edge_sample import EdgeSample
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import ScorePool, SortedPool, order_image, with_clusters
 from pbgeval.stats.ranks import RankCounts
-from pbgeval.storage.ranks import COLUMNS, find_ranks, read_ranks
+from pbgeval.storage.ranks import COLUMNS, find_ranks
 from pbgeval.worker import rounds
 from pbgeval.worker import rounds as sampling
 from tests.examples import crossed
+from tests.kit.case import TinyCase
 from tests.laws.test_order_does_not_matter import result_in
-from tests.tiny_checkpoint import TinyCase
+from tests.saved_ranks import read_ranks
 
 MRR, HITS = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
 

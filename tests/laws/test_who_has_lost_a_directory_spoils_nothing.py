@@ -15,8 +15,9 @@ import pytest
 from pbgeval import evaluation as driver
 from pbgeval.storage import writing as files
 from pbgeval.storage.writing import System
-from tests.runs_held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
-from tests.tiny_checkpoint import Done, TinyCase, snapshot
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, snapshot
+from tests.kit.held_up import CANDIDATES, SteppingSystem, entries_after_each_unit, evaluate, write_case
 
 HOUSEKEEPING = ("journal", ".scratch", "owner.")
 JOB = {"SLURM_JOB_ID": "5"}  # its own job, started again elsewhere, takes a directory over at once
@@ -92,14 +93,7 @@ def contents_and_times(found: dict[str, tuple[bytes, int]]) -> dict[str, tuple[b
     return {name: (content, 0 if name.startswith("ranks") else time) for name, (content, time) in found.items()}
 
 
+@pytest.mark.parametrize("every", [61, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("candidates", CANDIDATES)
-def test_what_others_have_finished_stays_as_it_is(candidates: str, case: TinyCase, tmp_path: Path) -> None:
-    check(case, candidates, tmp_path, every=61)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", CANDIDATES)
-def test_what_others_have_finished_stays_as_it_is_at_every_seventh_step(
-    candidates: str, case: TinyCase, tmp_path: Path
-) -> None:
-    check(case, candidates, tmp_path, every=7)
+def test_what_others_have_finished_stays_as_it_is(candidates: str, every: int, case: TinyCase, tmp_path: Path) -> None:
+    check(case, candidates, tmp_path, every)

@@ -22,11 +22,11 @@ from pbgeval import EvalConfig, RunOptions, evaluate, load_config
 from pbgeval.errors import EvalError
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
+from tests.kit.case import TinyCase
+from tests.kit.graphs import TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
 from tests.laws.test_competition_equals_reference import POLICIES, Ranks, all_rules, protocols, ranks_in, without_fsync
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, comparable, result_in, with_constants
-from tests.strategies import TinyGraph, tiny_graphs
-from tests.tiny_checkpoint import TinyCase
 
 few = settings(max_examples=examples(3), suppress_health_check=list(HealthCheck))
 
@@ -55,7 +55,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
             keys["breakdowns"] += ["cardinality", "relation_frequency", "entity_frequency"]
         config = write_graph(graph, Path(folder), save_ranks=True, **keys)
         if data.draw(st.booleans()):
-            with_constants(stack, {"passes.auc_sampling.EXACT_CELLS": 0, "passes.auc_sampling.SAMPLED_CELLS": 40})
+            with_constants(stack, {"ranking.auc_sampling.EXACT_CELLS": 0, "ranking.auc_sampling.SAMPLED_CELLS": 40})
         alone = result(config, 1, graph, protocol.sides)
         assert alone == result(config, 2, graph, protocol.sides)
         with_constants(stack, SMALL_BLOCKS)
@@ -63,8 +63,8 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
         assert alone == result(config, 1, graph, protocol.sides)
         stack.enter_context(mock.patch.dict(os.environ, OMP_NUM_THREADS="3"))
-        loops = ("compiled", "chunks", "gathered_chunks")
-        with_constants(stack, {f"counting.{loop}.CELLS_WORTH_COMPILING": 0 for loop in loops})
+        loops = ("compiled", "count_chunks", "gathered_chunks")
+        with_constants(stack, {f"ranking.{loop}.CELLS_WORTH_COMPILING": 0 for loop in loops})
         assert alone == result(config, 1, graph, protocol.sides)
 
 
@@ -81,10 +81,11 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
         mock.patch("pbgeval.worker.sweep.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.buckets.resident_bytes", return_value=0),
         mock.patch("pbgeval.worker.buckets.anonymous_bytes", return_value=0),
+        mock.patch("pbgeval.worker.sweep.anonymous_bytes", return_value=0),
     ):
         keys = protocol.settings() | rules.settings(graph)
         config = write_graph(graph, Path(folder) / "data", save_ranks=True, **keys)
-        for limit in (None, "150MB", "1.5GB"):
+        for limit in (None, "150MB" if candidates == "all" else "350MB", "1.5GB"):
             output = Path(folder) / f"out-{limit}"
             report = evaluate(evolve(config, max_memory=limit), RunOptions(output=output, workers=1, device="cpu"))
             tables = {path.name: path.read_bytes() for path in output.glob("*.csv")}
@@ -108,11 +109,12 @@ def test_a_limit_that_cannot_hold_is_refused_in_a_line(
     assert len(caught.value.faults) == 1
 
 
-@pytest.mark.parametrize("candidates", ["partition", "sampled"])
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
 def test_a_worker_that_passes_its_limit_ends(candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = TinyCase.write(tmp_path / "case")
     monkeypatch.chdir(case.root)
-    monkeypatch.setattr("pbgeval.worker.buckets.anonymous_bytes", lambda: 31 * 10**9)
+    module = "sweep" if candidates == "all" else "buckets"
+    monkeypatch.setattr(f"pbgeval.worker.{module}.anonymous_bytes", lambda: 31 * 10**9)
     config = load_config(case.config, [f"candidates={candidates}", "max_memory=30GB"])
 
     with pytest.raises(EvalError, match=r"^max_memory: a worker holds 31000MB, got 30000MB; raise it and run again$"):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval.cluster.watch import STALL_VARIABLE
+from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, metrics_of, numbers_of, snapshot
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of, numbers_of, snapshot
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import Host
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, metrics_of
 from tests.pasted_commands import blocks_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of
 
 pytestmark = pytest.mark.netns
 

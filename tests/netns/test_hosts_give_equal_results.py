@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import EVERY_POLICY, CaseAndResult, Host
+from tests.kit.commands import COMMAND, metrics_of, numbers_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
 
 pytestmark = pytest.mark.netns
 

@@ -8,8 +8,9 @@ import pytest
 from attrs import evolve
 
 from tests.clusters import Slurm, wait_until
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, metrics_of
 from tests.pasted_commands import REPOSITORY, blocks_of
-from tests.tiny_checkpoint import COMMAND, TinyCase, metrics_of
 
 pytestmark = pytest.mark.slurm
 

@@ -15,16 +15,9 @@ from subprocess import PIPE
 import pytest
 
 from tests.clusters import NUM_UNITS, Slurm, stop, stop_until_ended, wait_until, wait_until_begun, writers
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, journaled_units, metrics_of, numbers_of, start_command, unit_log
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import (
-    COMMAND,
-    TinyCase,
-    journaled_units,
-    metrics_of,
-    numbers_of,
-    start_command,
-    unit_log,
-)
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

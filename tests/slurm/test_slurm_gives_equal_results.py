@@ -9,8 +9,8 @@ from subprocess import PIPE
 import pytest
 
 from tests.clusters import EVERY_POLICY, CaseAndResult, Slurm
+from tests.kit.commands import COMMAND, metrics_of, numbers_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import COMMAND, metrics_of, numbers_of
 
 pytestmark = pytest.mark.slurm
 

@@ -9,7 +9,8 @@ import pytest
 
 from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.report.report import Report
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, metrics_of, run_command
 
 CANDIDATES = ["sampled", "partition", "all"]
 
@@ -111,25 +112,3 @@ def test_what_was_chosen_is_what_a_recomputation_has(case: TinyCase) -> None:
     assert "both.realistic.hits_at_2" in report.recompute(hits_at=[2]).document["metrics"]
     only = report.recompute(metrics=["mean_rank"]).document["metrics"]
     assert {"mean_rank"} == {key.rpartition(".")[2] for key in only}
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("metrics=mmr",), "or 'classification' or 'estimates' or the name of"),
-        (("metrics=rank,hits@2",), "metrics[1]: "),
-        (("metrics=ndcg",), "metrics[0]: "),
-        (("metrics=rank,tail.estimates",), "metrics[1]: "),
-        (("preset=obg",), "preset=obg: expected one of ogb, got 'obg'"),
-        (("preset=ogb", "metrics=mrr"), "preset: chooses the metrics itself"),
-        (("preset=ogb", "rank_type=worst"), "preset: has realistic ranks"),
-        (("preset=ogb", "hits_at=5"), "preset: reports hits at 1, 3 and 10"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_reported_is_refused_in_a_line(case: TinyCase, overrides: tuple[str, ...], message: str) -> None:
-    done = run_command(case, "--workers", "1", "--output", "output", *flags(overrides))
-
-    assert 1 == done.status
-    (line,) = done.err.splitlines()
-    assert message in line
-    assert not (case.root / "output").exists()

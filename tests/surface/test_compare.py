@@ -20,10 +20,12 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.notation import Side
 from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.report import saved_run
-from pbgeval.storage.ranks import find_ranks, read_ranks
+from pbgeval.storage.ranks import find_ranks
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, run_command, run_main
 from tests.paired_reference import Query, value_of
+from tests.saved_ranks import read_ranks
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, run_command, run_main
 from tests.unit.test_metrics_paired import check
 
 CHUNK = 5  # TinyCase's num_batch_negs
@@ -330,25 +332,6 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     assert "[bold]a_b|c" in texts["text"].out
     assert ["hits_at_1"] == [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]]
     assert "hits at 1" in filed.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--metric", "gmr"], "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
-        (["--metric", "tail.mrr"], "metrics: expected mean_rank"),
-        (["--side", "up"], "side: expected one of head, tail, both"),
-        (["--rank-type", "expected"], "rank_type: expected one of"),
-        (["--filter", "some"], "filter: expected one of raw, filtered"),
-        (["--clusters", "relation"], "clusters: expected one of key, edge"),
-        (["--format", "xml"], "--format xml: expected one of text, json, csv, md, latex"),
-    ],
-)
-def test_a_wrong_argument_is_one_line(arguments: list[str], line: str, tmp_path: Path) -> None:
-    done = command(tmp_path, "a", "b", *arguments)
-
-    assert (1, 1) == (done.status, len(done.faults))
-    assert done.err.startswith(line)
 
 
 def test_a_side_that_was_not_ranked_is_refused(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:

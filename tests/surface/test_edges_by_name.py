@@ -8,12 +8,10 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import h5py
 import pytest
 
 from pbgeval import Report
@@ -21,10 +19,10 @@ from pbgeval.config import load_config
 from pbgeval.errors import EvalError
 from pbgeval.evaluation import RunOptions, evaluate, output_of
 from pbgeval.storage import writing as files
-from tests.edges_by_name import write_edges_by_name, write_tsv
-from tests.group import run_group
-from tests.imported_graph import buckets_in
-from tests.tiny_checkpoint import COMMAND, Done, TinyCase, flags, metrics_of, numbers_of, run_command, run_main
+from tests.kit.case import TinyCase
+from tests.kit.commands import COMMAND, Done, flags, metrics_of, numbers_of, run_command, run_main
+from tests.kit.groups import run_group
+from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 
 Edges = list[tuple[str, str, str]]
 
@@ -217,20 +215,6 @@ def test_every_form_of_file_has_the_same_figures(dynamic: TinyCase) -> None:
         assert expected["provenance"] == found["provenance"], path
 
 
-@pytest.mark.parametrize("key", ["edge_paths", "filter_paths", "train_paths"])
-def test_compressed_edges_that_are_not_whole_are_refused(dynamic: TinyCase, key: str) -> None:
-    packed = bytearray(gzip.compress((dynamic.root / "edges.tsv").read_bytes() * 50))
-    (dynamic.root / "cut.tsv.gz").write_bytes(packed[:-9])
-    packed[-8] ^= 1  # the checksum
-    (dynamic.root / "flipped.tsv.gz").write_bytes(packed)
-
-    for name, found in (("cut", "Compressed file ended"), ("flipped", "CRC check failed")):
-        edges = () if key == "edge_paths" else ("edge_paths=edges.tsv",)
-        line = refused(dynamic, *edges, f"{key}={name}.tsv.gz")
-        assert line.startswith(f"{name}.tsv.gz:")
-        assert f"expected a text file that can be read, found: {found}" in line
-
-
 def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
     edges = edges_of(dynamic)
     weights = [str(0.25 * (index % 5)) for index in range(len(edges))]
@@ -380,18 +364,6 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
 # Names that are not known
 
 
-def test_an_evaluated_edge_that_is_unknown_is_a_fault_that_counts_and_names(dynamic: TinyCase) -> None:
-    edges = [*edges_of(dynamic), ("user/0/1", "r0", "new"), ("new", "r1", "user/0/0"), ("user/0/0", "r9", "user/0/0")]
-    write_tsv(dynamic.root / "edges.tsv", edges)
-
-    fault = refused(dynamic, "edge_paths=edges.tsv")
-
-    assert fault.startswith(
-        "edges.tsv: expected names that entity numbers, found 3 of 53 edges with 1 entities and 1 relations that it "
-        "lacks, first entity 'new' of type user; kgeval-dist import-graph --entities leaves such edges out"
-    ), fault
-
-
 def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dynamic: TinyCase) -> None:
     expected = succeeds(dynamic, "edge_paths=edges.tsv", "filter_paths=edges.tsv", output="expected")
     write_tsv(dynamic.root / "known.tsv", [("new", "r0", "user/0/0"), *edges_of(dynamic), ("new", "r9", "new")])
@@ -412,79 +384,6 @@ def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dy
 
 # Faults
 
-EMPTY = "expected at least one edge, found none"
-FILE_FAULTS = {
-    "ragged": (
-        b"user/0/0\tr0\tuser/0/1\nuser/0/0\tr0\n",
-        "edges.tsv:2: expected 3 columns separated by tabs, found 2; is edge_columns that of the file?",
-    ),
-    "empty": (b"", f"edges.tsv: {EMPTY}"),
-    "blank": (b"\n", f"edges.tsv: {EMPTY}"),
-    "latin-1": (b"user/0/0\tr0\tcaf\xe9\n", "edges.tsv:1: expected UTF-8 text, found byte 0xe9"),
-    "all unknown": (
-        b"a\tr\tb\n",
-        "edges.tsv: expected at least one edge that the dictionaries know, found none of 1; are they those of these",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FILE_FAULTS)
-def test_a_fault_of_a_file_is_one_line_and_leaves_nothing(dynamic: TinyCase, fault: str) -> None:
-    content, message = FILE_FAULTS[fault]
-    (dynamic.root / "edges.tsv").write_bytes(content)
-
-    found = refused(dynamic, "edge_paths=edges.tsv")
-
-    assert found.startswith(message), found
-
-
-def test_a_fault_of_parquet_is_one_line_and_leaves_nothing(dynamic: TinyCase) -> None:
-    write_parquet(dynamic.root / "edges.parquet", edges_of(dynamic), "head, rel, rhs")
-
-    assert (
-        "edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them by edge_columns "
-        "HEAD,RELATION,TAIL"
-    ) == refused(dynamic, "edge_paths=edges.parquet")
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("edge_paths=none.tsv", "-p edge_paths=none.tsv: edge_paths[0]: expected a file or directory; none.tsv (in"),
-        ("dictionary_path=nowhere", "-p dictionary_path=nowhere: expected a directory; nowhere (in the working dir"),
-        ("edge_columns=hrx", "edge_columns hrx: expected h, r and t once each (head, relation, tail), perhaps w"),
-        ("edge_columns=a,r,x", "edges.tsv:1: expected a header with columns a, r, x, found user/"),
-        ("edge_columns=a,r", "edge_columns a,r: expected the names of three columns"),
-    ],
-)
-def test_a_fault_of_a_setting_is_one_line(dynamic: TinyCase, setting: str, message: str) -> None:
-    found = refused(dynamic, "edge_paths=edges.tsv", setting)
-
-    assert found.startswith(message), found
-
-
-def test_a_dictionary_that_lacks_files_is_one_line(dynamic: TinyCase) -> None:
-    (dynamic.root / "names").mkdir()
-    for name in ("dynamic_rel_names.json", "entity_names_user_0.json"):
-        found = refused(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
-        assert found.startswith(f"names/{name}: expected the names of "), found
-        assert "for edges given by name, found no such file; set dictionary_path to the folder" in found
-        for path in (dynamic.root / "entity").glob("*.json"):
-            if name == "dynamic_rel_names.json" and path.name != "entity_names_user_0.json":
-                shutil.copy(path, dynamic.root / "names")
-
-
-def test_a_dictionary_of_another_graph_is_one_line(dynamic: TinyCase) -> None:
-    shutil.copytree(dynamic.root / "entity", dynamic.root / "names")
-    path = dynamic.root / "names" / "entity_names_user_1.json"
-    path.write_text(json.dumps([*json.loads(path.read_text()), "one more"]))
-    (dynamic.root / "names" / "entity_count_user_1.txt").write_text("9\n")
-
-    assert (
-        "names: expected the names of 9, 8 entities of type user, a number for each partition (as there are vectors), "
-        "found 9, 9; are they those of this checkpoint?"
-    ) == refused(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
-
 
 def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
     expected = succeeds(dynamic, "edge_paths=edges.tsv", output="expected")
@@ -494,34 +393,6 @@ def test_a_dictionary_in_another_folder_does(dynamic: TinyCase) -> None:
         path.rename(dynamic.root / "names" / path.name)
 
     assert expected == succeeds(dynamic, "edge_paths=edges.tsv", "dictionary_path=names")
-
-
-def test_a_fault_of_the_checkpoint_is_found_before_files_are_read(dynamic: TinyCase) -> None:
-    with h5py.File(dynamic.embeddings("user", 0), "r+") as file:
-        del file["embeddings"]
-
-    done = run_command(dynamic, "--workers", "1", "--output", "output", "-p", "edge_paths=edges.tsv")
-
-    assert (1, 1) == (done.status, done.err.count("\n"))
-    assert "embeddings_user_0" in done.err
-
-
-def test_relations_of_one_name_cannot_be_told_apart(tmp_path: Path) -> None:
-    case = named_case(tmp_path, dynamic=False)
-    case.settings["relations"][1] = case.settings["relations"][1] | {"name": "knows"}
-    case.write_config()
-
-    assert refused(case, "edge_paths=edges.tsv").startswith(
-        "relations: expected each name once, as edges are given by name, found knows again"
-    )
-
-
-def test_without_duckdb_the_extra_is_named(dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-
-    assert "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'" == refused(
-        dynamic, "edge_paths=edges.tsv"
-    )
 
 
 def test_a_model_in_memory_needs_folders(dynamic: TinyCase) -> None:
@@ -542,18 +413,6 @@ def test_keys_of_files_have_no_effect_on_folders_and_that_is_said(dynamic: TinyC
 
     for key in ("dictionary_path", "edge_columns"):
         assert f"warning: {key} has no effect: no path of edges names a file of text or Parquet" in done.err
-
-
-def test_a_full_disk_while_buckets_are_written_is_one_line_and_leaves_nothing(
-    dynamic: TinyCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Full(files.System):
-        def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files, "system", Full())
-
-    assert "No space left on device" in refused(dynamic, "edge_paths=edges.tsv")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

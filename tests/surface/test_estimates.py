@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pbgeval.report.report import Report
-from tests import pbg_files
-from tests.surface.test_bad_input import refused_once
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, metrics_of, run_command
 
 UNIFORM = ("candidates=sampled", "num_batch_negs=0", "num_uniform_negs=15")
 ASKED = (*UNIFORM, "metrics=rank,auc,estimates")
@@ -116,32 +116,3 @@ def test_without_edges_nothing_is_estimated(case: TinyCase) -> None:
     section = evaluated(case, *ASKED)["estimates"]
     assert {None} == {*section["metrics"].values(), *section["intervals"].values()}
     assert 0 == section["num_queries_without_draws"]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("num_batch_negs=5",), "expected num_batch_negs = 0, got 5; entities of a batch are no uniform draws"),
-        (("candidates=partition",), "as of others nothing is left to estimate; relations[0] has 'partition'"),
-        (("candidates=all",), "relations[0] has 'all'"),
-        (("candidates=None",), "relations[3] has 'partition'"),
-        (("pbg_semantics=True",), "expected pbg_semantics = False"),
-    ],
-)
-def test_it_is_refused_in_a_line_where_draws_are_not_uniform(
-    case: TinyCase, overrides: tuple[str, ...], message: str
-) -> None:
-    fault = refused_once(case, *flags((*ASKED, *overrides)))
-
-    assert "metrics[2]: 'estimates': expected " in fault
-    assert message in fault
-
-
-def test_it_is_refused_for_featurized_types(case: TinyCase) -> None:
-    raw = {**case.settings["entities"], "tag": {"num_partitions": 1, "featurized": True}}
-    featurized = TinyCase(case.root, {**case.settings, "entities": raw})
-    featurized.write_config()
-
-    fault = refused_once(featurized, *flags((*ASKED, "num_batch_negs=5", "num_uniform_negs=0")))
-
-    assert "'estimates': expected types whose entities can be drawn, got 'tag', which is featurized" in fault

@@ -10,8 +10,8 @@ import pytest
 from attrs import frozen
 
 from tests.installed_wheel import InstalledWheel, extras_of, requirements_of
-from tests.report_folders import write_records
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
+from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ except EvalError as error:
 """
 KERNEL = """
 import sys, torch
-from pbgeval.counting import fused
+from pbgeval.ranking import fused
 if not fused.is_installed():
     sys.exit(fused.self_check(torch.device("cuda")))  # asks nothing of a device, where there is no kernel
 import pbgeval.ranking.fused_kernel

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.page_projects import pykeen_names, write_labelled_edges, write_project, write_pykeen_arrays
+from tests.kit.commands import metrics_of, numbers_of
+from tests.kit.projects import pykeen_names, write_labelled_edges, write_project, write_pykeen_arrays
 from tests.pasted_commands import blocks_of, following, pages
 from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS
 from tests.systems_reference import DglkeFolder, write_labels
-from tests.tiny_checkpoint import metrics_of, numbers_of
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.startswith("docs/guides/")])

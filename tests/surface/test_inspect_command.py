@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import h5py
 import numpy as np
-import pytest
 
-from tests import pbg_files
-from tests.tiny_checkpoint import Done, TinyCase, run_main
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, run_main
 
 
 def lines_of(done: Done) -> dict[str, dict[str, str]]:
@@ -91,25 +90,3 @@ def test_a_checkpoint_without_operators_says_so_and_names_other_versions(tmp_pat
     assert ("4", "none (model.v4.h5 is missing)", "3") == tuple(
         found[key] for key in ("version", "parameters", "other versions")
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none", "none: expected a folder of edges or entities, a checkpoint, a bucket file edges_<l>_<r>.h5, or a fo"),
-        ("other.h5", "other.h5: expected a folder of edges or entities, a checkpoint"),
-        (".", ".: expected a folder of edges or entities, a checkpoint"),
-        ("bad/edges_0_0.h5", "bad/edges_0_0.h5: expected an HDF5 file, found another format"),
-    ],
-)
-def test_what_is_none_of_ours_is_one_line(tmp_path: Path, name: str, message: str) -> None:
-    with h5py.File(tmp_path / "other.h5", "w"):
-        pass
-    if name != ".":
-        (tmp_path / "bad").mkdir()
-        (tmp_path / "bad" / "edges_0_0.h5").write_bytes(b"no HDF5 but long enough to be looked at")
-
-    done = run_main("inspect", name, cwd=tmp_path)
-
-    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
-    assert done.err.startswith(message), done.err

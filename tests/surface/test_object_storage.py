@@ -27,11 +27,13 @@ from pbgeval.inputs import object_storage
 from pbgeval.inputs.object_storage import local_copies
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects
-from tests.edges_by_name import write_edges_by_name
-from tests.group import run_group, start_group
+from tests.kit.case import TinyCase
+from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command, start_command
+from tests.kit.faults import compare
+from tests.kit.groups import run_group, start_group
+from tests.kit.names import write_edges_by_name
 from tests.object_store import ObjectStore, object_store
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import Done, TinyCase, flags, metrics_of, numbers_of, run_command, start_command
 
 POLICIES = ["sampled", "partition", "all"]
 HANGS = 60.0  # seconds after which a test takes a program for one that hangs
@@ -262,16 +264,6 @@ def test_with_room_for_small_files_only_all_else_is_read_in_place(remote: Remote
     assert expected == remote.succeeds(f"candidates={candidates}", f"scratch_limit={limit}")
 
 
-def test_a_limit_below_what_has_to_be_copied_is_refused(remote: RemoteCase) -> None:
-    fault = remote.refused("scratch_limit=100")
-
-    assert re.fullmatch(
-        rf"{remote.url}/checkpoint/model.v3.h5: expected room for a copy of its \d+ bytes, found \d+ left for copies; "
-        "raise scratch_limit, or choose a scratch_path with more room",
-        fault,
-    )
-
-
 def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(files.System):
         def write(self, descriptor: int, data: memoryview) -> int:
@@ -424,32 +416,70 @@ def test_a_group_that_finds_no_object_ends_with_the_fault(remote: RemoteCase) ->
     assert not (remote.case.root / "remote").exists()
 
 
-def test_all_prefixes_that_are_not_there_are_named(remote: RemoteCase) -> None:
-    done = remote.run(f"edge_paths={remote.url}/nothing", "checkpoint_path=s3://no-such-bucket/checkpoint")
-
-    lines = done.err.splitlines()
-    assert (1, "", 2) == (done.status, done.out, len(lines))
-    for line, url in zip(lines, ["s3://no-such-bucket/checkpoint", f"{remote.url}/nothing"], strict=True):
-        assert line.startswith(f"{url}: expected an object or prefix of that name, found: ")
-        assert line.endswith("; check bucket and key")
-    assert [] == list(remote.scratch.iterdir())
-
-
-def test_a_partition_that_is_missing_is_named_by_its_url(remote: RemoteCase) -> None:
+def without_a_partition(remote: RemoteCase) -> list[str]:
     remote.store.remove(f"{remote.key}/{EMBEDDINGS}")
-
-    fault = remote.refused()
-
-    assert fault.startswith(f"{remote.url}/{EMBEDDINGS}: expected this file (checkpoint version 3), found ")
+    return []
 
 
-def test_what_is_wrong_within_an_object_is_said_of_its_url(remote: RemoteCase) -> None:
+def with_a_wrong_id(remote: RemoteCase) -> list[str]:
     remote.case.spoil_edges(1, 0, "lhs", 4, 1 << 40)
     remote.store.upload(remote.case.root, remote.key)
+    return remote.known_here()
 
-    fault = remote.refused(*remote.known_here())
 
-    assert fault.startswith(f"{remote.url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..")
+NOT_THERE = "expected an object or prefix of that name, found: …; check bucket and key"
+FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
+    (without_a_partition, [f"{{url}}/{EMBEDDINGS}: expected this file (checkpoint version 3), found …"]),
+    (with_a_wrong_id, ["{url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..…"]),
+    (
+        lambda _: ["scratch_limit=100"],
+        [
+            "{url}/checkpoint/model.v3.h5: expected room for a copy of its … bytes, found … left for copies; raise "
+            "scratch_limit, or choose a scratch_path with more room"
+        ],
+    ),
+    (
+        lambda remote: [f"edge_paths={remote.url}/nothing", "checkpoint_path=s3://no-such-bucket/checkpoint"],
+        [f"s3://no-such-bucket/checkpoint: {NOT_THERE}", f"{{url}}/nothing: {NOT_THERE}"],
+    ),
+    (
+        lambda remote: [f"candidate_path={remote.url}/candidates"],
+        ["-p candidate_path={url}/candidates: expected a local directory, got the URL …"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("act", "lines"), FAULTS, ids=[lines[0][:40] for _, lines in FAULTS])
+def test_a_fault_names_the_url_and_leaves_nothing(
+    remote: RemoteCase, act: Callable[[RemoteCase], list[str]], lines: list[str]
+) -> None:
+    overrides = act(remote)
+
+    compare(remote.run(*overrides), [line.replace("{url}", remote.url) for line in lines], remote.case.root)
+
+    assert [] == list(remote.scratch.iterdir())
+    assert not (remote.case.root / "remote").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "…expected credentials…"),
+        (
+            {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+            "{url}/checkpoint: expected an endpoint that answers, found: …; check the network and AWS_ENDPOINT_URL",
+        ),
+    ],
+)
+def test_without_credentials_or_endpoint_nothing_is_read(
+    remote: RemoteCase, environment: dict[str, str], line: str
+) -> None:
+    arguments = remote.arguments(*remote.only_the_checkpoint())
+
+    done = start_command(remote.case, *arguments, environment=environment)
+
+    compare(done, [line.replace("{url}", remote.url)], remote.case.root)
 
 
 def test_an_environment_that_was_mended_is_used_by_the_same_process(
@@ -506,28 +536,6 @@ def test_an_object_that_changes_while_it_is_read_in_place_is_refused(
     assert fault.endswith("; it changed during the run: start it again")
 
 
-@pytest.mark.slow
-def test_without_credentials_nothing_is_read(remote: RemoteCase) -> None:
-    without = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
-
-    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=without)
-
-    fault = remote.only_line(done)
-
-    assert "expected credentials" in fault
-
-
-@pytest.mark.slow
-def test_an_endpoint_that_does_not_answer_is_named(remote: RemoteCase) -> None:
-    nobody = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
-
-    done = start_command(remote.case, *remote.arguments(*remote.only_the_checkpoint()), environment=nobody)
-
-    fault = remote.only_line(done)
-    assert fault.startswith(f"{remote.url}/checkpoint: expected an endpoint that answers, found: ")
-    assert fault.endswith("; check the network and AWS_ENDPOINT_URL")
-
-
 @pytest.mark.parametrize("package", ["fsspec", "s3fs"])
 def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from pbgeval.cli import main; main()"
@@ -544,12 +552,6 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, pac
     fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
     assert fault.startswith(f"{remote.url}/checkpoint: expected the packages that read it, found: ")
     assert fault.endswith("; pip install 'pbgeval[s3]'")
-
-
-def test_other_keys_name_local_paths(remote: RemoteCase) -> None:
-    fault = remote.refused(f"candidate_path={remote.url}/candidates")
-
-    assert f"-p candidate_path={remote.url}/candidates: expected a local directory, got the URL " in fault
 
 
 def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Path) -> None:

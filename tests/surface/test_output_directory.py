@@ -13,12 +13,13 @@ from unittest import mock
 import pytest
 
 from pbgeval import evaluation as driver
-from pbgeval.cluster.ownership import Ownership, describe_process
+from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.team import Team
 from pbgeval.errors import IncompleteError
 from pbgeval.report.output import OutputDirectory
 from tests.conftest import has_root_and_apt
-from tests.tiny_checkpoint import TinyCase, metrics_of, numbers_of, run_command, snapshot, writes_nothing
+from tests.kit.case import TinyCase
+from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, writes_nothing
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
@@ -137,37 +138,6 @@ def test_an_unfinished_one_of_another_run_is_refused(case: TinyCase) -> None:
     assert refused(case, "-p", "seed=5").startswith("output: expected this run (digest ")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"schema_version": 2}',
-        '{"schema_version": 1}',
-        '{"schema_version": 1, "provenance": 3}',
-        '{"schema_version": 1, "provenance": {"digest": 3}}',
-        "\udcff",
-    ],
-)
-def test_one_whose_metrics_are_not_ours_is_refused(case: TinyCase, content: str) -> None:
-    path = case.root / "output" / "metrics.json"
-    path.parent.mkdir()
-    path.write_bytes(content.encode("utf-8", "surrogateescape"))
-
-    for arguments in ((), ("--overwrite",)):
-        fault = refused(case, *arguments)
-        assert fault.startswith("output/metrics.json: expected ")
-        assert fault.endswith("; move it away, or choose another --output")
-
-
-def test_one_with_other_files_is_refused(case: TinyCase) -> None:
-    fault = refused(case, output="edges")
-
-    assert fault.startswith("edges: expected an empty directory or one of an earlier run, found other files; choose ")
-
-
 def test_overwriting_leaves_other_files_alone(case: TinyCase) -> None:
     (case.root / "output" / "notes").mkdir(parents=True)
     note = case.root / "output" / "notes" / "mine.txt"
@@ -177,28 +147,6 @@ def test_overwriting_leaves_other_files_alone(case: TinyCase) -> None:
 
     assert "mine" == note.read_text()
     assert {*OUR_FILES, "notes"} == {path.name for path in (case.root / "output").iterdir()}
-
-
-def test_a_file_in_its_place_is_refused(case: TinyCase) -> None:
-    fault = "eval.py: expected a directory for the output, found a file; choose another --output"
-    assert fault == refused(case, output="eval.py")
-    assert fault == refused(case, "--overwrite", output="eval.py")
-
-
-@pytest.mark.parametrize("output", ["eval.py/below", "/proc/nothing/can/be/made/here", "x" * 300])
-def test_one_that_cannot_be_made_is_refused(case: TinyCase, output: str) -> None:
-    fault = refused(case, output=output)
-
-    assert fault.startswith(output)
-    assert "expected" in fault
-    assert fault.endswith("choose another --output")
-
-
-def test_a_directory_in_the_place_of_metrics_is_refused(case: TinyCase) -> None:
-    (case.root / "output" / "metrics.json").mkdir(parents=True)
-
-    assert refused(case).startswith("output")
-    assert refused(case, "--overwrite").startswith("output")
 
 
 @contextmanager

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
+import functools
+import importlib.util
+import itertools
 import re
+import runpy
+import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import typer
 
+from pbgeval.cli import app
 from pbgeval.config.explain import explained_keys
-from tests.pasted_commands import INDENTED, REPOSITORY, RUN_LANGUAGES, Block, blocks_of, calls_of, code_in_text, pages
-from tests.unrun_commands import (
-    extras,
-    faults_in_text,
-    faults_of_call,
-    faults_of_commands,
-    faults_of_program,
-)
+from pbgeval.config.overrides import OverrideError, apply_override
+from tests.pasted_commands import INDENTED, REPOSITORY, RUN_LANGUAGES, Block, blocks_of, code_in_text, pages
 
 PAGES = pages()
 # Arguments of interfaces and of other systems that sentences show with a value, as they show keys of a config.
@@ -31,6 +34,21 @@ SET_ELSEWHERE = {
 }
 # Commands where output or a drawing is shown: they would be run by nobody.
 _COMMAND = re.compile(r"^\s*(\$ )?(kgeval-dist|torchrun|srun|sbatch|mpirun|pip|python3?|scripts/\S+) ", re.MULTILINE)
+
+
+# Calls of ours, also by torchrun and srun, up to where a shell ends them; files and modules of the repository.
+_CALL = re.compile(r"(?:kgeval-dist|torchrun .*-m +pbgeval)(?=\s)([^\n;|&)>]*)")
+_FILE = re.compile(r"(?<![\w./])(?:scripts|benchmarks|configs)/[\w./-]+")
+_MODULE = re.compile(r"-m ((?:scripts|benchmarks)\.[\w.]+)")
+_EXTRAS = re.compile(r"(?:pbgeval|\.)\[([a-z][\w,]*)\]'")
+
+
+@functools.cache
+def extras() -> set[str]:
+    """Return the extras of setup.py."""
+    with mock.patch("setuptools.setup") as setup:
+        runpy.run_path(str(REPOSITORY / "setup.py"))
+    return set(setup.call_args.kwargs["extras_require"])
 
 
 def followed() -> set[str]:
@@ -69,119 +87,135 @@ def test_every_block_says_what_it_is(page: str) -> None:
     assert [] == [block.place for block in blocks if block.language == "text" and _COMMAND.search(block.text)]
 
 
-def faults_of(block: Block) -> list[str]:
-    """Return what is wrong with a block's words; of those that run as well, where a fast test can tell."""
+def faults_of(block: Block) -> Iterator[str]:
+    """Yield what is wrong with a block's words; of those that run as well, where a fast test can tell."""
     if block.language == "python":
-        faults = faults_of_program(block.text)
-    elif block.needs is not None:
-        faults = faults_of_commands(block.text)
-    else:
-        faults = (fault for call in calls_of(block.text) or () for fault in faults_of_call(call))
-    return [f"{block.place}: {fault}" for fault in faults]
+        yield from faults_of_program(block.text)
+        return
+    text = block.text.replace("\\\n", " ")
+    for call in _CALL.findall(text):
+        yield from faults_of_call(shlex.split(call, comments=True))
+    files = [*_FILE.findall(text), *(f"{module.replace('.', '/')}.py" for module in _MODULE.findall(text))]
+    yield from (f"{name}: not in the repository" for name in files if not (REPOSITORY / name).exists())
+
+
+def faults_of_call(words: list[str]) -> Iterator[str]:
+    """Yield what is wrong with a call of kgeval-dist: options that it has not, values of another type, keys."""
+    command, words = command_of(words)
+    if command is None:
+        yield f"{words[0]}: no such command"
+        return
+    try:
+        given = command.make_context("kgeval-dist", words).params
+    except typer.TyperException as error:
+        yield f"{shlex.join(words)}: {error.format_message()}"
+        return
+    yield from faults_of_overrides(given.get("param") or ())
+
+
+def command_of(words: list[str]) -> tuple[typer.core.TyperCommand | None, list[str]]:
+    """Return the command that is called, and its arguments."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    if not words or not re.fullmatch("[a-z-]+", words[0]) or words[0].startswith("-"):
+        return group, words
+    return group.commands.get(words[0]), words[1:] if words[0] in group.commands else words
+
+
+def faults_of_overrides(overrides: Iterable[str]) -> Iterator[str]:
+    for text in overrides:
+        try:
+            apply_override({}, text)
+        except OverrideError as error:
+            yield f"-p {text}: {error}"
+
+
+def faults_in_text(code: str) -> Iterator[str]:
+    """Yield what is wrong with a piece of a command within a sentence: `kgeval-dist report --metric`."""
+    if not re.fullmatch(r"(kgeval-dist|-p \w+=) ?.*", code):
+        return
+    words = [word for word in shlex.split(code.removeprefix("kgeval-dist")) if word not in ("...", "|")]
+    command, words = command_of(words)
+    if command is None:
+        yield f"{words[0]}: no such command"
+        return
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    yield from (
+        f"{code}: no option {word}"
+        for word in words
+        if re.match(r"--?[a-z]", word) and word not in options | {"--help"}
+    )
+    yield from faults_of_overrides(
+        value for flag, value in itertools.pairwise(words) if flag == "-p" and "=" in value and "KEY" not in value
+    )
+
+
+def faults_of_program(text: str) -> Iterator[str]:
+    """Yield what a block of Python imports and is not there; names of ours by the source, which may need a library."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (f"import {of.name}" for of in node.names if importlib.util.find_spec(of.name) is None)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pbgeval":
+            spec = importlib.util.find_spec(node.module or "")
+            source = Path(spec.origin or "").read_text(encoding="utf-8") if spec else ""
+            yield from (
+                f"from {node.module} import {of.name}" for of in node.names if of.name not in defined_in(source)
+            )
+
+
+def defined_in(source: str) -> set[str]:
+    """Return the names that stand at the top of a module, in its `__all__` or in what it says of its exports."""
+    tree = ast.parse(source)
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return texts | {name for node in tree.body if (name := getattr(node, "name", None))}
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_keys_files_and_names_in_blocks_exist(page: str) -> None:
     blocks = [block for block in blocks_of(page) if block.language in RUN_LANGUAGES]
 
-    assert [] == [fault for block in blocks for fault in faults_of(block)]
+    assert [] == [f"{block.place}: {fault}" for block in blocks for fault in faults_of(block)]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_within_sentences_have_options_and_keys_that_exist(page: str) -> None:
-    assert [] == [fault for code in code_in_text(page) for fault in faults_in_text(code)]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_settings_within_sentences_are_keys_of_a_config(page: str) -> None:
+def test_words_of_commands_within_sentences_exist(page: str) -> None:
+    codes = code_in_text(page)
     keys = {key.name.rpartition(".")[2] for key in explained_keys()} | SET_ELSEWHERE
-    settings = filter(None, map(re.compile(r"([a-z_]+) ?= ?\S").match, code_in_text(page)))
+    settings = filter(None, map(re.compile(r"([a-z_]+) ?= ?\S").match, codes))
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
 
+    assert [] == [fault for code in codes for fault in faults_in_text(code)]
     assert [] == [setting.string for setting in settings if setting[1] not in keys]
-
-
-# The checks find what is wrong
+    assert {name for names in _EXTRAS.findall(text) for name in names.split(",")} <= extras()
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("kgeval-dist --config eval.py --nodes 2", "No such option: --nodes"),
-        ("kgeval-dist reports x", "kgeval-dist reports: no such command"),
+        ("kgeval-dist reports x", "reports: no such command"),
         ("kgeval-dist --config eval.py -p candidate=all", "-p candidate=all: "),
         ("kgeval-dist --config eval.py --workers two", "valid integer"),
         ("until kgeval-dist report x --wach; do sleep 60; done", "No such option: --wach"),
         ("srun --nodes 2 kgeval-dist --confg eval.py", "No such option: --confg"),
-        ("A=1 mpirun -n 4 hostname", "neither kgeval-dist nor a script"),
-        ("sbatch slurn.sbatch --config eval.py", "slurn.sbatch: not in scripts/"),
-        ("torchrun --hosts 2 -m pbgeval --config eval.py", "torchrun --hosts 2"),
         ("torchrun --nnodes 2 -m \\\n    pbgeval --config eval.py -p hits=1", "-p hits=1: "),
-        ("pip install 'pbgeval[import,reports]'", "no extra reports"),
-        ("pip install -c constraint.txt -e .", "no file constraint.txt"),
         ("python scripts/export_pykene.py a b", "scripts/export_pykene.py: not in the repository"),
-        ("python -m scripts.monitor_pictures --quick x", "no option --quick"),
-        ("scripts/test --al  # everything", "no option --al"),
-        ("kgeval eval.py", "kgeval: a command that nobody knows how to check"),
+        ("python -m scripts.monitor_picture x", "scripts/monitor_picture.py: not in the repository"),
     ],
 )
 def test_a_wrong_word_of_a_command_is_found(text: str, fault: str) -> None:
-    (found,) = [*faults_of_commands(text)][:1]
+    (found,) = faults_of(Block("page.md", 1, "", "bash", text))
 
     assert fault in found
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("from pbgeval import Monitr", "from pbgeval import Monitr: no such name"),
-        ("from pbgeval.moniter import Monitor", "from pbgeval.moniter import Monitor: no such name"),
-        ("from pbgeval.integrations.lightning import Callback_", "Callback_: no such name"),
-        ("import pbgevl", "import pbgevl: no such module"),
-        ("from pbgeval import Monitor\nMonitor(schema, share=0.1)", "Monitor(share=...): no such argument"),
-        (
-            "from pbgeval.integrations.lightning import MonitorCallback\nMonitorCallback(m, waits=1)",
-            "MonitorCallback(waits=...): no such argument",
-        ),
-        ("a = (", "line 1: "),
-    ],
-)
-def test_a_wrong_word_of_a_program_is_found(text: str, fault: str) -> None:
-    (found,) = faults_of_program(text)
-
-    assert fault in found
-
-
-def test_a_wrong_word_within_a_sentence_is_found() -> None:
-    codes = ["kgeval-dist report --wach", "kgeval-dist reprt", "-p candidate=all", "pip install 'pbgeval[s4]'"]
-
-    assert [1, 1, 1, 1] == [len([*faults_in_text(code)]) for code in codes]
+def test_a_wrong_word_of_a_program_or_a_sentence_is_found() -> None:
+    program = "import pbgevl\nfrom pbgeval import Monitor, Monitr\nfrom pbgeval.integrations.lightning import Callback_"
+    codes = ["kgeval-dist report --wach", "kgeval-dist reprt", "-p candidate=all"]
     right = ["kgeval-dist report --metric", "kgeval-dist --config eval.py --workers 1", "report", "-p KEY=VALUE"]
-    assert [] == [fault for code in right for fault in faults_in_text(code)]
 
-
-def test_a_block_has_its_heading_its_line_and_its_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.pasted_commands.REPOSITORY", tmp_path)
-    page = (
-        "# One\n\n```bash\na\n```\n\n## Two\n\nOn `two hosts` (*needs two hosts*):\n\n```bash\nb \\\n  c\n```\n\n"
-        "```text\nd\n```\n\n- a list\n\n  ```python\n  e\n  ```\n\n      f\n"
-    )
-    (tmp_path / "page.md").write_text(page, encoding="utf-8")
-
-    found = [(b.heading, b.line, b.language, b.text, b.needs) for b in blocks_of("page.md")]
-
-    assert ("One", 3, "bash", "a\n", None) == found[0]
-    assert ("Two", 11, "bash", "b \\\n  c\n", "two hosts") == found[1]
-    assert ["text", "python", INDENTED] == [language for _, _, language, _, _ in found[2:]]
-    assert [None] * 3 == [needs for *_, needs in found[2:]]
-
-
-def test_plain_calls_are_told_from_what_only_a_shell_does() -> None:
-    calls = "kgeval-dist inspect graph   # what's in it?\nkgeval-dist --config a.py \\\n    -p 'b=c d'\n"
-
-    assert [["inspect", "graph"], ["--config", "a.py", "-p", "b=c d"]] == calls_of(calls)
-    assert calls_of("kgeval-dist report a > b") is None
-    assert calls_of("cd a\nkgeval-dist report a") is None
-    assert calls_of('python -c "\nprint(1)\n"') is None
+    assert 3 == len([*faults_of_program(program)])
+    assert [1, 1, 1, 0, 0, 0, 0] == [len([*faults_in_text(code)]) for code in codes + right]
 
 
 def test_the_readme_lists_every_extra() -> None:

@@ -13,18 +13,20 @@ import torch
 
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.notation import Bucket, Side
-from tests.object_store import object_store
-from tests.page_projects import (
+from tests.kit.case import RELATIONS, TinyCase
+from tests.kit.commands import evaluated, metrics_of
+from tests.kit.projects import (
     pykeen_names,
     write_labelled_edges,
     write_openbiolink_dataset,
     write_project,
     write_untrained_model,
 )
+from tests.kit.reports import write_records
+from tests.object_store import object_store
 from tests.pasted_commands import following, in_a_shell
 from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS
 from tests.systems_reference import DglkeFolder
-from tests.tiny_checkpoint import RELATIONS, TinyCase, evaluated, metrics_of
 from tests.unit.test_adapters_topk import RANKING, TEST
 from tests.unit.test_taxonomy import DATA
 
@@ -48,20 +50,6 @@ def write_named_edges(folder: Path) -> None:
         write_labelled_edges(folder / f"{name}.tsv", number, 40, 3, seed=number)
     text = (folder / "train.tsv").read_text(encoding="utf-8")
     (folder / "train.tsv.gz").write_bytes(gzip.compress(text.encode()))
-
-
-def write_records(folder: Path, num_passes: int = 3) -> None:
-    """Write what PyTorch-BigGraph records of its training."""
-    lines = []
-    for index in range(2 * num_passes):
-        figures = {
-            f"eval_stats_{when}": {"count": 8, "metrics": {"mrr": 0.25, "r10": 0.5}} for when in ("before", "after")
-        }
-        place = {"epoch_idx": index // 2, "edge_path_idx": 0, "edge_chunk_idx": 0, "index": index}
-        bucket = {"lhs_partition": index % 2, "rhs_partition": 0, "stats": {"count": 9, "metrics": {}}}
-        lines.append(json.dumps(place | bucket | figures) + "\n")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "training_stats.json").write_text("".join(lines), encoding="utf-8")
 
 
 def watch_a_training(monitor: Monitor, num_passes: int = 2) -> None:
@@ -238,7 +226,7 @@ def test_compare(tmp_path: Path) -> None:
 
 def test_monitor(tmp_path: Path) -> None:
     watch_a_training(Monitor(one_type(), tmp_path / "run" / "monitor", eval_fraction=0.2))
-    write_records(tmp_path / "checkpoint")
+    write_records(tmp_path / "checkpoint", num_passes=3, metrics={"mrr": 0.25, "r10": 0.5})
     with following("docs/monitor.md", tmp_path) as reader:
         reader.paste()
         reader.run({"schema": one_type(), "train": watch_a_training})

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, metrics_of, run_command
 
 LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in .*; (\d+) % done")
 

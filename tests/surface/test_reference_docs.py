@@ -1,9 +1,10 @@
-"""docs/reference: its pages are what the code says now, and what the code says of its files is what runs write."""
+"""docs/reference: its pages are what the code says now, and the page of output files is what runs write."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,17 +13,16 @@ from typing import Any
 import attrs
 import h5py
 import pytest
+from attrs import frozen
 
 import pbgeval
 from pbgeval.config.explain import explained_keys
 from pbgeval.monitor.records import Figures, PassDetails, PassKey, PassRecord, VisitDetails, VisitRecord
 from pbgeval.notation import Bucket
-from pbgeval.report import contents
-from pbgeval.report import contents as other_contents
-from pbgeval.report.contents import OUTPUT_DIRECTORY, SEVERAL, Part
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from scripts import reference_docs
-from tests.tiny_checkpoint import TinyCase, flags, metrics_of, run_command, run_main
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, metrics_of, run_command, run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
 
@@ -36,6 +36,33 @@ EVERYTHING = (
 )
 
 
+OUTPUT_FILES = reference_docs.FOLDER / "output_files.md"
+SEVERAL = "*"  # in the path of a key: any key of an object, any item of a list
+
+
+@frozen
+class Part:
+    """A key of a JSON document, or a column of a table, as the page has it."""
+
+    name: str
+    type: str
+    text: str
+    when: str  # empty: always
+
+
+def declared_files() -> dict[str, tuple[Part, ...]]:
+    """The keys or columns of every file on the page, in its order."""
+    found = {}
+    for section in OUTPUT_FILES.read_text(encoding="utf-8").split("\n### ")[1:]:
+        rows = re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", section, re.MULTILINE)
+        found[section.partition("\n")[0].replace("`", "")] = tuple(Part(*row) for row in rows)
+    return found
+
+
+FILES = declared_files()
+OTHERS = [name for name in FILES if name.startswith(("compare", "topk --", "types", "import-graph", "Monitor"))]
+
+
 @pytest.mark.parametrize("name", reference_docs.pages())
 def test_a_page_is_what_the_code_says(name: str) -> None:
     page = reference_docs.FOLDER / name
@@ -47,16 +74,15 @@ def test_a_page_is_what_the_code_says(name: str) -> None:
 
 
 def test_there_is_no_other_page() -> None:
-    assert {*reference_docs.pages()} == {path.name for path in reference_docs.FOLDER.iterdir()}
+    assert {*reference_docs.pages(), OUTPUT_FILES.name} == {path.name for path in reference_docs.FOLDER.iterdir()}
 
 
-def test_the_pages_name_every_key_every_command_and_every_file() -> None:
+def test_the_pages_name_every_key_and_every_command() -> None:
     pages = reference_docs.pages()
 
     assert [] == [key.name for key in explained_keys() if f"| `{key.name}` |" not in pages["config.md"]]
     for command in ("submit", "import-graph", "report", "metrics"):
         assert f"Usage: kgeval-dist {command} [OPTIONS]" in pages["command_line.md"]
-    assert [] == [file.name for file in OUTPUT_DIRECTORY if f"### `{file.name}`\n" not in pages["output_files.md"]]
 
 
 def test_the_page_of_python_has_all_that_is_exported() -> None:
@@ -120,9 +146,7 @@ def assert_declared(parts: tuple[Part, ...], documents: list[Any]) -> None:
     found: set[str] = set()
     for document in documents:
         keys = list(found_keys(document, tree_of(parts)))
-        assert [] == [name for name, _ in keys if name not in declared], (
-            "declare these in pbgeval/report/contents.py or other_contents.py"
-        )
+        assert [] == [name for name, _ in keys if name not in declared], f"describe these in {OUTPUT_FILES}"
         for name, value in keys:
             assert is_of_type(value, declared[name].type), f"{name}: {declared[name].type}, found {value!r}"
         found |= {name for name, _ in keys}
@@ -143,17 +167,16 @@ def is_of_type(value: object, words: str) -> bool:
 def test_metrics_json_has_the_declared_keys(outputs: dict[str, Path]) -> None:
     documents = [metrics_of(folder) for folder in outputs.values()]
 
-    assert_declared(contents.METRICS_KEYS, documents)
+    assert_declared(FILES[METRICS], documents)
 
 
 @pytest.mark.parametrize("name", [LINES, UNIT_LOG])
 def test_lines_of_json_have_the_declared_keys(outputs: dict[str, Path], name: str) -> None:
-    (file,) = [file for file in OUTPUT_DIRECTORY if file.name == name]
     lines = [json.loads(line) for folder in outputs.values() for line in (folder / name).read_text().splitlines()]
 
     assert lines
-    assert set().union(*lines) <= {part.name for part in file.parts}
-    for part in file.parts:
+    assert set().union(*lines) <= {part.name for part in FILES[name]}
+    for part in FILES[name]:
         values = [line[part.name] for line in lines if part.name in line]
         assert part.when or len(values) == len(lines), part.name
         assert all(is_of_type(value, part.type) for value in values), part.name
@@ -167,21 +190,21 @@ def matches(column: str, name: str) -> bool:
     return len(wanted) == len(parts) and all(of[0] == "<" or of == part for of, part in zip(wanted, parts, strict=True))
 
 
-@pytest.mark.parametrize("file", [file for file in OUTPUT_DIRECTORY if file.form == "CSV"], ids=lambda file: file.name)
-def test_tables_have_the_declared_columns(outputs: dict[str, Path], file: contents.OutputFile) -> None:
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".csv")])
+def test_tables_have_the_declared_columns(outputs: dict[str, Path], name: str) -> None:
     columns = []
     for folder in outputs.values():
-        if (folder / file.name).exists():
-            with (folder / file.name).open(newline="", encoding="utf-8") as opened:
+        if (folder / name).exists():
+            with (folder / name).open(newline="", encoding="utf-8") as opened:
                 columns += next(csv.reader(opened))
 
-    names = [part.name for part in file.parts]
+    names = [part.name for part in FILES[name]]
     assert [] == [column for column in columns if not any(matches(column, name) for name in names)]
     assert [] == [name for name in names if not any(matches(column, name) for column in columns)]
 
 
 def test_files_of_queries_have_the_declared_columns(outputs: dict[str, Path]) -> None:
-    declared = {file.name: [part.name for part in file.parts] for file in OUTPUT_DIRECTORY}
+    declared = {name: [part.name for part in parts] for name, parts in FILES.items()}
 
     for kind in ("ranks", "topk"):
         with h5py.File(outputs["everything"] / kind / "0" / f"{kind}_0_1.h5") as file:
@@ -192,7 +215,7 @@ def test_files_of_queries_have_the_declared_columns(outputs: dict[str, Path]) ->
 
 
 def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> None:
-    declared = {file.name.split("/")[0] for file in OUTPUT_DIRECTORY}
+    declared = {name.split("/")[0] for name in FILES if name not in OTHERS}
 
     found = {path.name for folder in outputs.values() for path in folder.iterdir()}
     assert found <= declared
@@ -211,7 +234,7 @@ def test_a_comparison_has_the_declared_keys(outputs: dict[str, Path]) -> None:
     assert 0 == done.status, done.err
     document = json.loads((folder.parent / "differences.json").read_text())
     assert document["relations"]
-    assert_declared(other_contents.COMPARISON_KEYS, [document])
+    assert_declared(FILES["compare --output FILE"], [document])
 
 
 def test_figures_of_lists_have_the_declared_keys(tmp_path: Path) -> None:
@@ -222,7 +245,7 @@ def test_figures_of_lists_have_the_declared_keys(tmp_path: Path) -> None:
     )
 
     assert 0 == done.status, done.err
-    assert_declared(other_contents.LISTS_KEYS, [json.loads((tmp_path / "figures.json").read_text())])
+    assert_declared(FILES["topk --output FILE"], [json.loads((tmp_path / "figures.json").read_text())])
 
 
 def test_ndcg_of_lists_has_the_declared_keys(tmp_path: Path) -> None:
@@ -231,7 +254,7 @@ def test_ndcg_of_lists_has_the_declared_keys(tmp_path: Path) -> None:
     done = run_main("types", *files, "--output", "types.json", cwd=tmp_path)
 
     assert 0 == done.status, done.err
-    assert_declared(other_contents.TYPES_KEYS, [json.loads((tmp_path / "types.json").read_text())])
+    assert_declared(FILES["types --output FILE"], [json.loads((tmp_path / "types.json").read_text())])
 
 
 def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
@@ -241,10 +264,10 @@ def test_an_import_has_the_declared_keys(tmp_path: Path) -> None:
     done = run_main("import-graph", "--output", "graph", *arguments, "--quiet", cwd=tmp_path)
 
     assert 0 == done.status, done.err
-    assert_declared(other_contents.IMPORT_KEYS, [json.loads((tmp_path / "graph" / "import.json").read_text())])
-    (unknown,) = [file for file in other_contents.OTHER_FILES if file.name.endswith("unknown.tsv")]
+    assert_declared(FILES["import-graph: import.json"], [json.loads((tmp_path / "graph" / "import.json").read_text())])
+    unknown = FILES["import-graph: <name>/unknown.tsv"]
     first = (tmp_path / "graph" / "test" / "unknown.tsv").read_text().splitlines()[0]
-    assert [part.name for part in unknown.parts] == first.split("\t")
+    assert [part.name for part in unknown] == first.split("\t")
 
 
 def test_records_of_training_have_the_declared_keys() -> None:
@@ -252,6 +275,6 @@ def test_records_of_training_have_the_declared_keys() -> None:
     visit = VisitRecord(PassKey(0), Bucket(0, 1), 0, figures, figures, figures, VisitDetails(reason="NaN", training={}))
     summary = PassRecord(PassKey(0), 0, figures, PassDetails(lost=0.1, level=0.05))
 
-    assert_declared(other_contents.VISIT_KEYS, [visit.to_json()])
-    assert_declared(other_contents.PASS_KEYS, [summary.to_json()])
+    assert_declared(FILES["Monitor: training_stats.json, a visit"], [visit.to_json()])
+    assert_declared(FILES["Monitor: training_stats.json, a pass"], [summary.to_json()])
     assert "pbgeval.seconds" in {f"pbgeval.{of.name}" for of in attrs.fields(VisitDetails)}

@@ -7,10 +7,8 @@ from unittest import mock
 
 import pytest
 
-from tests.report_folders import make_incomplete, marked_up_case, marked_up_result, write_records
-from tests.tiny_checkpoint import Done, evaluated, run_command, run_main, snapshot
-
-LONG = 60.0  # seconds
+from tests.kit.commands import Done, evaluated, run_command, run_main, snapshot
+from tests.kit.reports import make_incomplete, marked_up_case, marked_up_result, write_records
 
 
 @pytest.fixture(scope="module")
@@ -72,75 +70,9 @@ def test_tables_for_papers_are_printed_and_need_no_library(form: str, start: str
     assert not (folder / "report.html").exists()
 
 
-def test_without_jinja2_the_extra_is_named(folder: Path) -> None:
-    with mock.patch.dict(sys.modules, {"jinja2": None}):
-        done = report(folder)
-
-    assert 1 == done.status
-    assert ["expected jinja2 to make a page, found none; pip install 'pbgeval[report]'"] == done.faults
-
-
 def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> None:
     assert 0 == report(folder, "--metric", "hits@10").status
     assert "hits at 10 by left (down)" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--format", "pdf"], "--format pdf: expected one of html, md, latex"),
-        (["--metric", "hits@7"], "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
-        (["--monitor", "nowhere"], "nowhere: expected the statistics of a training run"),
-        (["-o", "run/metrics.json/page.html"], "run/metrics.json/page.html: "),
-    ],
-)
-def test_a_wrong_flag_is_one_line(arguments: list[str], line: str, folder: Path, tmp_path: Path) -> None:
-    done = report(folder, *arguments, cwd=tmp_path)
-
-    assert (1, "", 1) == (done.status, done.out, len(done.faults))
-    assert done.err.startswith(line)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "line"),
-    [
-        ("metrics.json", None, "expected metrics.json of an evaluation or training_stats.json of a training run"),
-        ("metrics.json", "{", "metrics.json: expected a result of pbgeval, got no JSON"),
-        ("metrics.json", "[]", "metrics.json: expected a result of pbgeval, got other JSON"),
-        (
-            "metrics.json",
-            '{"schema_version": 1}',
-            "expected the result of an evaluation, found none of the keys complete",
-        ),
-        (
-            "metrics.json",
-            '{"schema_version": 1, "complete": true}',
-            "found none of the keys filter, headline, num_edges",
-        ),
-        (
-            "buckets.csv",
-            "edge_path,num_edges\nedges,many\n",
-            "buckets.csv: expected a table as an evaluation writes it",
-        ),
-        ("relations.csv", "relation,x\nlikes\n", "relations.csv: expected a table as an evaluation writes it"),
-    ],
-)
-def test_what_is_no_result_is_one_line(name: str, text: str | None, line: str, folder: Path) -> None:
-    (folder / name).unlink()
-    if text is not None:
-        (folder / name).write_text(text, encoding="utf-8")
-    done = report(folder)
-
-    assert (1, "", 1) == (done.status, done.out, len(done.faults))
-    assert line in done.err
-    assert not (folder / "report.html").exists()
-
-
-def test_a_folder_that_is_not_there_and_a_file_are_one_line(folder: Path) -> None:
-    for path in (folder / "nowhere", folder / "metrics.json"):
-        done = report(path)
-        assert (1, 1) == (done.status, len(done.faults))
-        assert f"{path}: expected metrics.json of an evaluation" in done.err
 
 
 def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
@@ -186,13 +118,6 @@ def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alo
     assert "nothing of the training run is shown: expected records of held-out edges with 'mrr'" in done.err
     assert (1, ["expected records of held-out edges with 'mrr', found auc"]) == (fault.status, fault.faults)
     assert 0 == report(alone, "--metric", "auc").status
-
-
-def test_a_metric_that_records_do_not_have_is_one_line(tmp_path: Path) -> None:
-    done = report(write_records(tmp_path / "monitor"), "--metric", "hits@3")
-
-    assert (1, 1) == (done.status, len(done.faults))
-    assert "--metric hits@3: expected one of mrr, pos_rank, r1" in done.err
 
 
 def test_a_page_of_a_run_that_is_replaced_goes_with_it(tmp_path: Path) -> None:

@@ -9,20 +9,12 @@ import pytest
 
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import read_curves
-from pbgeval.report.page.page import PageOptions, render_page
-from pbgeval.report.page.tables import Source, read_result
-from tests import pbg_files
+from pbgeval.report.page import Source, read_result, render_page
 from tests.browsers import Show, Shown
-from tests.report_folders import (
-    MARKUP,
-    large_result,
-    long_name,
-    make_incomplete,
-    marked_up_result,
-    rows_of,
-    write_records,
-)
-from tests.tiny_checkpoint import TinyCase, evaluated
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of, write_records
 
 pytestmark = pytest.mark.browser
 
@@ -34,7 +26,7 @@ def page_of(folder: Path, *, records: Path | None = None) -> Path:
     """Write the page of a folder into it."""
     report = read_result(folder) if (folder / "metrics.json").exists() else None
     training = None if records is None else read_curves(records, "mrr", pytest.fail)
-    text = render_page(Source(folder.name, report, training), PageOptions("mrr", meanings()))
+    text = render_page(Source(folder.name, report, training), "mrr", meanings())
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
 

@@ -17,8 +17,9 @@ from pbgeval import load_config
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.report.output import digest_of
-from tests import pbg_files
-from tests.tiny_checkpoint import TinyCase, evaluated, metrics_of, numbers_of, run_command
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, metrics_of, numbers_of, run_command
 
 KEYS = {
     "schema_version": int,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,18 +17,9 @@ from pbgeval import EvalConfig, Report
 from pbgeval import sinks as opening
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.report.output import result_line, send_to_sinks
-from pbgeval.sinks import (
-    MLflow,
-    RunFacts,
-    Sink,
-    TensorBoard,
-    WeightsAndBiases,
-    closed_on_failure,
-    library_faults,
-    line_of,
-    make_sink,
-)
-from tests.tiny_checkpoint import TinyCase, evaluated, flags, metrics_of, run_command
+from pbgeval.sinks import Log, RunFacts, check_sink, library_faults, line_of, open_sink
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, flags, metrics_of, run_command
 
 
 @pytest.fixture(scope="module")
@@ -115,48 +108,38 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) ->
     assert before == threads_of_sinks()
 
 
-def write_a_run(sink: Sink) -> None:
-    with closed_on_failure(sink):
-        sink.open(RunFacts("mine", {"seed": 4}))
-        sink.log(1, {"mrr": 0.5})
-
-
 @pytest.mark.parametrize("broken", ["add_text", "add_scalar"])
 def test_a_sink_of_a_training_that_fails_leaves_no_thread(broken: str, tmp_path: Path) -> None:
     before = threads_of_sinks()
-    sink = make_sink("tensorboard", tmp_path / "events")
 
     with (
         mock.patch(f"torch.utils.tensorboard.SummaryWriter.{broken}", side_effect=OSError(28, "a full disk")),
         pytest.raises(OutputError, match="a full disk"),
+        open_sink("tensorboard", tmp_path / "events", RunFacts("mine", {"seed": 4})) as log,
     ):
-        write_a_run(sink)
+        log(1, {"mrr": 0.5})
 
     assert before == threads_of_sinks()
 
 
-def test_the_fault_that_came_first_is_told_and_any_sink_may_be_closed_unopened(tmp_path: Path) -> None:
-    class Broken(TensorBoard):
-        def close(self) -> None:
-            raise OutputError("the second")
-
-    with pytest.raises(OutputError, match="the first"), closed_on_failure(Broken(tmp_path)):
-        raise OutputError("the first")
-    for kind in (TensorBoard, WeightsAndBiases, MLflow):
-        kind(tmp_path).close()
+def test_the_fault_that_came_first_is_told(tmp_path: Path) -> None:
+    with (
+        mock.patch("torch.utils.tensorboard.SummaryWriter.add_scalar", side_effect=OSError(28, "the first")),
+        mock.patch("torch.utils.tensorboard.SummaryWriter.close", side_effect=OSError(28, "the second")),
+        pytest.raises(OutputError, match="the first"),
+        open_sink("tensorboard", tmp_path, RunFacts("mine")) as log,
+    ):
+        log(1, {"mrr": 0.5})
 
 
 def test_events_stay_in_their_folder_when_the_directory_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sink = make_sink("tensorboard", Path("events"))
-    sink.open(RunFacts("mine"))
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-
-    sink.log(1, {"mrr": 0.5})
-    sink.close()
+    with open_sink("tensorboard", Path("events"), RunFacts("mine")) as log:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        log(1, {"mrr": 0.5})
 
     assert {"mrr": [(1, 0.5)]} == scalars(tmp_path / "events")
 
@@ -165,22 +148,15 @@ def test_other_sinks_are_written_when_one_fails(case: TinyCase, tmp_path: Path) 
     evaluated(case, "candidates=partition", output="several")
     opened: list[str] = []
 
-    class Broken:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def open(self, run: RunFacts) -> None:
-            opened.append(self.name)
-            if self.name == "wandb":
-                raise OutputError("nowhere: expected to write")
-
-        def log(self, step: int, values: dict[str, float]) -> None:
-            opened.append(f"{self.name} {step}")
-
-        def close(self) -> None: ...
+    @contextmanager
+    def opening_a_sink(name: str, folder: Path, run: RunFacts) -> Iterator[Log]:
+        opened.append(name)
+        if name == "wandb":
+            raise OutputError("nowhere: expected to write")
+        yield lambda step, values: opened.append(f"{name} {step}")
 
     warnings: list[str] = []
-    with mock.patch("pbgeval.report.output.make_sink", lambda name, folder: Broken(name)):
+    with mock.patch("pbgeval.report.output.open_sink", opening_a_sink):
         send_to_sinks(Report.read(case.root / "several"), ["wandb", "mlflow", "wandb"], warnings.append)
 
     assert ["wandb", "mlflow", "mlflow 3"] == opened
@@ -202,7 +178,7 @@ def test_a_missing_library_is_one_line_before_anything_starts(
     )
     assert not (case.root / "missing").exists()
     with pytest.raises(ConfigError, match=f"expected the package {name}"):
-        make_sink(name, case.root / "missing")
+        check_sink(name, case.root / "missing")
 
 
 def test_an_unknown_sink_is_refused(case: TinyCase) -> None:
@@ -212,7 +188,7 @@ def test_an_unknown_sink_is_refused(case: TinyCase) -> None:
     assert "sinks[0]: expected" in done.err
     assert "tensorboard" in done.err
     with pytest.raises(ConfigError, match="expected a sink of tensorboard, wandb, mlflow, got 'x'"):
-        make_sink("x", case.root)
+        check_sink("x", case.root)
 
 
 def test_what_is_in_memory_needs_a_place_for_its_sinks() -> None:
@@ -240,13 +216,13 @@ def test_a_line_holds_run_settings_step_and_values() -> None:
 def test_what_a_library_says_is_a_fault_of_one_line(error: Exception, tmp_path: Path) -> None:
     with (
         pytest.raises(OutputError, match=r"expected to write it, got: (OfLibraryError: )?a full disk$"),
-        library_faults("it", tmp_path, OfLibraryError),
+        library_faults("tests", "it", tmp_path),
     ):
         raise error
 
 
 def test_anything_else_is_a_bug(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), library_faults("it", tmp_path, OfLibraryError):
+    with pytest.raises(KeyError), library_faults("tests", "it", tmp_path):
         raise KeyError("x")
 
 

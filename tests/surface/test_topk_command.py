@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 
 
@@ -59,20 +59,3 @@ def test_a_convention_gives_one_number(tmp_path: Path, flags: list[str], absent:
     assert pytest.approx(expected) == document["metrics"]["both.realistic.mean_reciprocal_rank"]
     assert {} == document["intervals"]
     assert absent == document["provenance"]["settings"]["absent"]
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--absent", "first"], "--absent first: expected one of bounds, last, zero"),
-        (["--filter", "all"], "--filter all: expected one of producer, known, none"),
-        (["--ties", "worst"], "--ties worst: expected one of confidence, order"),
-        (["--rank-type", "x"], "--rank-type x: expected one of "),
-        (["--known", "absent.tsv"], "absent.tsv: expected a text file that can be read, found: No such file"),
-    ],
-)
-def test_a_fault_is_one_line(tmp_path: Path, flags: list[str], more: list[str], message: str) -> None:
-    done = run_main(*flags, *more, cwd=tmp_path)
-
-    assert (1, "", 1) == (done.status, done.out, done.err.count("\n"))
-    assert done.err.startswith(message)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.commands import metrics_of
 from tests.pasted_commands import REPOSITORY, following
-from tests.tiny_checkpoint import metrics_of
 
 
 @pytest.mark.slow

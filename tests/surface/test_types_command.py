@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
 from tests.unit.test_taxonomy import DATA
 
 FILES = [f"--{name}={DATA / file}.tsv" for name, file in (("taxonomy", "taxonomy"), ("truth", "truth"))]
@@ -40,19 +38,3 @@ def test_the_file_has_the_value_of_each_query(tmp_path: Path) -> None:
     assert (1.0, 0.0, None) == tuple(
         document["queries"][query]["ndcg_at_3"] for query in ("perfect", "empty", "foreign")
     )
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--gain", "cubic"], "--gain cubic: expected one of linear, exponential"),
-        (["--discount", "log"], "--discount log: expected one of standard, jk"),
-        (["--base", "1"], "--base 1.0: expected a number above 1"),
-        (["--ranking", "absent.tsv"], "absent.tsv: expected a text file that can be read, found: No such file"),
-    ],
-)
-def test_a_fault_is_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
-    done = run_main("types", *FILES, *flags, cwd=tmp_path)
-
-    assert (1, "", 1) == (done.status, done.out, done.err.count("\n"))
-    assert done.err.startswith(message)

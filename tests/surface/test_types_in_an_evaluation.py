@@ -11,7 +11,8 @@ import pytest
 from pbgeval.report.report import Report
 from pbgeval.worker import journal as run_journal
 from pbgeval.worker import sweep
-from tests.tiny_checkpoint import TinyCase, flags, metrics_of, numbers_of, run_command
+from tests.kit.case import TinyCase
+from tests.kit.commands import flags, metrics_of, numbers_of, run_command
 from tests.unit.test_taxonomy import DATA
 
 TAGS = ["person", "being", "club", "horse", "thing", "soft"]
@@ -96,39 +97,3 @@ def test_another_hierarchy_is_another_run(case: TinyCase, tmp_path: Path) -> Non
     done = run(case, tmp_path / "output", *settings)
     assert 1 == done.status
     assert "--overwrite" in done.err
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ((*TYPES[:2],), "needs type_relations, got None; name the relations to types"),
-        ((TYPES[0], TYPES[2]), "type_relations=has: needs taxonomy_path, got None; set it"),
-        (TYPES[1:], "expected None, as types are ranked among all entities only with candidates = 'all'"),
-        ((*TYPES, "sample_edges=5"), "expected sample_edges unset, got 5; a query for types needs all"),
-        ((*TYPES, "disable_rhs_negs=True"), "expected disable_rhs_negs = False, got True"),
-        (("metrics=ndcg",), "metrics[0]: 'ndcg' needs a hierarchy of types: expected taxonomy_path, got None; set it"),
-        ((*TYPES, "metrics=ndcg@7"), "add 7 to hits_at"),
-        ((*TYPES[:2], "type_relations=hass"), "type_relations: unknown relation 'hass'; did you mean 'has'?"),
-        ((*TYPES[:2], "type_relations=likes"), "type_relations: expected entities of type 'user' that are called as"),
-        ((TYPES[0], "taxonomy_path=absent.tsv", TYPES[2]), "taxonomy_path"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_judged_is_refused_in_a_line(
-    case: TinyCase, tmp_path: Path, settings: tuple[str, ...], message: str
-) -> None:
-    done = run(case, tmp_path / "output", *settings)
-
-    assert 1 == done.status
-    (line,) = done.err.splitlines()
-    assert message in line
-    assert not (tmp_path / "output").exists()
-
-
-def test_a_name_that_several_entities_have_is_refused(case: TinyCase, tmp_path: Path) -> None:
-    other = TinyCase.write(tmp_path / "case", partition_sizes=(5, 4), edges_per_bucket=9)
-    (other.root / "entity" / "entity_names_tag_0.json").write_text(json.dumps([*TAGS[:5], "person"]))
-
-    done = run(other, tmp_path / "output", *TYPES)
-
-    assert 1 == done.status
-    assert "type_relations: expected one entity of type 'tag' called 'person', found several" in done.err

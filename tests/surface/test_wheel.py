@@ -14,8 +14,9 @@ import pytest
 
 import pbgeval
 from tests.installed_wheel import REPOSITORY, Built, InstalledWheel, build_wheel
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, numbers_of
 from tests.patience import PATIENCE
-from tests.tiny_checkpoint import TinyCase, evaluated, numbers_of
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built: Built
 
     assert files_of_package() == package
     assert {"pbgeval/py.typed", "pbgeval/__main__.py", "pbgeval/counting/fused_kernel.py"} < package
-    page = {name for name in package if name.startswith("pbgeval/report/page/") and not name.endswith(".py")}
+    page = {name for name in package if name.startswith("pbgeval/report/templates/") and not name.endswith(".py")}
     assert {".html", ".css", ".js"} == {PurePosixPath(name).suffix for name in page}
     assert [] == [name for name in package if found[name] != (REPOSITORY / name).read_bytes()]
 

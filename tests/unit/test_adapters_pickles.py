@@ -19,8 +19,8 @@ import torch
 from pbgeval.errors import StorageError
 from pbgeval.models.opening import open_model
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
+from tests.kit.commands import run_main
 from tests.systems_reference import LibkgeCheckpoint
-from tests.tiny_checkpoint import run_main
 
 ADVICE = "set trust_pickle"
 

@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +20,9 @@ from pbgeval.errors import ConfigError, EvalError, StorageError
 from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.ranks import read_ranks
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
+from tests.saved_ranks import read_ranks
 from tests.systems_reference import DGLKE, LIBKGE, LIBKGE_MODULES, DglkeFolder, LibkgeCheckpoint, save
 
 ROUNDED = ("TransE_l2", "TransE", "RotatE", "rotate")  # a root or a cosine: scores are not exact
@@ -233,41 +234,21 @@ def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:
     assert np.load(tmp_path / "model" / "FB15k_DistMult_entity.npy")[0, 0] != 7.0
 
 
-def broken(folder: Path, **changes: Any) -> Path:
-    """A folder of DistMult with other arguments."""
-    path = DglkeFolder(folder, "DistMult").folder / "config.json"
-    arguments = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in arguments.items() if value is not None}))
-    return folder
+def arguments(**changes: Any) -> Callable[[Path], object]:
+    """Change the arguments of a training; those that are None go."""
+
+    def act(folder: Path) -> None:
+        given = json.loads((folder / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps({key: of for key, of in given.items() if of is not None}))
+
+    return act
 
 
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"model_name": "ConvE"}, r"config.json: model_name: expected one of TransE, .*SimplE, found 'ConvE'"),
-        ({"model_name": None}, r"config.json: model_name: expected a text, found None"),
-        ({"dataset": "wn18"}, r"wn18_DistMult_entity.npy: expected this file, found FB15k_DistMult_entity.npy"),
-        ({"model_name": "RotatE", "gamma": "12"}, r"config.json: gamma: expected a finite number > 0, found 12"),
-        (
-            {"model_name": "RotatE", "gamma": float("inf")},
-            r"config.json: gamma: expected a finite number > 0, found inf",
-        ),
-        ({"model_name": "RotatE", "gamma": 10**400}, r"config.json: gamma: expected a finite number > 0, found 1000"),
-        ({"dataset": "a" * 300}, r"_DistMult_entity.npy: expected this file, found FB15k_DistMult_entity.npy"),
-        ({"model_name": None, "model": "ConvE"}, r"config.json: model: expected one of TransE, .*, found 'ConvE'"),
-    ],
-)
-def test_what_is_wrong_with_a_folder_is_named(changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=fault):
-        open_model(broken(tmp_path / "model", **changes))
-
-
-def test_a_config_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
-    for text in ("[" * 100_000, "{", '{"gamma": ' + "9" * 10_000 + "}", "\0"):
-        (folder / "config.json").write_text(text)
-        with pytest.raises(StorageError, match=r"config.json: expected the arguments of a training as JSON"):
-            open_model(folder)
+def table(name: str, content: bytes | np.ndarray) -> Callable[[Path], object]:
+    """Write an array, or what shall be one."""
+    if isinstance(content, bytes):
+        return lambda folder: (folder / name).write_bytes(content)
+    return lambda folder: np.save(folder / name, content)
 
 
 def npy(shape: str, descr: str = "<f4") -> bytes:
@@ -277,56 +258,90 @@ def npy(shape: str, descr: str = "<f4") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4096)
 
 
-def test_the_npy_file_by_hand_is_right(tmp_path: Path) -> None:
-    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
-    (folder / "FB15k_DistMult_entity.npy").write_bytes(npy("(5, 6)"))
+CONFIG_FAULTS = [
+    ({"model_name": "ConvE"}, "model_name: expected one of TransE, .*SimplE, found 'ConvE'"),
+    ({"model_name": None}, "model_name: expected a text, found None"),
+    ({"model_name": None, "model": "ConvE"}, "model: expected one of TransE, .*, found 'ConvE'"),
+    ({"model_name": "RotatE", "gamma": "12"}, "gamma: expected a finite number > 0, found 12"),
+    ({"model_name": "RotatE", "gamma": float("inf")}, "gamma: expected a finite number > 0, found inf"),
+    ({"model_name": "RotatE", "gamma": 10**400}, "gamma: expected a finite number > 0, found 1000"),
+]
+LYING_HEADERS = [
+    *(
+        npy(shape)
+        for shape in (f"({2**62}, {2**62})", f"({10**30}, 6)", "(-3, 6)", "(3.0, 6)", "(" * 3000 + ")" * 3000)
+    ),
+    *(npy(shape) for shape in ("__import__('os').getpid()", "(3000, 6)", "(3, 6", "'''")),
+    npy("(3, 6)", "|O"),
+    npy("(3, 6)").replace(b"}", b"["),
+    b"PK\x03\x04" + bytes(99),
+    b"",
+]
+FAULTS = [
+    *(("DistMult", arguments(**changes), f"config.json: {fault}") for changes, fault in CONFIG_FAULTS),
+    *(
+        (
+            "DistMult",
+            arguments(dataset=name),
+            "_DistMult_entity.npy: expected this file, found FB15k_DistMult_entity.npy",
+        )
+        for name in ("wn18", "a" * 300)
+    ),
+    *(
+        (
+            "DistMult",
+            lambda folder, text=text: (folder / "config.json").write_text(text),
+            "config.json: expected the arguments of a training as JSON",
+        )
+        for text in ("[" * 100_000, "{", '{"gamma": ' + "9" * 10_000 + "}", "\0")
+    ),
+    *(
+        (
+            "DistMult",
+            table("FB15k_DistMult_entity.npy", content),
+            "_entity.npy: expected a .npy file of numbers, found: ",
+        )
+        for content in LYING_HEADERS
+    ),
+    (
+        "TransR",
+        table("FB15k_TransRprojection.npy", np.zeros((4, 30), np.float32)),
+        r"expected shape \(4, 36\) \(relations, projections\), found \(4, 30\)",
+    ),
+    *(
+        ("TransR", table("FB15k_TransR_entity.npy", values), fault)
+        for values, fault in (
+            (np.zeros((4, 6), object), "_entity.npy: expected a .npy file of numbers"),
+            (np.asfortranarray(np.zeros((4, 6), np.float32)), "found Fortran order"),
+            (np.zeros(4, np.float32), r"expected rows and columns of vectors, found shape \(4,\)"),
+        )
+    ),
+    (
+        "ComplEx",
+        table("FB15k_ComplEx_relation.npy", np.zeros((4, 6), np.float32)),
+        "expected relation vectors of 12 columns .* found 6",
+    ),
+    ("RotatE", arguments(hidden_dim=12), "hidden_dim: expected 6, the columns of relation vectors, found 12"),
+]
 
-    assert (5, 6) == tuple(open_model(folder).entities.load().shape)
 
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        npy(f"({2**62}, {2**62})"),
-        npy(f"({10**30}, 6)"),
-        npy("(-3, 6)"),
-        npy("(3.0, 6)"),
-        npy("(" * 3000 + ")" * 3000),
-        npy("__import__('os').getpid()"),
-        npy("(3, 6)", "|O"),
-        npy("(3000, 6)"),
-        npy("(3, 6"),
-        npy("(3, 6)").replace(b"}", b"["),
-        npy("'''"),
-        b"PK\x03\x04" + bytes(99),
-        b"",
-    ],
-)
+@pytest.mark.parametrize(("name", "damage", "fault"), FAULTS)
 @pytest.mark.filterwarnings("error")
-def test_an_array_whose_header_lies_is_refused(content: bytes, tmp_path: Path) -> None:
-    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
-    (folder / "FB15k_DistMult_entity.npy").write_bytes(content)
-
-    with pytest.raises(StorageError, match=r"_entity.npy: expected a .npy file of numbers, found: "):
-        open_model(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "table", "fault"),
-    [
-        ("TransR", "projection", np.zeros((4, 30), np.float32), r"expected shape \(4, 36\) .*, found \(4, 30\)"),
-        ("TransR", "_entity", np.zeros((4, 6), object), r"_entity.npy: expected a .npy file of numbers"),
-        ("TransR", "_entity", np.asfortranarray(np.zeros((4, 6), np.float32)), "found Fortran order"),
-        ("TransR", "_entity", np.zeros(4, np.float32), r"expected rows and columns of vectors, found shape \(4,\)"),
-        ("ComplEx", "_relation", np.zeros((4, 6), np.float32), "expected relation vectors of 12 columns .* found 6"),
-    ],
-)
-def test_tables_that_do_not_fit_are_refused(name: str, file: str, table: Any, fault: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_folder_is_named(
+    name: str, damage: Callable[[Path], object], fault: str, tmp_path: Path
+) -> None:
     folder = DglkeFolder(tmp_path / "model", name).folder
-    np.save(folder / f"FB15k_{name}{file}.npy", table)
+    damage(folder)
 
     with pytest.raises(StorageError, match=fault):
         open_model(folder)
+
+
+def test_the_npy_file_by_hand_is_right(tmp_path: Path) -> None:
+    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
+    table("FB15k_DistMult_entity.npy", npy("(5, 6)"))(folder)
+
+    assert (5, 6) == tuple(open_model(folder).entities.load().shape)
 
 
 def test_a_truncated_table_is_refused(tmp_path: Path) -> None:
@@ -424,15 +439,6 @@ def test_the_export_scripts_refuse_a_norm_that_has_no_comparator(
         main = runpy.run_path(str(REPOSITORY / "scripts" / f"export_{script}.py"))["main"]
         with pytest.raises(SystemExit, match=r"x.pt: expected .*norm 1 or 2"):
             main(str(tmp_path / "x.pt"), str(tmp_path / "out"))
-
-
-def test_a_hidden_dim_that_is_not_that_of_the_phases_is_refused(tmp_path: Path) -> None:
-    folder = DglkeFolder(tmp_path / "model", "RotatE").folder
-    arguments = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(arguments | {"hidden_dim": 12}))
-
-    with pytest.raises(StorageError, match=r"hidden_dim: expected 6, the columns of relation vectors, found 12"):
-        open_model(folder)
 
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:

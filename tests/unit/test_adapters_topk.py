@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 import tracemalloc
 from pathlib import Path
 from unittest import mock
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from pbgeval.errors import DataError, EvalError, StorageError
 from pbgeval.metrics.given import UnknowableMetricError
 from pbgeval.models.topk import TopK, read_topk
+from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import Side
 
 TEST = "a\tlikes\tb\nc\tlikes\td\n"
@@ -295,6 +297,21 @@ def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) 
         assert read(tmp_path, test=test, ranking=f"{text}\nHeads:\nTails:\n").edge_Q.tolist() == [edge] * 2
     other = "a b x c\nHeads:\nTails:\nq\tr\tc\td\nHeads:\nTails:\na r c\nHeads:\nTails:\n"
     assert read(tmp_path, test="a\tr\tc\n", ranking=other).counts["num_not_evaluated"] == 2
+
+
+@given(st.lists(st.text("ab \t", max_size=7), min_size=1, max_size=4))
+def test_lines_at_once_give_the_edges_that_one_line_after_the_other_gives(lines: list[str]) -> None:
+    def edges_of(path: Path) -> list[tuple[str, str, str]] | str:
+        try:
+            return list(triples_of(path))
+        except StorageError as error:
+            return str(error)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = written(Path(folder) / "edges.tsv", "".join(f"{line}\n" for line in ["a\tb\ta", *lines]))
+        with mock.patch("pbgeval.models.triple_lines.is_plain", return_value=False):
+            slow = edges_of(path)
+        assert edges_of(path) == slow
 
 
 def test_the_first_fault_of_a_file_is_the_one_that_is_told(tmp_path: Path) -> None:

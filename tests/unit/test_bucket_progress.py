@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.inputs.queue import LocalCounter
+from benchmarks.scaling.local_counter import LocalCounter
 from pbgeval.notation import Bucket, WorkUnit
 from pbgeval.progress import BucketReport
 from pbgeval.worker.buckets import BucketProgress

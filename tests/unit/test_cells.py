@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval import Report
-from pbgeval.report.output import csv_table
-from pbgeval.report.page.tables import read_result
+from pbgeval.report.page import read_result
+from pbgeval.report.tables import to_csv
 from pbgeval.storage.text import cell_of, name_of
-from tests.edges_by_name import write_tsv
 from tests.examples import examples
-from tests.tiny_checkpoint import RELATIONS, TinyCase, flags, run_command, run_main
+from tests.kit.case import RELATIONS, TinyCase
+from tests.kit.commands import flags, run_command, run_main
+from tests.kit.names import write_tsv
 
 FORMULAS = ("=HYPERLINK(1)", "+1", "-cmd", "@SUM(1)", "\tx", "\rx", "\nx", "'quoted", "''", "=", "\uff1d1", "-'", "'=1")
 DANGEROUS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
@@ -34,7 +35,7 @@ def test_a_name_goes_to_a_cell_and_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_table_has_names_as_texts_and_numbers_as_numbers(name: str) -> None:
-    table = csv_table([{"relation": name, "z": -1.5, "n": -2, "none": None}])
+    table = to_csv([{"relation": name, "z": -1.5, "n": -2, "none": None}])
     (row,) = csv.DictReader(io.StringIO(table, newline=""))
     assert (name_of(row["relation"]), row["z"], row["n"], row["none"]) == (name, "-1.5", "-2", "")
     assert not row["relation"].startswith(DANGEROUS)

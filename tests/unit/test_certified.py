@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from pbgeval.ranking import blocks as compiled_blocks
 from pbgeval.ranking import certified
 from pbgeval.ranking.certified import CertifiedQueries, count_certified
-from pbgeval.ranking.general import BlockCounter
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import OverflowedError, ZeroVectorError
 from pbgeval.scoring.fast_products import (
-    Bfloat16Product,
     FastScores,
     FloatProduct,
     GridProduct,
@@ -26,7 +24,7 @@ from pbgeval.scoring.fast_products import (
 from pbgeval.scoring.true_scores import CertifiedTrue
 from tests.certified_reference import Prepared, compare, exact_score_of
 from tests.examples import crossed, examples
-from tests.strategies import COMPARATORS
+from tests.kit.graphs import COMPARATORS
 
 KINDS = ("float32", "float64", "grid", "chosen", "compiled", "bfloat16")
 LARGEST, SMALLEST, SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-149, 2.0**-126
@@ -73,7 +71,7 @@ def scores_by(kind: str, queries: PreparedRows, candidates: PreparedRows) -> Fas
         return fast_scores(queries, candidates, values=kind == "grid")
     dtype = {"float32": torch.float32, "float64": torch.float64}[kind]
     product = FloatProduct(queries.comparator, dtype)
-    operands = queries.of_float_product(dtype), candidates.of_float_product(dtype)
+    operands = queries.multiplied_in(dtype), candidates.multiplied_in(dtype)
     unsafe = dtype is torch.float32 and (queries.comparator.has_root or not product.is_safe(*operands))
     return None if unsafe else product.scores(*operands)
 
@@ -100,8 +98,7 @@ def counts_of(
         fast = scores_by(kind, prepared, candidates)
         if fast is None:
             return None
-        inside = ((own >= 0) & (own < len(block_CL))).nonzero().squeeze(1)
-        counts = count_certified(queries, block_CL, 0, fast, BlockCounter(), (inside, own[inside]), None).raw
+        counts = count_certified(queries, block_CL, 0, fast, own, None).raw
         better, tied = better + counts.better_Q, tied + counts.tied_Q
     return list(zip(better.long().tolist(), tied.long().tolist(), strict=True))
 
@@ -224,9 +221,9 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
             PreparedRows(comparator, query_KL, True), PreparedRows(comparator, block_CL, False), in_bfloat16=True
         )
         assert operands is not None
-        assert isinstance(operands.kind, Bfloat16Product)
+        assert operands.kind.in_bfloat16
         assert torch.bfloat16 is operands.queries.rows_NW.dtype
-        scores_KC = products_of(operands.queries.rows_NW, operands.candidates.rows_NW)
+        scores_KC = compiled_blocks.multiplied(operands.queries.rows_NW, operands.candidates.rows_NW)
         offset_K, error_K = operands.bounds()
         q_KL, c_CL = query_KL[:, :-1].double(), block_CL.double()
         exact_KC = -torch.cdist(q_KL, c_CL, compute_mode="donot_use_mm_for_euclid_dist").square()
@@ -235,14 +232,3 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         off_KC = (scores_KC.double() - offset_K.unsqueeze(1) - exact_KC).abs()
         assert (off_KC <= error_K.unsqueeze(1) + exact_KC.abs() * 1e-12).all()
         assert start < 70 or off_KC.amax() > 0.01 * error_K.amax()  # it is no empty bound
-
-
-def products_of(query_KW: torch.Tensor, candidate_CW: torch.Tensor) -> torch.Tensor:
-    """The block's products by the compiled loop."""
-    num_rows, num_columns = query_KW.shape[0], candidate_CW.shape[0]
-    every = torch.arange(num_rows).repeat_interleave(num_columns), torch.arange(num_columns).repeat(num_rows)
-    nothing = torch.zeros(num_rows), torch.zeros(num_rows)
-    row_and_own_Q = torch.arange(num_rows), torch.full((num_rows,), -1)
-    none = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
-    found = compiled_blocks.count(query_KW, candidate_CW, nothing, row_and_own_Q, none, every)
-    return found.wanted_score_P.view(num_rows, num_columns)

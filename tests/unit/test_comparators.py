@@ -10,10 +10,7 @@ from torch.testing import assert_close
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from tests import reference
-from tests.strategies import COMPARATORS as PBG_NAMES
-from tests.strategies import OWN_COMPARATORS, RowSource
-
-NAMES = (*PBG_NAMES, *OWN_COMPARATORS)
+from tests.kit.graphs import OWN_COMPARATORS, RowSource
 
 X, Y = [1.0, 2.0], [3.0, 4.0]
 BY_HAND = [
@@ -39,10 +36,6 @@ def real_scores(comparator: Comparator, queries: list[list[float]], candidates: 
     return comparator.real_scores(comparator.scores(query_QD[None], candidate_CD[None])[0])
 
 
-def test_the_comparators_are_those_of_the_domain():
-    assert set(NAMES) == set(COMPARATORS)
-
-
 @pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
 def test_scores_by_hand(name, bias, expected):
     assert pytest.approx(expected, rel=1e-6) == real_scores(Comparator(name, bias), [X], [Y]).item()
@@ -61,7 +54,7 @@ def test_pairs_have_the_scores_of_the_block(name, bias, expected):
 
 
 @given(
-    st.sampled_from(NAMES),
+    st.sampled_from([*COMPARATORS]),
     st.booleans(),
     st.sampled_from([2, 3, 8]),
     st.integers(0, 99),
@@ -84,7 +77,7 @@ def test_scores_are_the_references(name, bias, dimension, seed, num_rows, quarte
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMPARATORS)
 def test_what_is_ranked_by_has_the_order_of_the_scores(name, bias):
     draw_row = RowSource(5, is_quarters=False)
     width = 7 if name == "complex_l1" and bias else 6

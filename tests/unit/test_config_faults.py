@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.config import EvalConfig, load_config
+from pbgeval.config import EvalConfig, load_config, read_relation_groups
 from pbgeval.errors import ConfigError
+from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
 
 Change = Callable[[dict[str, Any]], object]
@@ -36,23 +37,25 @@ def valid() -> dict[str, Any]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in ("entity", "edges", "checkpoint"):
-        (tmp_path / name).mkdir()
-    return tmp_path
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("c")  # short, since messages cut long values
+    for name in ("entity", "edges", "checkpoint", "known", "given"):
+        (folder / name).mkdir()
+    (folder / "groups.json").write_text('{"social": ["knows"], "all of them": ["knows", "likes"]}')
+    monkeypatch.chdir(folder)
+    return folder
 
 
 def faults_of(folder: Path, raw: object, *overrides: str) -> list[str]:
-    path = folder / "eval.json"
-    path.write_text(json.dumps(raw))
+    (folder / "eval.json").write_text(json.dumps(raw))
     try:
-        load_config(path, overrides)
+        load_config(folder / "eval.json", overrides)
     except ConfigError as error:
-        faults = error.faults
+        faults = list(error.faults)
     else:
-        faults = ()
+        faults = []
     assert all(len(fault.splitlines()) == 1 for fault in faults)
-    return list(faults)
+    return faults
 
 
 def changed(**values: object) -> dict[str, Any]:
@@ -172,7 +175,7 @@ NAMES = {
     ),
     "comparator": (
         changed(comparator="l3"),
-        "comparator: expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'",
+        f"comparator: expected one of {', '.join(COMPARATORS)}, got 'l3'",
     ),
     "loss_fn": (changed(loss_fn="hinge"), "loss_fn: expected one of logistic, ranking, softmax, got 'hinge'"),
     "candidates": (changed(candidates="every"), "candidates: expected one of sampled, partition, all, got 'every'"),
@@ -266,19 +269,11 @@ FEATURIZED = {
         featurized(all_negs=True),
         "relations[0].all_negs: expected False, as entity type 'tag' is featurized, got True",
     ),
-    "featurized, with partition": (
+    "candidates": (
         featurized(candidates="partition"),
         "candidates: expected 'sampled', as entity type 'tag' is featurized, got 'partition'",
     ),
 }
-
-
-FAULTY = WRONG_TYPES | UNKNOWN_OR_MISSING | RANGES | NAMES | TOGETHER | FEATURIZED
-
-
-@pytest.mark.parametrize(("raw", "fault"), FAULTY.values(), ids=FAULTY.keys())
-def test_a_fault_is_one_line(folder: Path, raw: dict[str, Any], fault: str) -> None:
-    assert [f"eval.json: {fault}"] == faults_of(folder, raw)
 
 
 ACCEPTED = {
@@ -286,6 +281,7 @@ ACCEPTED = {
     "relations of one name": valid(),
     "a batch size with no batch negatives": changed(batch_size=7, num_batch_negs=0),
     "no negatives where all compete": changed(num_batch_negs=0, num_uniform_negs=0, candidates="partition"),
+    "nothing odd": valid(),
     "a type with other partitions when it has one": nested("entities", "tag", num_partitions=1),
     "dynamic relations": dynamic(),
     "own dimensions only": without(
@@ -300,7 +296,236 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("raw", ACCEPTED.values(), ids=ACCEPTED.keys())
+# Who competes and what is written
+
+
+def competing(**values: object) -> dict[str, Any]:
+    return {
+        "entities": {"user": {"num_partitions": 2}, "item": {"num_partitions": 1}},
+        "relations": [
+            {"name": "likes", "lhs": "user", "rhs": "item"},
+            {"name": "knows", "lhs": "user", "rhs": "user", "all_negs": True},
+        ],
+        "dimension": 8,
+        "entity_path": "entity",
+        "edge_paths": ["edges"],
+        "checkpoint_path": "checkpoint",
+        **values,
+    }
+
+
+def featurized_items(**values: object) -> dict[str, Any]:
+    raw = competing(num_uniform_negs=0, **values)
+    raw["entities"]["item"]["featurized"] = True
+    del raw["relations"][1]
+    return raw
+
+
+PBG = {"pbg_semantics": True, "workers": 2}
+ACCEPTED |= {
+    "all": competing(candidates="all"),
+    "all, with everything": competing(
+        candidates="all",
+        filter_paths=["known"],
+        train_paths=["known"],
+        restrict_entities=["a", "user:0:3"],
+        restrict_relations=["likes"],
+        head_candidates=["a"],
+        tail_candidates=["b"],
+        type_constraint="observed",
+        precision="float64",
+        save_ranks=True,
+        save_topk=10,
+        max_memory="1.5GB",
+        sample_edges=1000,
+        breakdowns=["relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups"],
+        relation_groups="groups.json",
+    ),
+    "no breakdowns": competing(breakdowns=[]),
+    "groups that are not asked for": competing(relation_groups="groups.json"),
+    "filters as in PBG's filtered evaluation": competing(filter_paths=["known"], candidates="partition", **PBG),
+    "certified": competing(precision="certified", compute_loss=True),
+    "certified, with everything": competing(
+        precision="certified", candidates="all", filter_paths=["known"], save_ranks=True, save_topk=3
+    ),
+    "given": competing(candidate_path="given"),
+    "given among all": competing(candidate_path="given", candidates="all", num_batch_negs=0, num_uniform_negs=0),
+    "given and restricted": competing(candidate_path="given", restrict_entities=["a"], filter_paths=["known"]),
+    "the best candidates": competing(candidates="all", save_topk=1),
+    "a target": competing(target_error=0.01),
+    "a target metric": competing(target_error=0.01, target_metric="tail.hits@10"),
+    "featurized, some relations": featurized_items(restrict_relations=["likes"], save_ranks=True),
+}
+
+
+NO_NUMBER = "; an entity that is a set of features has no number to be found by"
+EMPTY = "empty restriction: expected the name of {}, or several, or None, got []; remove the key"
+MEMORY = "max_memory: expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got "
+METRICS = (
+    "target_metric: expected mean_rank, mean_reciprocal_rank, query_auc or hits_at_1 or hits_at_3 or hits_at_5 or "
+    "hits_at_10 or hits_at_50 (hits_at), with an enabled side and a rank type in front if wanted, got "
+)
+COMPETITION = {
+    "an unknown type constraint": (
+        competing(type_constraint="seen"),
+        "type_constraint: expected one of schema, observed, got 'seen'",
+    ),
+    "all under pbg_semantics": (
+        competing(candidates="all", **PBG),
+        "candidates: expected None, 'sampled' or 'partition' with pbg_semantics = True, got 'all'; "
+        "torchbiggraph_eval ranks within the partitions of a bucket only",
+    ),
+    "certified under pbg_semantics": (
+        competing(precision="certified", **PBG),
+        "precision: expected 'float32' or 'float64' with pbg_semantics = True, got 'certified'; torchbiggraph_eval"
+        " compares rounded scores, and which near-ties rounding makes is part of its figures",
+    ),
+    "given under pbg_semantics": (
+        competing(candidate_path="given", **PBG),
+        "candidate_path: expected None with pbg_semantics = True, got '{folder}/given'; "
+        "torchbiggraph_eval has no given candidates",
+    ),
+    "a sample under pbg_semantics": (
+        competing(sample_edges=7, **PBG),
+        "sample_edges: expected None with pbg_semantics = True, got 7; torchbiggraph_eval evaluates every edge",
+    ),
+    "a target under pbg_semantics": (
+        competing(target_error=0.5, **PBG),
+        "target_error: expected None with pbg_semantics = True, got 0.5; torchbiggraph_eval evaluates every edge",
+    ),
+    "the loss with all": (
+        competing(candidates="all", compute_loss=True),
+        "compute_loss: expected False with candidates = 'all', got True; "
+        "PBG's loss is defined on one partition's candidates",
+    ),
+    "the loss with given": (
+        competing(candidate_path="given", compute_loss=True),
+        "compute_loss: expected False with candidate_path, got True; "
+        "PBG's loss is defined on one partition's candidates",
+    ),
+    "given and sampled": (
+        competing(candidate_path="given", candidates="sampled"),
+        "candidates: expected None or 'all' with candidate_path, got 'sampled'; remove one of the two",
+    ),
+    "given and observed": (
+        competing(candidate_path="given", type_constraint="observed"),
+        "type_constraint: expected 'schema' with candidate_path, got 'observed'; the lists given say who competes",
+    ),
+    "given and head candidates": (
+        competing(candidate_path="given", head_candidates=["a"]),
+        "head_candidates: expected None with candidate_path, got ['a']; the lists given say who competes",
+    ),
+    "no entities": (competing(restrict_entities=[]), "restrict_entities: " + EMPTY.format("an entity")),
+    "no relations": (competing(restrict_relations=[]), "restrict_relations: " + EMPTY.format("a relation")),
+    "no head candidates": (competing(head_candidates=[]), "head_candidates: " + EMPTY.format("an entity")),
+    "no tail candidates": (competing(tail_candidates=[]), "tail_candidates: " + EMPTY.format("an entity")),
+    "a blank name": (
+        competing(restrict_entities=["a", " "]),
+        "restrict_entities[1]: expected the name of an entity, got ' '",
+    ),
+    "a name that is a number": (
+        competing(restrict_relations=[3]),
+        "restrict_relations[0]: expected a string, got 3 (int)",
+    ),
+    "no edges in the sample": (competing(sample_edges=0), "sample_edges: expected an int >= 1, got 0"),
+    "no error at all": (competing(target_error=0), "target_error: expected a number > 0 or None, got 0.0"),
+    "a number of edges and an error": (
+        competing(sample_edges=10, target_error=0.1),
+        "target_error: expected None with sample_edges = 10, got 0.1; "
+        "set the number of edges or the error to reach, not both",
+    ),
+    "a metric without an error": (
+        competing(target_metric="mrr"),
+        "target_metric: expected None without target_error, got 'mrr'; set target_error too",
+    ),
+    "an unknown metric": (competing(target_error=0.1, target_metric="fame"), METRICS + "'fame'"),
+    "a metric without an interval": (competing(target_error=0.1, target_metric="auc"), METRICS + "'auc'"),
+    "a cut-off that is not computed": (competing(target_error=0.1, target_metric="hits@7"), METRICS + "'hits@7'"),
+    "a side that is not ranked": (
+        competing(target_error=0.1, target_metric="head.mrr", disable_lhs_negs=True),
+        METRICS + "'head.mrr'",
+    ),
+    "no candidates to keep": (competing(candidates="all", save_topk=0), "save_topk: expected an int >= 1, got 0"),
+    "the best of sampled candidates": (
+        competing(save_topk=3),
+        "save_topk: expected None, as the best are sought among all entities only with candidates = 'all', got 3; "
+        "set candidates = 'all'",
+    ),
+    "the best of given candidates": (
+        competing(candidates="all", candidate_path="given", save_topk=3),
+        "save_topk: expected None with candidate_path, got 3; given lists are not searched for the best",
+    ),
+    "an unknown breakdown": (
+        competing(breakdowns=["relation", "degree"]),
+        "breakdowns[1]: expected one of relation, entity_types, cardinality, relation_frequency, entity_frequency, "
+        "groups, got 'degree'",
+    ),
+    **{
+        f"{name} without training edges": (
+            competing(breakdowns=[name], filter_paths=["known"]),
+            f"breakdowns[0]: '{name}' counts training edges: expected train_paths, got []; set it or remove '{name}'",
+        )
+        for name in ("cardinality", "relation_frequency", "entity_frequency")
+    },
+    "groups without a file": (
+        competing(breakdowns=["groups"]),
+        "breakdowns[0]: 'groups' needs relation_groups, got None; set it or remove 'groups'",
+    ),
+    **{
+        f"memory {text!r}": (competing(max_memory=text), f"{MEMORY}{text!r}")
+        for text in ("", "much", "-1GB", "1.GB", "1e9", "1 XB", "GB", "1.5GBs", "٣GB", "nan")
+    },
+    **{
+        f"memory {text}": (
+            competing(max_memory=text),
+            f"max_memory: expected an amount of memory from 1 byte to 2**63 - 1 bytes, got '{text}'",
+        )
+        for text in ("0", "0.0GB", "0.4B", "99999999TiB")
+    },
+    "memory as a number": (competing(max_memory=10), "max_memory: expected a string, got 10 (int)"),
+    "featurized, all": (
+        featurized_items(candidates="all"),
+        "candidates: expected 'sampled', as entity type 'item' is featurized, got 'all'",
+    ),
+    **{
+        f"featurized, {key}": (
+            featurized_items(**{key: value}),
+            f"{key}: expected {default}, as entity type 'item' is featurized, got {found}{NO_NUMBER}",
+        )
+        for key, value, default, found in (
+            ("filter_paths", ["known"], "[]", "['{folder}/known']"),
+            ("train_paths", ["known"], "[]", "['{folder}/known']"),
+            ("candidate_path", "given", "None", "'{folder}/given'"),
+            ("restrict_entities", ["a"], "None", "['a']"),
+            ("head_candidates", ["a"], "None", "['a']"),
+            ("tail_candidates", ["a"], "None", "['a']"),
+            ("type_constraint", "observed", "'schema'", "'observed'"),
+        )
+    },
+}
+
+
+ROWS = [
+    (f"{where}: {name}", *row)
+    for where, table in (
+        ("wrong types", WRONG_TYPES),
+        ("keys", UNKNOWN_OR_MISSING),
+        ("ranges", RANGES),
+        ("names", NAMES),
+        ("together", TOGETHER),
+        ("featurized", FEATURIZED),
+        ("competition", COMPETITION),
+    )
+    for name, row in table.items()
+]
+
+
+@pytest.mark.parametrize(("raw", "fault"), [pytest.param(raw, fault, id=name) for name, raw, fault in ROWS])
+def test_what_makes_no_sense_is_one_line(folder: Path, raw: dict[str, Any], fault: str) -> None:
+    assert [f"eval.json: {fault}"] == [line.replace(str(folder), "{folder}") for line in faults_of(folder, raw)]
+
+
+@pytest.mark.parametrize("raw", ACCEPTED.values(), ids=ACCEPTED)
 def test_what_makes_sense_is_accepted(folder: Path, raw: dict[str, Any]) -> None:
     assert [] == faults_of(folder, raw)
 
@@ -316,13 +541,13 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
         [
             "eval.json: num_batch_neg: unknown key; did you mean 'num_batch_negs'?",
             "eval.json: batch_size: expected an int, got 'many' (str)",
-            "eval.json: comparator: expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'l3'",
+            f"eval.json: comparator: expected one of {', '.join(COMPARATORS)}, got 'l3'",
             "eval.json: entities['item'].num_partitions: must equal that of 'user' (4), got 3",
             "eval.json: relations[0].weight: expected a number, got 'heavy' (str)",
             f"eval.json: relations[0].operator: expected one of {OPERATORS}, got 'diag'",
             "eval.json: relations[1].lhs: expected an entity type (user, item, tag), got 'person'",
-            f"eval.json: edge_paths[1]: expected a directory; found none at {Path.cwd() / 'absent'} (in the working "
-            f"directory) nor at {folder / 'absent'} (in the config's folder)",
+            f"eval.json: edge_paths[1]: expected a directory; {folder}/absent (in the working directory) does not "
+            "exist",
             "-p dimension=a: expected an int, got 'a' (str)",
             "-p nothing: expected KEY=VALUE, found no '='",
         ]
@@ -372,3 +597,78 @@ def test_any_value_of_any_key_gives_a_config_or_lines_and_never_another_exceptio
         changed(entities={"user": value, "item": {"num_partitions": value}}),
     ):
         faults_of(folder, raw)
+
+
+# Paths and groups
+
+
+@pytest.mark.parametrize("key", ["filter_paths", "train_paths"])
+def test_directories_of_known_edges_are_found_like_those_to_evaluate(folder: Path, key: str) -> None:
+    Path("eval.json").write_text(json.dumps(competing(**{key: ["known", str(folder / "edges")]})))
+
+    assert [str(folder / "known"), str(folder / "edges")] == getattr(load_config("eval.json"), key)
+    assert [f"eval.json: {key}[1]: expected a directory; {folder}/groups.json (in the working directory) is none"] == (
+        faults_of(folder, competing(**{key: ["known", "groups.json"]}))
+    )
+    assert [f"-p {key}=nowhere: {key}[0]: expected a directory; {folder}/nowhere (in the working directory) "] == [
+        line.removesuffix("does not exist") for line in faults_of(folder, competing(), f"{key}=nowhere")
+    ]
+
+
+def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) -> None:
+    Path("eval.json").write_text(json.dumps(competing(candidate_path="given", relation_groups="groups.json")))
+    config = load_config("eval.json")
+
+    assert (str(folder / "given"), str(folder / "groups.json")) == (config.candidate_path, config.relation_groups)
+    assert [
+        f"eval.json: candidate_path: expected a directory; {folder}/groups.json (in the working directory) is none",
+        f"eval.json: relation_groups: expected a file; {folder}/given (in the working directory) is none",
+    ] == faults_of(folder, competing(candidate_path="groups.json", relation_groups="given"))
+    assert ["eval.json: relation_groups: expected a file, got ''"] == faults_of(folder, competing(relation_groups=""))
+
+
+def test_an_override_is_blamed_for_what_it_makes_wrong(folder: Path) -> None:
+    assert [
+        "-p pbg_semantics=True: candidates: expected None, 'sampled' or 'partition' with pbg_semantics = True, "
+    ] == [
+        line.partition("got")[0]
+        for line in faults_of(folder, competing(candidates="all", workers=1), "pbg_semantics=True")
+    ]
+    assert ["-p restrict_entities.3=x: restrict_entities is not set by the config file, or not as it should be"] == (
+        faults_of(folder, competing(), "restrict_entities.3=x")
+    )
+    assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=user:0:1,user:1:1")
+    assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=none")
+
+
+FORM = 'expected a JSON object such as {"family": ["parent_of", "child_of"]}, got '
+GROUPS = {
+    "not JSON": ("{", ":1:2: not valid JSON: Expecting property name enclosed in double quotes"),
+    "not text": (
+        b"\xff\xfe",
+        ": not valid JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+    ),
+    "a list": ('["likes"]', f": {FORM}['likes']"),
+    "no group": ("{}", f": {FORM}" + "{}"),
+    "a name for a list": ('{"a": "likes"}', ": group 'a': expected a list of names of relations, got 'likes' (str)"),
+    "an empty group": ('{"a": []}', ": group 'a': expected at least one relation, got []"),
+    "a number": ('{"a": ["likes", 1]}', ": group 'a': element 1: expected the name of a relation, got 1 (int)"),
+    "a group twice": ('{"a": ["x"], "a": ["y"]}', ": not valid JSON: the name 'a' is there 2 times"),
+}
+
+
+@pytest.mark.parametrize(("content", "fault"), GROUPS.values(), ids=GROUPS.keys())
+def test_a_file_of_groups_in_another_form_is_refused(folder: Path, content: str | bytes, fault: str) -> None:
+    path = folder / "wrong.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    assert [f"eval.json: relation_groups: {path}{fault}"] == faults_of(folder, competing(relation_groups="wrong.json"))
+    with pytest.raises(ConfigError) as info:
+        read_relation_groups(path)
+    assert (f"{path}{fault}",) == info.value.faults
+
+
+def test_groups_are_read_with_their_relations_and_may_overlap(folder: Path) -> None:
+    assert {"social": ["knows"], "all of them": ["knows", "likes"]} == read_relation_groups(folder / "groups.json")
+    with pytest.raises(ConfigError, match="expected a file that can be read, got: Is a directory"):
+        read_relation_groups(folder)

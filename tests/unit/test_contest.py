@@ -17,9 +17,9 @@ from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.true_scores import TrueScores
 from tests import reference
 from tests.examples import examples
-from tests.strategies import COMPARATORS as PBG_COMPARATORS
-from tests.strategies import OPERATORS as PBG_OPERATORS
-from tests.strategies import OWN_COMPARATORS, OWN_OPERATORS, RowSource, operator_params
+from tests.kit.graphs import COMPARATORS as PBG_COMPARATORS
+from tests.kit.graphs import OPERATORS as PBG_OPERATORS
+from tests.kit.graphs import OWN_COMPARATORS, OWN_OPERATORS, RowSource, operator_params
 
 COMPARATORS, OPERATORS = (*PBG_COMPARATORS, *OWN_COMPARATORS), (*PBG_OPERATORS, *OWN_OPERATORS)
 

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking import compiled_copies
-from pbgeval.ranking.compiled_copies import find_copies
 from pbgeval.ranking.copies import copies_of_true
 
 
@@ -65,34 +61,3 @@ def chunks(draw):
 @given(chunks())
 def test_all_copies_are_found_once(of):
     assert brute_force(*of) == found(*of)
-
-
-@given(chunks())
-def test_the_compiled_loop_finds_the_same_in_the_same_order(of):
-    true_BQ, lists_BC, num_batch = of
-    query, candidate = find_copies(np.array(true_BQ), np.array(lists_BC), num_batch)
-
-    assert brute_force(*of) == list(zip(query.tolist(), candidate.tolist(), strict=True))
-
-
-def test_more_copies_than_there_is_room_for_at_first():
-    true_BQ = np.full((3, 40), 7)
-    query, candidate = find_copies(true_BQ, true_BQ, 40)
-
-    expected = [(chunk * 40 + query, entry) for chunk in range(3) for query in range(40) for entry in range(40)]
-    assert [(query, entry) for query, entry in expected if entry != query % 40] == list(
-        zip(query.tolist(), candidate.tolist(), strict=True)
-    )
-
-
-def test_large_blocks_take_the_compiled_loop():
-    generator = torch.Generator().manual_seed(1)
-    candidate_BC = torch.randint(0, 300, (1500, 100), generator=generator)
-    assert compiled_copies.serves(candidate_BC.numel())
-
-    query, candidate = copies_of_true(candidate_BC[:, :50], candidate_BC, 50)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled_copies, "serves", lambda _: False)
-        general = copies_of_true(candidate_BC[:, :50], candidate_BC, 50)
-    pairs = zip(query.tolist(), candidate.tolist(), strict=True)
-    assert sorted(zip(*(part.tolist() for part in general), strict=True)) == list(pairs)

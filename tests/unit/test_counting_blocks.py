@@ -12,13 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.ranking import blocks
-from pbgeval.ranking import count_chunks as chunks
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME
-from pbgeval.ranking.compiled_block import BlockCells, count_compiled
-from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.product import product
 from pbgeval.scoring.self_check import check_kernels
-from pbgeval.scoring.true_scores import TrueScores
 from tests.examples import examples
 
 CPU = torch.device("cpu")
@@ -39,7 +35,7 @@ class Block:
     dimension: int = 5
     has_ties: bool = True
     num_known: int = 40
-    num_wanted: int = 40
+    num_excluded: int = 0
     width: float = 0.0  # between the limits and true scores
     room_for_open: int = 1 << 20
 
@@ -61,6 +57,7 @@ class Block:
         true_Q = random.standard_normal(num_queries).astype(np.float32)
         is_here = own_Q >= 0
         true_Q[is_here] = scores_KC[row_Q[is_here], own_Q[is_here]]
+        known = self._cells(random, num_keys, self.num_known, unique=True)
         return {
             "query_KD": query_KD,
             "candidate_CD": candidate_CD,
@@ -69,10 +66,19 @@ class Block:
             "own_Q": own_Q,
             "high_Q": true_Q + np.float32(self.width),
             "low_Q": true_Q - np.float32(self.width),
-            "known": self._cells(random, num_keys, self.num_known, unique=True),
-            "room": self.room_for_open,
-            "wanted": self._cells(random, num_queries, self.num_wanted, unique=False),
+            "known": known,
+            "room": 0 if self.num_excluded else self.room_for_open,
+            "excluded": self._excluded(random, known, row_Q, own_Q),
         }
+
+    def _excluded(
+        self, random: np.random.Generator, known: np.ndarray, row_Q: np.ndarray, own_Q: np.ndarray
+    ) -> np.ndarray:
+        """Draw cells that are neither known nor true entities."""
+        query, candidate = self._cells(random, len(row_Q), self.num_excluded, unique=True)
+        codes = known[0] * self.num_candidates + known[1]
+        is_known = np.isin(row_Q[query] * self.num_candidates + candidate, codes)
+        return np.stack([query, candidate])[:, ~is_known & (own_Q[query] != candidate)]
 
     def _cells(self, random: np.random.Generator, num_rows: int, number: int, *, unique: bool) -> np.ndarray:
         """Draw (row, candidate) in no order."""
@@ -88,6 +94,7 @@ def one_by_one(drawn: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, 
     Return these, and the cells that tie.
     """
     known_of_row: dict[int, set[int]] = {}
+    excluded = set(zip(*drawn["excluded"].tolist(), strict=True))
     for row, candidate in drawn["known"].T.tolist():
         known_of_row.setdefault(row, set()).add(candidate)
     found, ties = [], []
@@ -95,7 +102,7 @@ def one_by_one(drawn: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, 
     for query, (row, own, high, low) in enumerate(zip(*columns, strict=True)):
         counts = [0] * 6
         for candidate, score in enumerate(drawn["scores_KC"][row].tolist()):
-            if candidate == own:
+            if candidate == own or (query, candidate) in excluded:
                 continue
             for first in (0, 3) if candidate in known_of_row.get(row, ()) else (0,):
                 counts[first] += score > high
@@ -115,7 +122,7 @@ shapes = st.builds(
     dimension=st.sampled_from([1, 5, 100, 300]),
     has_ties=st.booleans(),
     num_known=st.sampled_from([0, 40, 3000]),
-    num_wanted=st.sampled_from([0, 40]),
+    num_excluded=st.sampled_from([0, 40]),
     width=st.sampled_from([0.0, 0.0, 0.25, 1e-6]),
     room_for_open=st.sampled_from([1 << 20, 1 << 20, 9, 1]),
 )
@@ -129,26 +136,22 @@ shapes = st.builds(
 @example(Block(3, (1,) * 193, 577, 300, num_known=3000))
 def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> None:
     drawn = block.draw()
-    known, wanted = (tuple(map(torch.from_numpy, drawn[name])) for name in ("known", "wanted"))
+    known, excluded = (tuple(map(torch.from_numpy, drawn[name])) for name in ("known", "excluded"))
     row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
     limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
     found = blocks.count(
-        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, wanted, room_for_open=drawn["room"]
+        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, excluded, drawn["room"]
     )
 
     counts = [getattr(of, name) for of in (found.counts.raw, found.counts.known) for name in COUNTS]
     expected_counts, expected_open = one_by_one(drawn)
     assert expected_counts == [of_query.tolist() for of_query in counts]
-    if len(expected_open) > drawn["room"]:
+    if 0 < drawn["room"] < len(expected_open):
         assert found.open is None
-    else:
+    elif drawn["room"]:
         assert found.open is not None
         assert expected_open == sorted(zip(*(index.tolist() for index in found.open), strict=True))
-    query, candidate = drawn["wanted"]
-    expected = drawn["scores_KC"][drawn["row_Q"][query], candidate]
-    # the same bits, but for the sign of zero
-    assert (expected + np.float32(0)).tobytes() == (found.wanted_score_P.numpy() + np.float32(0)).tobytes()
 
 
 COUNTS = ("better_Q", "tied_Q", "competing_Q")
@@ -164,46 +167,10 @@ def test_infinite_true_scores_compare_as_numbers() -> None:
         block["candidate_CD"],
         (true_Q, true_Q),
         (torch.arange(2), none.new_full((2,), -1)),
-        (none, none),
-        (none, none),
+        None,
     )
 
     assert ([0, 30], [0, 0]) == (found.counts.raw.better_Q.tolist(), found.counts.raw.tied_Q.tolist())
-
-
-def test_twins_of_a_true_entity_tie_with_it() -> None:
-    """The true score that candidates are compared with is another sum than the kernel's."""
-    candidate_CD = torch.ones(40, 4)
-    query_KD = torch.full((1, 4), 0.5)
-    kernel_Q = product(query_KD[None], candidate_CD[None])[0, :, 0]
-    true = TrueScores(torch.nextafter(kernel_Q, torch.tensor(-9.0)), kernel_Q, torch.zeros(1, dtype=torch.int64))
-    twins = torch.zeros(39, dtype=torch.int64), torch.arange(1, 40)
-    cells = BlockCells(
-        own=(torch.tensor([0]), torch.tensor([0])),
-        known=(torch.zeros(2, dtype=torch.int64), torch.tensor([7, 3])),
-        twins=twins,
-        twin_is_known=torch.isin(twins[1], torch.tensor([3, 7])),
-        sampled=(torch.tensor([0]), torch.tensor([9])),
-    )
-
-    found = count_compiled(query_KD, candidate_CD, true, torch.zeros(1, dtype=torch.int64), cells)
-
-    raw, known = found.counts.raw, found.counts.known
-    assert ([0], [39], [39]) == tuple(of.tolist() for of in (raw.better_Q, raw.tied_Q, raw.competing_Q))
-    assert ([0], [2], [2]) == tuple(of.tolist() for of in (known.better_Q, known.tied_Q, known.competing_Q))
-    assert kernel_Q.tolist() == found.sampled_score_P.tolist()
-
-
-def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "CELLS_WORTH_COMPILING", 0)
-    served = {name: blocks.serves(Comparator(name), CPU, torch.float32, 1) for name in ("dot", "cos", "l2", "l1")}
-
-    assert {"dot": True, "cos": True, "l2": True, "l1": False} == served
-    assert not blocks.serves(Comparator("l2", bias=True), CPU, torch.float32, 1)
-    assert not blocks.serves(Comparator("dot"), CPU, torch.float64, 1)
-    assert not blocks.serves(Comparator("dot"), torch.device("meta"), torch.float32, 1)
-    monkeypatch.setattr(chunks.blas, "find_sgemm", lambda: None)
-    assert not blocks.serves(Comparator("dot"), CPU, torch.float32, 1)
 
 
 def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,28 +178,21 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
     generator = torch.Generator().manual_seed(0)
     query_KD = torch.randint(-8, 9, (200, 40), generator=generator).bfloat16()
     candidate_CD = torch.randint(-8, 9, (700, 40), generator=generator).bfloat16()
-    true_Q, none = torch.full((200,), 12.0), (torch.empty(0, dtype=torch.int64),) * 2
+    true_Q = torch.full((200,), 12.0)
     row_and_own_Q = torch.arange(200), torch.full((200,), -1)
     exact_KC = query_KD.float() @ candidate_CD.float().T
     for find in (blocks.blas.find_bfloat16_gemm, lambda: None):
         monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", find)
-        found = blocks.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, none, none).counts.raw
+        found = blocks.count(query_KD, candidate_CD, (true_Q, true_Q), row_and_own_Q, None).counts.raw
 
         assert (exact_KC > 12).sum(1).tolist() == found.better_Q.tolist()
         assert (exact_KC == 12).sum(1).tolist() == found.tied_Q.tolist()
 
 
 def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = blocks.count
-
-    def off(*arguments: Any) -> blocks.BlockFound:
-        found = count(*arguments)
-        found.wanted_score_P.mul_(1.001)
-        return found
-
     routines = iter([object()])  # there is one, which the loop does not call
     monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
-    monkeypatch.setattr(blocks, "count", off)
+    monkeypatch.setattr(blocks, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
     blocks.multiplies_bfloat16.cache_clear()
     try:
         assert not blocks.multiplies_bfloat16()

@@ -12,12 +12,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval.ranking import fused
-from pbgeval.ranking.general import BlockCounter
+from pbgeval.ranking import counting, fused
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
 from tests import reference
 from tests.examples import crossed, examples
-from tests.strategies import score_grids
+from tests.kit.graphs import score_grids
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 slowly = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])  # interpreted
@@ -69,7 +68,6 @@ def test_counts_are_those_of_sorting_and_cells_are_read_wherever_they_are(fused_
 )
 def test_counts_equal_those_of_the_general_path_on_exact_data(fused_device, name, bias, keys, candidates, dimension):
     comparator = Comparator(name, bias)
-    assert fused.serves(comparator, torch.device(fused_device), torch.float32)
     query_KD = comparator.prepare_queries(vectors(keys, dimension, 1))
     candidate_CD = comparator.prepare_candidates(vectors(candidates, dimension, 2))
     if name == "cos":  # normalised rows are not exact
@@ -83,7 +81,7 @@ def test_counts_equal_those_of_the_general_path_on_exact_data(fused_device, name
     arguments = [x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)]
     found = fused.count(*arguments, tuple(x.to(fused_device) for x in cells))
 
-    expected = BlockCounter().count(scores_KC, true_Q, row_Q=row_Q)
+    expected = counting.count(scores_KC, true_Q, row_Q=row_Q).raw
     assert torch.equal(expected.better_Q, found.better_Q.cpu())
     assert torch.equal(expected.tied_Q, found.tied_Q.cpu())
     assert torch.equal(true_Q, found.cell_score_P.cpu())
@@ -99,7 +97,7 @@ def test_elsewhere_counts_differ_by_candidates_within_the_rounding_bound_only(fu
     rounding = (dimension + 1) * 2.0**-24 / (1 - (dimension + 1) * 2.0**-24)
     bound_KC = rounding * (query_KD.double().abs() @ candidate_CD.double().abs().t())
     gap_KC = exact_KC - true_Q.double().unsqueeze(1)
-    general = BlockCounter().count(query_KD @ candidate_CD.t(), true_Q)
+    general = counting.count(query_KD @ candidate_CD.t(), true_Q).raw
 
     found = fused.count(*(x.to(fused_device) for x in (query_KD, candidate_CD, true_Q, row_Q)), (row_Q, own_Q))
 
@@ -156,15 +154,6 @@ def test_empty_blocks_count_nothing(fused_device):
     assert 0 == fused.paired_scores(torch.ones(0, 3), torch.ones(0, 3)).numel()
 
 
-def test_it_serves_gpus_float32_and_inner_products_only():
-    cpu, cuda = torch.device("cpu"), torch.device("cuda", 0)
-
-    assert fused.serves(Comparator("dot"), cuda, torch.float32) is fused.is_installed()
-    assert not fused.serves(Comparator("dot"), cpu, torch.float32)
-    assert not fused.serves(Comparator("dot"), cuda, torch.float64)
-    assert not fused.serves(Comparator("l2", bias=True), cuda, torch.float32)
-
-
 def test_the_self_check_says_what_counts(fused_device):
     assert fused.self_check(torch.device(fused_device)).startswith("triton ")
 
@@ -185,7 +174,7 @@ def test_where_the_self_check_fails_the_general_path_counts(fused_device, monkey
 
     reason = {"other bits": "scores of identical vectors differ", "no compiler": "Failed to find C compiler."}[fault]
     assert f"general: {reason}" == found
-    assert not fused.serves(Comparator("dot"), torch.device(fused_device), torch.float32)
+    assert not fused.has_kernel(torch.device(fused_device))
 
 
 def test_a_gpu_without_triton_counts_on_the_general_path(monkeypatch):

@@ -5,9 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking.known_counts import count_cells, count_known, expand_by_row, ties_of_twins
+from pbgeval.ranking import counting
+from pbgeval.ranking.counting import count, count_known, expand_by_row
 from pbgeval.stats.ranks import RankCounts
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 pytestmark = pytest.mark.usefixtures("counting_path")
 
@@ -47,7 +48,9 @@ def test_known_answers_of_a_row_count_for_each_of_its_queries_but_as_its_own(blo
     row_Q, own_Q = indices([(row, own) for row, _, own in queries])
     true_Q = torch.tensor([true for _, true, _ in queries])
 
-    assert expected == as_tuples(count_known(torch.tensor(scores), true_Q, row_Q, own_Q, indices(cells)))
+    assert expected == as_tuples(
+        count(torch.tensor(scores), true_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known
+    )
 
 
 @given(blocks(), st.lists(score_values(), min_size=6, max_size=6))
@@ -62,7 +65,9 @@ def test_an_interval_of_scores_ties_where_one_is_given(block, others):
     row_Q, own_Q = indices([(row, own) for row, _, own in queries])
     low_Q, high_Q = torch.tensor(borders).reshape(-1, 2).unbind(1)
 
-    assert expected == as_tuples(count_known(torch.tensor(scores), high_Q, row_Q, own_Q, indices(cells), low_Q))
+    assert expected == as_tuples(
+        count(torch.tensor(scores), high_Q, low_Q, row_Q=row_Q, own_Q=own_Q, known=indices(cells)).known
+    )
 
 
 def test_scores_that_differ_only_in_float64_are_told_apart():
@@ -71,23 +76,20 @@ def test_scores_that_differ_only_in_float64_are_told_apart():
     true_Q = torch.tensor([1.0, 1.0 - 2**-40, 0.0], dtype=torch.float64)
     known = torch.zeros(5, dtype=torch.int64), torch.arange(5)
 
-    found = count_known(torch.tensor([close], dtype=torch.float64), true_Q, row_Q, own_Q, known)
+    found = count(torch.tensor([close], dtype=torch.float64), true_Q, row_Q=row_Q, own_Q=own_Q, known=known).known
 
     assert [(1, 1, 5), (1, 1, 4), (3, 2, 5)] == as_tuples(found)
 
 
-@given(blocks())
-def test_cells_count_one_by_one(block):
-    scores, queries, _ = block
-    cells = [(query, column) for query, (row, _, column) in enumerate(queries) if column >= 0]
-    expected = [
-        slow_counts(true, [scores[row][column] for query, column in cells if query == at])
-        for at, (row, true, _) in enumerate(queries)
-    ]
-    rows = torch.tensor([scores[row] for row, _, _ in queries]).reshape(len(queries), len(scores[0]))
-    true_Q = torch.tensor([true for _, true, _ in queries])
+def test_hubs_are_counted_a_few_queries_at_a_time(monkeypatch):
+    """Many queries of one key with many answers."""
+    score_P, known = torch.arange(50.0), (torch.zeros(50, dtype=torch.int64), torch.arange(50))
+    row_Q, own_Q = torch.zeros(40, dtype=torch.int64), torch.arange(40)
+    whole = count_known(score_P, known, row_Q, own_Q, own_Q.float(), own_Q.float())
+    monkeypatch.setattr(counting, "CELLS_OF_GPU_AT_A_TIME", 8 * 50 * 3)
 
-    assert expected == as_tuples(count_cells(rows, true_Q, indices(cells)))
+    assert as_tuples(whole) == as_tuples(count_known(score_P, known, row_Q, own_Q, own_Q.float(), own_Q.float()))
+    assert [(49 - own, 0, 49) for own in range(40)] == as_tuples(whole)
 
 
 @given(st.lists(st.integers(0, 4), max_size=8), st.lists(st.integers(0, 4), max_size=8))
@@ -98,26 +100,3 @@ def test_queries_are_paired_with_every_entry_of_their_row(rows, entries):
     found = expand_by_row(torch.tensor(rows, dtype=torch.int64), torch.tensor(entries, dtype=torch.int64), 5)
 
     assert expected == list(zip(*(index.tolist() for index in found), strict=True))
-
-
-@given(st.lists(st.tuples(score_values(), score_values(), score_values(), st.booleans()), max_size=8))
-def test_a_twin_whose_score_is_the_kernels_true_score_ties_whatever_it_was_compared_with(cells):
-    """Each query has one other candidate, at times a twin only by its hash: then its score differs."""
-    true_Q, kernel_Q, scores_Q = (torch.tensor([cell[i] for cell in cells]) for i in range(3))
-    known = torch.tensor([cell[3] for cell in cells], dtype=torch.bool)
-    expected = []
-    for true, kernel, score, _ in cells:
-        counted = slow_counts(true, [score])
-        expected.append((0, 1, 1) if score == kernel else counted)
-
-    correction = ties_of_twins(scores_Q, true_Q, kernel_Q, torch.arange(len(cells)), known)
-
-    before = [slow_counts(true, [score]) for true, _, score, _ in cells]
-    after = [
-        tuple(map(sum, zip(one, two, strict=True))) for one, two in zip(before, as_tuples(correction.raw), strict=True)
-    ]
-    assert expected == after
-    of_known = [
-        of if is_known else (0, 0, 0) for of, (*_, is_known) in zip(as_tuples(correction.raw), cells, strict=True)
-    ]
-    assert of_known == as_tuples(correction.known)

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.tiny_checkpoint import run_main
+from tests.kit.commands import run_main
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))

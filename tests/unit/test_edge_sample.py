@@ -24,7 +24,7 @@ def population_of(of):
 
 def everything(sample: EdgeSample, round_number: int) -> dict[tuple[int, Bucket], set[int]]:
     return {
-        (path_index, bucket): set(sample.units(path_index, bucket, round_number).tolist())
+        (path_index, bucket): set(sample.draw(path_index, bucket, round_number).units_U.tolist())
         for path_index, bucket, _ in sample.population
     }
 
@@ -139,7 +139,7 @@ def test_every_unit_is_drawn_with_the_same_probability_whatever_its_bucket():
     for seed in range(num_seeds):
         sample = EdgeSample.of_size(population_of(of), num_draws, seed)
         for path_index, bucket, _ in sample.population:
-            counts[path_index, bucket][sample.units(path_index, bucket)] += 1
+            counts[path_index, bucket][sample.draw(path_index, bucket).units_U] += 1
 
     expected = num_seeds * num_draws / sum(of)
     drawn = np.concatenate(list(counts.values()))
@@ -151,6 +151,7 @@ def test_every_unit_is_drawn_with_the_same_probability_whatever_its_bucket():
 def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, seed):
     sample = EdgeSample.of_rounds(population_of(of), seed, first)
     seen = {(path_index, bucket): set() for path_index, bucket, _ in sample.population}
+    stratum_of = {sample.population[at][:2]: number for number, stratum in enumerate(sample.strata) for at in stratum}
     strata = []
 
     for round_number in range(1, sample.num_rounds + 1):
@@ -162,7 +163,7 @@ def test_rounds_draw_every_unit_once_and_number_the_clusters_through(of, first, 
             assert not seen[path_index, bucket] & set(units)
             assert set(range(size)) >= set(units)
             seen[path_index, bucket] |= set(units)
-            clusters |= {drawn.first_cluster + j: sample.stratum_of(path_index, bucket) for j in range(len(units))}
+            clusters |= {drawn.first_cluster + j: stratum_of[path_index, bucket] for j in range(len(units))}
         strata += [clusters[cluster] for cluster in sorted(clusters)]
         design = sample.design(round_number)
         assert strata == design.stratum_U.tolist()
@@ -203,7 +204,7 @@ def test_frozen_units():
     sample = EdgeSample.of_rounds([(0, Bucket(0, 0), 1000), (0, Bucket(0, 1), 50), (1, Bucket(0, 0), 300)], 7, 12)
 
     assert FROZEN == [
-        [sample.units(path_index, bucket, round_number).tolist() for path_index, bucket, _ in sample.population]
+        [sample.draw(path_index, bucket, round_number).units_U.tolist() for path_index, bucket, _ in sample.population]
         for round_number in (1, 2)
     ]
 

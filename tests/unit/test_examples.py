@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-from tests.examples import crossed, examples
+from tests.examples import crossed
 
 
 def left(parameters: list[Any]) -> list[tuple[Any, ...]]:
@@ -27,20 +26,3 @@ def test_all_combinations_are_there_and_a_quick_run_has_each_value(sizes: tuple[
     assert num_combinations / quick - 1 < len(left(parameters)) < num_combinations / quick + 1
     assert {value for of in factors for value in of} == {value for values in left(parameters) for value in values}
     assert {"slow"} == {mark.name for of in parameters for mark in of.marks}
-
-
-def test_values_may_be_tuples_and_one_factor_is_thinned() -> None:
-    assert [("a", 1, "c"), ("b", 2, "d")] == left(crossed([("a", 1), ("b", 2)], ["c", "d"], quick=2))
-    assert [(0,), (3,), (6,)] == left(crossed(range(8), quick=3))
-
-
-@pytest.mark.parametrize(("profile", "expected"), [("local", [1, 3, 60, 250]), ("quick", [1, 1, 15, 63])])
-def test_a_profile_decides_how_many_examples_are_tried(profile: str, expected: list[int]) -> None:
-    before = settings.get_current_profile_name()
-    settings.load_profile(profile)
-    try:
-        found = [examples(number) for number in (1, 3, 60, 250)]
-    finally:
-        settings.load_profile(before)
-
-    assert expected == found

@@ -1,37 +1,18 @@
-"""The two evaluators of OpenBioLink's documentation, corrected, on datasets and files on disk, by both contracts."""
+"""The evaluator of ranking files of OpenBioLink's documentation, corrected, on files on disk, by both contracts."""
 
 from __future__ import annotations
 
-import json
-import random
-from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from pbgeval.errors import ScorerError
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.models.topk import read_topk
 from pbgeval.notation import Side
-from tests.reference import rank_by_sorting
-from tests.systems_reference import DglkeFolder, write_labels
 
-NUM_ENTITIES, NUM_RELATIONS = 41, 4
-ENTITIES = [f"DOID:{number * 7 % 100}" for number in range(NUM_ENTITIES)]
+ENTITIES = [f"DOID:{number * 7 % 100}" for number in range(41)]
 RELATIONS = ["DIS_DRUG", "GENE_DIS", "A", "Z"]
-SOURCE = random.Random(8)
-
-
-def some_edges(number):
-    return [
-        (SOURCE.randrange(NUM_ENTITIES), SOURCE.randrange(NUM_RELATIONS), SOURCE.randrange(NUM_ENTITIES))
-        for _ in range(number)
-    ]
-
-
-TRAIN, VALID, TEST = some_edges(80), some_edges(9), some_edges(13)
 
 
 def write_dataset(folder, train, valid, test):
@@ -44,44 +25,6 @@ def write_dataset(folder, train, valid, test):
     return folder / "HQ_DIR"
 
 
-class DglkeEvaluator(Evaluator):
-    """A saved model: true scores edge by edge, all others by products and distances of tables."""
-
-    def __init__(self, dataset, model_path, entity_to_id_path, relation_to_id_path):
-        dl = DataLoader(dataset, entity_to_id_path=entity_to_id_path, relation_to_id_path=relation_to_id_path)
-        super().__init__(dl)
-        config = json.loads((Path(model_path) / "config.json").read_text())
-        stem = f"{model_path}/{config['dataset']}_{config['model_name']}"
-        entities, relations = (torch.from_numpy(np.load(f"{stem}_{of}.npy")) for of in ("entity", "relation"))
-        self.kind, self.gamma = config["model_name"], config["gamma"]
-        self.entity_emb = entities[self.entities.long()].share_memory_()
-        self.relation_emb = relations[self.relations.long()].share_memory_()
-
-    def score_batch(self, batch):
-        head, rel, tail = self.entity_emb[batch[:, 0]], self.relation_emb[batch[:, 1]], self.entity_emb[batch[:, 2]]
-        if self.kind == "ComplEx":
-            head, rel, tail = (torch.complex(*of.chunk(2, -1)) for of in (head, rel, tail))
-            every = torch.complex(*self.entity_emb.chunk(2, -1))
-            true = (head * rel * tail.conj()).sum(-1).real
-            heads, tails = (rel * tail.conj()) @ every.T, (head * rel) @ every.conj().T
-            return true, heads.real, true, tails.real
-        if self.kind == "DistMult":
-            true = (head * rel * tail).sum(-1)
-            return true, (rel * tail) @ self.entity_emb.T, true, (head * rel) @ self.entity_emb.T
-        true = self.gamma - (head + rel - tail).abs().sum(-1)
-        queries = tail - rel, head + rel
-        heads, tails = (self.gamma - torch.cdist(query, self.entity_emb, p=1) for query in queries)
-        return true, heads, true, tails
-
-
-class DglkeEvaluatorOfTwo(DglkeEvaluator):
-    """By the later contract."""
-
-    def score_batch(self, batch):
-        _, heads, _, tails = super().score_batch(batch)
-        return heads, tails
-
-
 def found_ranks(ranked):
     return {
         side: [
@@ -90,34 +33,6 @@ def found_ranks(ranked):
         ]
         for side, of in ranked.of_side.items()
     }
-
-
-@pytest.mark.parametrize("evaluator", [DglkeEvaluator, DglkeEvaluatorOfTwo])
-@pytest.mark.parametrize("name", ["TransE_l1", "DistMult", "ComplEx"])
-def test_a_model_of_dglke_has_the_ranks_of_its_definition(evaluator, name, tmp_path):
-    """Multiples of 1/4, so that nothing is rounded; batches of one, a last one that is short, and one for all."""
-    model = DglkeFolder(tmp_path / "model", name)
-    write_labels(tmp_path / "entities.tsv", ENTITIES)
-    write_labels(tmp_path / "relations.tsv", RELATIONS)
-    dataset = write_dataset(tmp_path, TRAIN, VALID, TEST)
-    known, expected = {*TRAIN, *VALID, *TEST}, {}
-    for side in Side:
-        expected[side] = []
-        for h, r, t in TEST:
-            others = [side.pick((e, r, t), (h, r, e)) for e in range(NUM_ENTITIES)]
-            scores = [model.score(*edge) for edge in others if edge not in known]
-            expected[side].append(rank_by_sorting(model.score(h, r, t), scores))
-    mine = evaluator(dataset, tmp_path / "model", tmp_path / "entities.tsv", tmp_path / "relations.tsv")
-
-    for batch_size in (1, 4, 100):
-        ranked = mine.rank(batch_size)
-        assert expected == found_ranks(ranked)
-        assert (0, 0) == (ranked.num_dropped, ranked.num_without_true)
-
-    worst = [of for of_side in expected.values() for _, of in of_side]
-    metrics = {f"hits@{k}": sum(rank <= k for rank in worst) / len(worst) for k in (1, 3, 10)}
-    metrics["mrr"] = float(sum(Fraction(1, rank) for rank in worst) / len(worst))
-    assert metrics == pytest.approx(mine.evaluate(100, -1), rel=1e-14)
 
 
 # Edges that share no key with another, so that the file's own filter and ours leave the same entities.
@@ -147,22 +62,16 @@ class SafranEvaluator(Evaluator):
         for at in range(0, len(lines), 3):
             head, rel, tail = lines[at].split(" ")
             key = self.dl.entity_to_id[head], self.dl.relation_to_id[rel], self.dl.entity_to_id[tail]
-            self.predictions[key] = self.read(lines[at + 1], lines[at + 2])
-
-    def read(self, *of_sides):
-        return [self.listed(line) for line in of_sides]
+            self.predictions[key] = [self.listed(line) for line in lines[at + 1 : at + 3]]
 
     def listed(self, line):
         words = line.partition(":")[2].strip().split("\t")
         pairs = zip(words[::2], words[1::2], strict=False)  # of an empty line: one word, no pair
         return [(self.dl.entity_to_id[entity], float(confidence)) for entity, confidence in pairs]
 
-    def num_rows(self, batch):
-        return len(batch)
-
     def score_batch(self, batch):
         true = torch.zeros(2, len(batch))
-        rows = torch.zeros(2, self.num_rows(batch), self.num_neg)
+        rows = torch.zeros(2, len(batch), self.num_neg)
         for row, (head, rel, tail) in enumerate(batch.tolist()):
             of_sides = self.predictions.get((head, rel, tail), ([], []))
             for side, (answer, listed) in enumerate(zip((head, tail), of_sides, strict=True)):
@@ -180,21 +89,6 @@ class SafranEvaluatorOfTwo(SafranEvaluator):
     def score_batch(self, batch):
         of_head, heads, of_tail, tails = super().score_batch(batch)
         return heads.scatter(1, batch[:, :1], of_head[:, None]), tails.scatter(1, batch[:, 2:], of_tail[:, None])
-
-
-class HundredRows(SafranEvaluator):
-    """As it is published: 100 rows whatever the batch."""
-
-    def num_rows(self, batch):
-        return 100
-
-
-class SkipsBoth(SafranEvaluator):
-    """As it is published: an empty line of one side drops the other side too."""
-
-    def read(self, *of_sides):
-        lists = super().read(*of_sides)
-        return lists if all(lists) else ([], [])
 
 
 @pytest.fixture
@@ -251,22 +145,6 @@ def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(
     expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}
     assert expected == of_side
     assert 1 == found.counts["num_missing"]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_a_hundred_rows_for_fewer_edges_are_refused_by_name(batch_size, listed):
-    fault = (
-        rf"^HundredRows\.score_batch: head scores: expected shape .* for a batch of {min(batch_size, 5)}, got \(100, "
-    )
-    with pytest.raises(ScorerError, match=fault):
-        HundredRows(*listed).evaluate(batch_size, 1, filtering=False)
-
-
-def test_an_empty_line_that_drops_the_other_side_shows_in_the_count(listed):
-    ranked = SkipsBoth(*listed).rank(filtering=False)
-
-    assert 8 == ranked.num_all_tied
-    assert found_ranks(ranked)[Side.LHS][0] == (1, 10) != HEADS[0]
 
 
 def test_a_dataset_is_found_by_either_order_of_name_and_root(listed):

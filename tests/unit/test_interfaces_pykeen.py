@@ -21,7 +21,6 @@ from pbgeval.metrics.registry import metric_key
 from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
 from pbgeval.notation import Bucket, Side
 from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
-from pbgeval.storage.ranks import read_ranks
 from tests import rank_metrics_reference
 from tests.pykeen_models import (
     NUM_ENTITIES,
@@ -34,6 +33,7 @@ from tests.pykeen_models import (
 )
 from tests.rank_metrics_reference import Queries
 from tests.reference import rank_by_sorting
+from tests.saved_ranks import read_ranks
 
 CUTOFFS = (1, 3, 10)  # the reference has these
 DRAW = random.Random(11)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbgeval.cluster.claim import Claim
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.errors import IncompleteError, OutputError
 from pbgeval.storage import writing as files
@@ -93,7 +94,7 @@ def test_without_its_lease_a_writer_writes_nothing(tmp_path):
     lease = tmp_path / "scratch" / "lease"
     lease.parent.mkdir()
     lease.touch()
-    ours = Journal(tmp_path / "journal", "run", "me", lease=lease)
+    ours = Journal(tmp_path / "journal", "run", "me", Claim(tmp_path, {}, lease=lease).check)
     ours.make()
     ours.log("start", unit="a")
     assert [ours.write(["a"], [])] == ours.entries()
@@ -110,7 +111,7 @@ def test_without_its_lease_a_writer_writes_nothing(tmp_path):
 def test_a_writer_that_is_held_up_while_it_writes_brings_nothing_back(tmp_path, monkeypatch):
     """It is stopped within a write, and when it goes on another run has taken over and come to its end."""
     lease = tmp_path / "lease"
-    ours = Journal(tmp_path / "journal", "run", "me", lease=lease)
+    ours = Journal(tmp_path / "journal", "run", "me", Claim(tmp_path, {}, lease=lease).check)
 
     class TakenOver(System):
         def sync(self, descriptor: int) -> None:
@@ -125,7 +126,7 @@ def test_a_writer_that_is_held_up_while_it_writes_brings_nothing_back(tmp_path, 
     assert [] == list(ours.folder.iterdir())
 
     ours.folder.rmdir()
-    monkeypatch.setattr(Journal, "check_lease", lambda _: None)  # it had looked before it was stopped
+    ours.check = lambda: None  # it had looked before it was stopped
     with pytest.raises(OutputError, match="No such file"):
         ours.write(["a"], [np.arange(3)])
     with pytest.raises(OutputError, match="No such file"):

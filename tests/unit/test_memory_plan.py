@@ -19,6 +19,7 @@ from pbgeval.inputs.partitions import (
     plan_memory,
     plan_room,
 )
+from pbgeval.ranking.auc_sampling import AucSampling
 
 MB, GB = 10**6, 10**9
 sizes = st.tuples(st.integers(0, 300 * MB), st.integers(0, 10**6), st.sampled_from([8, 400, 4096, 80_000]))
@@ -78,7 +79,7 @@ def test_a_higher_limit_makes_no_block_smaller_while_queries_stay_where_they_are
         (None, 4 * GB, PartitionRoom(3, one_more=True)),  # half of it: four places, one of them to read ahead
         (None, 1000 * GB, PartitionRoom(16, one_more=True)),
         (2 * GB, 1000 * GB, PartitionRoom(2, one_more=True)),  # 1.8 less 300 MB and what is resident: three places
-        (GB + 300 * MB, 1000 * GB, PartitionRoom(2, one_more=False)),
+        (GB + 500 * MB, 1000 * GB, PartitionRoom(2, one_more=False)),
     ],
 )
 def test_partitions_in_memory(limit: int | None, available: int, expected: PartitionRoom) -> None:
@@ -93,7 +94,7 @@ def test_a_limit_below_the_partitions_of_a_bucket_is_refused() -> None:
     ):
         plan_room(GB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16)
     with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for the 1000MB of"):
-        plan_room(GB + 300 * MB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16, held=GB)
+        plan_room(GB + 500 * MB, 10**6, 1000 * GB, GB // 2, fewest=2, most=16, held=GB)
 
 
 def test_a_limit_below_what_a_sample_holds_is_refused() -> None:
@@ -101,6 +102,20 @@ def test_a_limit_below_what_a_sample_holds_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for a sample of 4000000 queries here"):
         check_sample(GB, 300 * MB, 4_000_000)
     assert check_sample(3 * GB, 300 * MB, 4_000_000) == check_sample(None, 300 * MB, 4_000_000) > 1200 * MB
+
+
+def test_the_scores_that_a_sample_compares_count_too() -> None:
+    """80,000 sampled edges with 100 negatives each, all of whose scores are compared, reached 1.64 GB under 1 GB."""
+    auc = AucSampling.of_size(160_000 * 100, 160_000, 100)
+    num_scores = auc.num_scores(160_000)
+
+    assert auc.exact
+    assert num_scores == 160_000 * 101
+    assert AucSampling.of_size(1 << 30, 1 << 20, 1 << 10).num_scores(1 << 10) == (1 << 8) + (1 << 10)
+    with pytest.raises(ConfigError, match=r"^max_memory: expected at least \d+MB for a sample of 160000 queries here"):
+        check_sample(GB, 300 * MB, 160_000, num_scores)
+    with pytest.raises(ConfigError, match=r"^max_memory: expected at least 1[67]\d\dMB"):
+        check_sample(GB, 300 * MB, 160_000, num_scores, filtered=True)
 
 
 def test_what_the_best_candidates_take_counts_too() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pbgeval.metrics.auc import pooled_auc
 from pbgeval.stats.groups import ScorePool, SortedPool, order_image
 from tests import reference
+from tests.kit.graphs import score_values
 from tests.reference import Query
-from tests.strategies import score_values
 
 scores = st.lists(st.one_of(score_values(), st.floats(-4, 4, width=32)), max_size=8)
 

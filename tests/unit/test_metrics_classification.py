@@ -11,20 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbgeval.metrics.auc import pooled_auc
 from pbgeval.metrics.classification import (
+    NAMES,
     SYNONYMS,
-    area_under_precision_recall,
-    area_under_roc,
-    average_precision,
-    best_informedness,
+    ScoreGroups,
     classification_metrics,
-    confusion_matrix,
+    confusion_counts,
     confusion_metrics,
-    metric_name,
 )
-from tests.strategies import score_values
+from pbgeval.metrics.names import CLASSIFICATION, split
+from pbgeval.stats.groups import ScorePool, order_image
+from tests.kit.graphs import score_values
 
-ROC_AUC = "area_under_the_receiver_operating_characteristic_curve"
 RATES = {  # numerator and denominator, from true positives, false positives, false negatives, true negatives
     "true_positive_rate": lambda tp, fp, fn, tn: (tp, tp + fn),
     "true_negative_rate": lambda tp, fp, fn, tn: (tn, tn + fp),
@@ -63,15 +62,21 @@ def columns(of) -> list[list]:
     return [list(column) for column in zip(*of, strict=True)] or [[], [], []]
 
 
-def auc_over_pairs(labels, scores, weights) -> Fraction | None:
-    won = total = Fraction(0)
-    for label, score, weight in zip(labels, scores, weights, strict=True):
-        for other_label, other, other_weight in zip(labels, scores, weights, strict=True):
-            if label and not other_label:
-                pair = Fraction(weight) * Fraction(other_weight)
-                total += pair
-                won += pair * Fraction((score > other) + (score >= other), 2)
-    return won / total if total else None
+def groups_of(labels, scores, weights=None) -> ScoreGroups:
+    """Weights by distinct score, the highest first; what weighs nothing is left out."""
+    table = {}
+    for label, score, weight in zip(labels, scores, [1] * len(labels) if weights is None else weights, strict=True):
+        if weight:
+            parts = table.setdefault(score + 0.0, [0, 0])
+            parts[0 if label else 1] += weight
+    found = np.array(sorted(table, reverse=True))
+    dtype = np.int64 if weights is None else np.float64
+    columns = np.array([table[score] for score in found.tolist()], dtype).reshape(-1, 2).T
+    return ScoreGroups(found, *columns)
+
+
+def metrics_of(labels, scores, weights=None) -> dict:
+    return classification_metrics(groups_of(labels, scores, weights), len(labels))
 
 
 def precision_recall_points(labels, scores, weights) -> list[tuple[Fraction, Fraction]]:
@@ -94,88 +99,54 @@ def counts_at(threshold, labels, scores, weights) -> list[int]:
 
 
 @given(items)
-def test_area_under_roc_is_the_share_of_won_pairs(of):
-    labels, scores, weights = columns(of)
-    plain, weighted = auc_over_pairs(labels, scores, [1] * len(of)), auc_over_pairs(labels, scores, weights)
-
-    assert (None if plain is None else float(plain)) == area_under_roc(labels, scores)  # exact: integers, one division
-    found = area_under_roc(labels, scores, weights)
-    assert (None if weighted is None else pytest.approx(float(weighted), rel=1e-14, abs=1e-16)) == found
-
-
-@given(items)
 def test_average_precision_and_the_curves_area_follow_from_the_points_of_every_threshold(of):
     labels, scores, weights = columns(of)
     for given_weights, used in ((None, [1] * len(of)), (weights, weights)):
+        found = metrics_of(labels, scores, given_weights)
+        areas = [found[name] for name in ("average_precision_score", "area_under_the_precision_recall_curve")]
         if not any(w for label, w in zip(labels, used, strict=True) if label):
-            assert average_precision(labels, scores, given_weights) is None
-            assert area_under_precision_recall(labels, scores, given_weights) is None
+            assert areas == [None, None]
             continue
         points = [(Fraction(0), Fraction(1)), *precision_recall_points(labels, scores, used)]
         steps = list(pairwise(points))
         expected = sum((r1 - r0) * p1 for (r0, _), (r1, p1) in steps)
         trapezoids = sum((r1 - r0) * (p0 + p1) / 2 for (r0, p0), (r1, p1) in steps)
 
-        assert pytest.approx(float(expected), rel=1e-13) == average_precision(labels, scores, given_weights)
-        found = area_under_precision_recall(labels, scores, given_weights)
-        assert pytest.approx(float(trapezoids), rel=1e-13) == found
+        assert areas == pytest.approx([float(expected), float(trapezoids)], rel=1e-13)
 
 
 @given(items)
 def test_best_informedness_is_the_best_over_all_thresholds(of):
     labels, scores, _ = columns(of)
+    found = metrics_of(labels, scores)["best_informedness"]
     if len({*labels}) < 2:
-        assert best_informedness(labels, scores) is None
+        assert found is None
         return
     matrices = [counts_at(threshold, labels, scores, [1] * len(of)) for threshold in [None, *scores]]
     expected = max(Fraction(tp, tp + fn) - Fraction(fp, fp + tn) for tp, fp, fn, tn in matrices)
 
-    assert pytest.approx(float(expected), abs=1e-15) == best_informedness(labels, scores)
+    assert found == pytest.approx(float(expected), abs=1e-15)
 
 
 @given(items)
-def test_the_threshold_predicts_as_many_as_are_positive(of):
-    labels, scores, _ = columns(of)
-    in_order = sorted(scores, reverse=True)
-    expected = in_order[sum(labels) - 1] if any(labels) else None
-
-    found = confusion_matrix(labels, scores)
-
-    assert expected == found.threshold
-    counts = [found.true_positive, found.false_positive, found.false_negative, found.true_negative]
-    assert counts_at(expected, labels, scores, [1] * len(of)) == counts
-    assert all(isinstance(count, int) for count in counts)
-
-
-@given(items)
-def test_whole_weights_are_repetitions(of):
+def test_the_threshold_predicts_as_many_as_are_positive_and_whole_weights_are_repetitions(of):
     labels, scores, weights = columns(of)
     repeated = [(label, score, 1) for label, score, weight in of for _ in range(weight)]
-    repeated_labels, repeated_scores, _ = columns(repeated)
+    repeated_labels, repeated_scores, ones = columns(repeated)
+    in_order = sorted(repeated_scores, reverse=True)
+    threshold = in_order[sum(repeated_labels) - 1] if any(repeated_labels) else None
 
-    found = confusion_matrix(labels, scores, weights)
+    found = confusion_counts(groups_of(repeated_labels, repeated_scores))
 
-    assert confusion_matrix(repeated_labels, repeated_scores) == found
-
-
-@given(items, score_values())
-def test_a_given_threshold_is_used_as_it_is(of, threshold):
-    labels, scores, _ = columns(of)
-
-    found = confusion_matrix(labels, scores, threshold=threshold)
-
-    counts = [found.true_positive, found.false_positive, found.false_negative, found.true_negative]
-    assert counts_at(threshold, labels, scores, [1] * len(of)) == counts
-    assert threshold == found.threshold
+    assert list(found) == counts_at(threshold, repeated_labels, repeated_scores, ones)
+    assert all(isinstance(count, int) for count in found)
+    assert confusion_counts(groups_of(labels, scores, weights)) == found
 
 
-@given(items, st.none() | score_values())
-def test_rates_are_ratios_of_counts_or_undefined(of, threshold):
-    labels, scores, _ = columns(of)
-    matrix = confusion_matrix(labels, scores, threshold=threshold)
-    counts = [matrix.true_positive, matrix.false_positive, matrix.false_negative, matrix.true_negative]
+@given(st.lists(st.integers(0, 5), min_size=4, max_size=4))
+def test_rates_are_ratios_of_counts_or_undefined(counts):
     tp, fp, fn, tn = counts
-    found = confusion_metrics(matrix)
+    found = confusion_metrics(*counts)
 
     for name, parts in RATES.items():
         numerator, denominator = parts(*counts)
@@ -193,13 +164,13 @@ def test_rates_are_ratios_of_counts_or_undefined(of, threshold):
 
 
 def test_perfect_and_reversed_scores():
-    best = classification_metrics([1, 1, 0, 0, 0], [5, 4, 3, 2, 1])
-    worst = classification_metrics([1, 1, 0, 0, 0], [1, 2, 3, 4, 5])
+    best = metrics_of([1, 1, 0, 0, 0], [5, 4, 3, 2, 1])
+    worst = metrics_of([1, 1, 0, 0, 0], [1, 2, 3, 4, 5])
 
-    assert (1.0, 1.0, 1.0, 1.0) == tuple(
-        best[name] for name in (ROC_AUC, "average_precision_score", "matthews_correlation_coefficient", "informedness")
-    )
-    assert (0.0, 0.5 * (1 / 4 + 2 / 5)) == (worst[ROC_AUC], worst["average_precision_score"])
+    assert {best[name] for name in ("average_precision_score", "matthews_correlation_coefficient", "informedness")} == {
+        1
+    }
+    assert worst["average_precision_score"] == 0.5 * (1 / 4 + 2 / 5)
     assert best["diagnostic_odds_ratio"] is None
     assert best["positive_likelihood_ratio"] is None
 
@@ -240,77 +211,25 @@ def test_perfect_and_reversed_scores():
     ],
 )
 def test_what_is_undefined_is_none(labels, scores, defined):
-    found = classification_metrics(labels, scores)
+    found = metrics_of(labels, scores)
 
     assert defined == {name: value for name, value in found.items() if value is not None}
-
-
-@pytest.mark.parametrize("scale", [1e-300, 0.1, 1.0, 1e300])
-def test_the_scale_of_weights_changes_no_ratio(scale):
-    labels, scores, weights = [1, 0, 1, 0, 1, 0], [3.0, 3.0, 2.0, 1.0, 0.0, 0.0], [3, 1, 2, 2, 1, 4]
-
-    plain = classification_metrics(labels, scores, weights)
-    scaled = classification_metrics(labels, scores, [weight * scale for weight in weights])
-
-    assert {name: pytest.approx(value, rel=1e-12) for name, value in plain.items()} == scaled
-    assert None not in plain.values()
 
 
 def test_equal_weights_that_are_no_binary_fractions_do_not_move_the_threshold():
     labels = [0, 0, 0, 1, 1, 1, 1, 0, 0]
     scores = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
 
-    assert 6.0 == confusion_matrix(labels, scores).threshold
-    assert 6.0 == confusion_matrix(labels, scores, [0.1] * 9).threshold
-
-
-def test_torch_tensors_of_any_type_are_read():
-    labels, scores = torch.tensor([True, False, True]), torch.tensor([1.0, 1.0, 0.5])
-    expected = classification_metrics(labels.tolist(), scores.tolist())
-
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        assert expected == classification_metrics(labels, scores.to(dtype))
-    assert expected == classification_metrics(labels.numpy(), scores.requires_grad_())
-
-
-def test_integers_beyond_float64_are_told_apart():
-    assert 0.0 == area_under_roc([1, 0], np.array([2**53, 2**53 + 1]))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([1, 0], [0.5]), "scores: expected 2 values"),
-        (([1, 0], [0.5, 1.0], [1.0]), "weights: expected 2 values"),
-        (([[1, 0]], [0.5, 1.0]), "y_true: expected 2 values"),
-        (([1, 2], [0.5, 1.0]), "y_true, row 1: expected 0 or 1, got 2"),
-        (([1, 0], [0.5, math.nan]), "scores, row 1: expected a number"),
-        (([1, 0], [0.5, 1.0], [-1.0, 1.0]), "weights, row 0"),
-        (([1, 0], [0.5, 1.0], [1.0, math.inf]), "weights, row 1"),
-        (([1, 0], [0.5, 1.0], [1.7e308, 1.7e308]), "weights: their sum"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused(arguments, message):
-    for metric in (area_under_roc, average_precision, classification_metrics, confusion_matrix):
-        with pytest.raises(ValueError, match=message):
-            metric(*arguments)
-
-
-def test_a_threshold_is_a_number():
-    with pytest.raises(ValueError, match="threshold: expected a number, got NaN"):
-        confusion_matrix([1, 0], [0.5, 1.0], threshold=math.nan)
+    assert confusion_counts(groups_of(labels, scores)) == (1, 3, 3, 2)
+    assert confusion_counts(groups_of(labels, scores, [0.1] * 9)) == pytest.approx((0.1, 0.3, 0.3, 0.2))
 
 
 def test_names_and_synonyms_lead_to_metrics():
-    names = classification_metrics([], [])
-
-    assert {*SYNONYMS.values()} <= {*names}
-    assert {metric_name(name) for name in names} == {*names}
-    assert [ROC_AUC, "matthews_correlation_coefficient", "positive_likelihood_ratio"] == [
-        metric_name(name) for name in ("ROC-AUC", " MCC", "lr+")
-    ]
-    with pytest.raises(KeyError, match="accuracy"):
-        metric_name("acuracy")
+    assert NAMES == CLASSIFICATION
+    assert {*SYNONYMS.values()} <= {*NAMES, "auc"}
+    assert [split(name).metric for name in ("ROC-AUC", " MCC", "lr+")] == [
+        "auc", "matthews_correlation_coefficient", "positive_likelihood_ratio",
+    ]  # fmt: skip
 
 
 @pytest.mark.reference
@@ -321,15 +240,19 @@ def test_vectors_of_scikit_learn(name, reference_path):
     assert 4 == len(cases)
     labels, scores = case.pop("y_true"), case.pop("y_score")
 
-    found = classification_metrics(labels, scores)
-    matrix = confusion_matrix(labels, scores)
+    found = metrics_of(labels, scores)
     found["auc_pr_trapezoid"] = found.pop("area_under_the_precision_recall_curve")
     found["youden_best_threshold_j"] = found.pop("best_informedness")
-    found |= {"name": name, "threshold": matrix.threshold, "tp": matrix.true_positive, "fp": matrix.false_positive}
-    found |= {"fn": matrix.false_negative, "tn": matrix.true_negative}
+    counts = dict(zip(("tp", "fp", "fn", "tn"), confusion_counts(groups_of(labels, scores)), strict=True))
+    roc_auc = case.pop("area_under_the_receiver_operating_characteristic_curve")
+    threshold, _ = case.pop("threshold"), case.pop("name")
 
+    assert list(counts.values()) == counts_at(threshold, labels, scores, [1] * len(labels))
+    places = np.unique(scores, return_inverse=True)[1]  # as pools of float32 compare them
+    images = [order_image(torch.tensor(places[np.array(labels) == label], dtype=torch.float32)) for label in (1, 0)]
+    area = pooled_auc([ScorePool([images[0]], [images[1]]).sort()], all_true=True, all_competing=True)
+    assert area.value == pytest.approx(roc_auc, abs=1e-12)
+    found |= counts
     assert {*case} == {*found}
-    assert abs(case[ROC_AUC] - found[ROC_AUC]) <= 1e-12
     for key, expected in case.items():
-        value = found[key]
-        assert (pytest.approx(expected, rel=1e-9, abs=1e-12) if isinstance(expected, float) else expected) == value, key
+        assert found[key] == (pytest.approx(expected, rel=1e-9, abs=1e-12) if isinstance(expected, float) else expected)

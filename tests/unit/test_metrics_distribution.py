@@ -10,12 +10,10 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.distribution import CandidateGroups, RankDistribution, weighted_median
-from pbgeval.metrics.median_chance import expected_median_rank, variance_of_median_rank
+from pbgeval.metrics.distribution import RankDistribution, weighted_median
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import rank_metrics_reference as reference
-from tests.rank_metrics_reference import Queries
 
 WEIGHTS = st.one_of(st.integers(0, 4).map(lambda quarters: quarters / 4), st.floats(2.0**-20, 2.0**20))
 
@@ -89,7 +87,7 @@ def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
         histograms = RankHistograms.of_queries(counts)
         doubled = rank_type is RankType.REALISTIC
         distribution = RankDistribution.of_counts(
-            histograms.ranks[rank_type], histograms.num_candidates, doubled=doubled
+            histograms.ranks(rank_type), histograms.num_candidates, doubled=doubled
         )
         exact = np.unique(counts.doubled_rank(rank_type).numpy() / 2.0)
         nearest = distribution.ranks_R[np.abs(distribution.ranks_R[:, None] - exact).argmin(0)]
@@ -100,66 +98,3 @@ def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
         assert [(largest + 1, 500)] == list(
             zip(distribution.groups.candidates_G, distribution.groups.num_queries_G, strict=True)
         )
-
-
-CHANCE = [
-    ([1], None),
-    ([7], None),
-    ([2, 2], None),  # 1.5, where the upper median would give 1.75
-    ([2, 5, 3], None),
-    ([4, 4, 4, 4], None),
-    ([2, 6, 3, 5], None),
-    ([3, 4, 2, 5, 3], None),
-    ([4, 3, 5], [1, 2, 1]),
-    ([4, 3, 5], [1, 2, 3]),
-    ([4, 3, 5, 2], [0.5, 0.25, 0.25, 0.5]),
-    ([4, 3, 5, 2], [1 / 3, 1 / 3, 1 / 3, 1]),
-    ([4, 3], [1, 5]),
-    ([3, 9, 4], [0, 1, 1]),
-]
-
-
-@pytest.mark.parametrize(("num_candidates", "weights"), CHANCE, ids=str)
-def test_the_median_by_chance_is_that_over_all_combinations(num_candidates, weights):
-    exact = None if weights is None else [Fraction(weight).limit_denominator(100) for weight in weights]
-    expectation, variance = reference.moments_by_enumeration(
-        lambda ranks: float(reference.median_rank(Queries(ranks, num_candidates, exact))), num_candidates
-    )
-    groups = RankDistribution.of_queries(
-        np.ones(len(num_candidates)), np.array(num_candidates), None if weights is None else np.array(weights)
-    ).groups
-
-    assert expectation == pytest.approx(expected_median_rank(groups), rel=1e-12)
-    assert variance == pytest.approx(variance_of_median_rank(groups), rel=1e-12, abs=1e-12)
-
-
-def test_the_median_of_one_query_is_its_rank_by_chance():
-    groups = CandidateGroups.of_queries(np.array([3_000_000]))
-
-    assert 1_500_000.5 == pytest.approx(expected_median_rank(groups), rel=1e-12)
-    assert (3_000_000**2 - 1) / 12 == pytest.approx(variance_of_median_rank(groups), rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("num_candidates", "weights"),
-    [
-        (np.full(3000, 10_000), None),  # too many additions
-        (np.array([10**10]), None),
-        (np.array([5, 6, 7]), np.array([1.0, math.pi, math.e])),  # weights without a common unit
-        (np.array([5, 6, 7]), np.array([1.0, 1 / 99_991, 1 / 99_989])),  # whose unit is too small
-    ],
-    ids=["queries", "candidates", "irrational", "fine"],
-)
-def test_a_median_that_takes_too_long_has_no_expectation(num_candidates, weights):
-    groups = CandidateGroups.of_queries(num_candidates, weights)
-
-    assert None is expected_median_rank(groups)
-    assert None is variance_of_median_rank(groups)
-
-
-def test_pairs_of_ranks_take_too_long_before_ranks_do():
-    groups = CandidateGroups.of_queries(np.array([20_000, 30_000]))
-    expected = (20_001 / 2 + 30_001 / 2) / 2  # the median of two is their mean
-
-    assert expected == pytest.approx(expected_median_rank(groups), rel=1e-12)
-    assert None is variance_of_median_rank(groups)

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from pbgeval.metrics.estimates import NUM_SUMS, DrawSums, Estimate, interval_of
-from pbgeval.metrics.sampled_estimates import (
+from pbgeval.stats.ranks import RankCounts, RankType
+from tests.sampled_estimates_reference import (
     UniformSample,
     estimate_adjusted_mean_rank,
     estimate_adjusted_mean_rank_index,
     estimate_mean_rank,
     estimate_query_auc,
 )
-from pbgeval.stats.ranks import RankCounts, RankType
 
 Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
 
@@ -42,9 +42,7 @@ def test_units_give_the_estimates_of_one_array_of_all_queries(seed: int) -> None
     of_units = [[row for row in rows if row[4] % 6 == unit] for unit in range(6)]  # no list is cut
     total = DrawSums.total([sums_of(unit) for unit in of_units])
     better, tied, competing, num_competitors, lists = np.array(rows).T
-    sample = UniformSample.of_ranks(
-        1 + better, 1 + better + tied, competing, 1 + num_competitors, with_replacement=True, lists=lists
-    )
+    sample = UniformSample(1 + better, 1 + better + tied, competing, 1 + num_competitors, True, lists)
 
     expected = {"query_auc": estimate_query_auc(sample)}
     for rank_type in RankType:

@@ -14,20 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.metrics.intervals import student_quantile, two_sided_probability
-from pbgeval.metrics.paired import Difference, PairedMetric, differences, holm
+from pbgeval.metrics.paired import Difference, differences, holm
+from pbgeval.metrics.paired import values_of as paired_values
 from pbgeval.stats import paired
 from pbgeval.stats.paired import KeyTable, PairedEdges, PairedSide, PairedStats, runs_of
+from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import paired_reference
 from tests.examples import examples
 from tests.paired_reference import Query, value_of
 
-METRICS = (
-    PairedMetric("mean_rank"),
-    PairedMetric("mean_reciprocal_rank"),
-    PairedMetric("hits_at_1", 1),
-    PairedMetric("hits_at_3", 3),
-)
+METRICS = (MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(1), hits_at(3))
 Counts = tuple[int, int]  # better, tied
 
 
@@ -68,7 +65,7 @@ def values_of(edges: Sequence[Edge], number: int, run: str, rank_type: RankType)
         torch.from_numpy(better.copy()), torch.from_numpy(tied.copy()), torch.full((len(edges),), 10**7)
     )
     ranked_E = np.array([edge.ranked[number] for edge in edges])
-    return np.stack([metric.values(counts, rank_type) for metric in METRICS]) * ranked_E
+    return paired_values(METRICS, counts, rank_type) * ranked_E
 
 
 def block_of(

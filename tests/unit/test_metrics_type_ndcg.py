@@ -71,13 +71,11 @@ def test_ndcg_is_that_of_the_definition(queries, k, gain, discount, base):
     found = evaluate_types(TAXONOMY, truth, ranking, [k], TypeProtocol(gain, discount, base))
 
     expected = [slow_ndcg(true, listed, k, gain == "exponential", discount == "jk", base) for true, listed in queries]
-    assert [None if value is None else pytest.approx(value, rel=1e-12) for value in expected] == found.of_cutoff[
-        k
-    ].values()
+    assert [None if value is None else pytest.approx(value, rel=1e-12) for value in expected] == found.of_cutoff[k]
     defined = [value for value in expected if value is not None]
     mean = math.fsum(defined) / len(defined) if defined else None
     assert mean is None if mean is None else pytest.approx(mean) == found.mean(k)
-    assert all(value is None or value <= 1 + 1e-12 for value in found.of_cutoff[k].values())
+    assert all(value is None or value <= 1 + 1e-12 for value in found.of_cutoff[k])
 
 
 def test_the_published_figures_and_the_cases_that_were_left_open() -> None:
@@ -86,7 +84,7 @@ def test_the_published_figures_and_the_cases_that_were_left_open() -> None:
     found = evaluate_types(TAXONOMY, truth, ranking, [3])
 
     expected = [1.0, 0.583, 0.719, 0.754, 0.0, 0.0, None, None]
-    assert expected == [None if value is None else round(value, 3) for value in found.of_cutoff[3].values()]
+    assert expected == [None if value is None else round(value, 3) for value in found.of_cutoff[3]]
     assert pytest.approx(3.0561 / 6, abs=1e-4) == found.mean(3)
     assert {
         "num_queries": 8,
@@ -108,8 +106,8 @@ def test_root_and_repeated_types_gain_nothing_and_are_counted() -> None:
     found = evaluate_types(TAXONOMY, truth, ranking, [3])
 
     without = evaluate_types(TAXONOMY, truth, {"a": ["person", "unknown", "statesman"]}, [3])
-    assert without.of_cutoff[3].values() == found.of_cutoff[3].values()
-    assert None is found.of_cutoff[3].values()[1]
+    assert without.of_cutoff[3] == found.of_cutoff[3]
+    assert None is found.of_cutoff[3][1]
     assert (2, 1, 1, 1) == tuple(
         found.counts[name] for name in ("num_roots_listed", "num_repeated_types", "num_on_one_branch", "num_undefined")
     )

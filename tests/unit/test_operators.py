@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from pbgeval.scoring import compiled_operators
-from pbgeval.scoring.compiled_operators import complex_rows
 from pbgeval.scoring.operators import OPERATORS
 from tests import reference
-from tests.strategies import OPERATORS as PBG_NAMES
-from tests.strategies import OWN_OPERATORS, RowSource, operator_params
+from tests.kit.graphs import OPERATORS as PBG_NAMES
+from tests.kit.graphs import OWN_OPERATORS, RowSource, operator_params
 
 NAMES = (*PBG_NAMES, *OWN_OPERATORS)
 
@@ -94,41 +92,6 @@ def test_rows_are_transformed_as_the_reference_does(name, dimension, quarters, s
     expected = torch.tensor([reference.apply_operator(name, parameters, row) for row in rows])
     is_exact = quarters and name != "rotate"
     assert_close(found, expected, rtol=0 if is_exact else 1e-5, atol=0 if is_exact else 1e-5)
-
-
-@given(
-    st.integers(1, 4), st.integers(1, 5), st.integers(1, 9), st.integers(0, 2), st.integers(0, 2**32 - 1), st.booleans()
-)
-def test_the_compiled_complex_operator_has_the_same_bits(num_chunks, num_queries, half, num_others, seed, is_double):
-    random = np.random.default_rng(seed)
-    dtype = torch.float64 if is_double else torch.float32
-
-    def values(*shape: int) -> torch.Tensor:
-        scales = 10.0 ** random.integers(-30, 30, shape)
-        special = random.choice([0.0, -0.0, np.inf, np.nan], shape)
-        drawn = np.where(random.random(shape) < 0.1, special, random.standard_normal(shape) * scales)
-        return torch.from_numpy(drawn).to(dtype)
-
-    parameters = {"real": values(3, half), "imag": values(3, half)}
-    rel_BQ = torch.from_numpy(random.integers(0, 3, (num_chunks, num_queries)))
-    x_BQD = values(num_chunks, num_queries + num_others, 2 * half)[:, :num_queries]  # the head of longer lists
-    general = [
-        OPERATORS["complex_diagonal"].apply(parameters, x_BQD[chunk], rel_BQ[chunk]) for chunk in range(num_chunks)
-    ]
-
-    found = complex_rows(x_BQD, rel_BQ, parameters["real"], parameters["imag"])
-    assert found.dtype == dtype
-    assert torch.equal(torch.stack(general).nan_to_num(7.0), found.nan_to_num(7.0))
-    assert torch.equal(torch.stack(general).isnan(), found.isnan())
-
-
-def test_large_blocks_take_the_compiled_complex_operator():
-    x_BQD, rel_BQ = torch.ones(40, 100, 32), torch.zeros((40, 100), dtype=torch.int64)
-
-    assert compiled_operators.serves(x_BQD, rel_BQ)
-    assert not compiled_operators.serves(x_BQD, None)
-    assert not compiled_operators.serves(x_BQD.transpose(1, 2), rel_BQ)
-    assert not compiled_operators.serves(x_BQD[0], rel_BQ[0])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not OPERATORS[name].acts_on_both_sides])

@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from benchmarks.scaling.bounds import min_loads
+from benchmarks.scaling.local_counter import LocalCounter
 from benchmarks.scaling.simulator import Machines, simulate
 from pbgeval.config import load_config
 from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import make_dispatch_plan
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.inputs.queue import Holding, LocalCounter, StripeUses, UnitQueue
+from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.notation import Bucket, Side, WorkUnit
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
 
 NUM_PARTITIONS = 5
 
@@ -32,7 +33,7 @@ def holder_of(case: TinyCase, room: int, *, reads_ahead: bool = True) -> Partiti
     inputs = open_inputs(load_config(case.config, []))
     units = [WorkUnit(0, Bucket(lhs, rhs), 0, 3) for lhs in range(NUM_PARTITIONS) for rhs in range(NUM_PARTITIONS)]
     plan = make_dispatch_plan(units, inputs.partitions_needed, 1, room=room)
-    holding = Holding(UnitQueue(plan, LocalCounter(), 0), StripeUses(plan), room)
+    holding = PartitionCache(UnitQueue(plan, LocalCounter(), 0), room)
     return PartitionHolder(inputs, {}, torch.device("cpu"), holding, reads_ahead)
 
 
@@ -42,7 +43,7 @@ def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: 
     queue = (holder := holder_of(case, room, reads_ahead=reads_ahead)).holding.queue
     entered = []
     with holder:
-        while (index := queue.draw()) is not None:
+        while (index := queue.claim_next()) is not None:
             bucket = queue.plan.units[index].bucket
             tables = holder.enter(index, bucket)
             holder.read_ahead()
@@ -61,7 +62,7 @@ def test_a_real_worker_loads_as_often_as_a_simulated_one(case: TinyCase, room: i
     holder = holder_of(case, room)
     plan = holder.holding.queue.plan
     with holder:
-        while (index := holder.holding.queue.draw()) is not None:
+        while (index := holder.holding.queue.claim_next()) is not None:
             holder.enter(index, plan.units[index].bucket)
             holder.read_ahead()
     simulated = simulate(plan, Machines((1.0,), room, 1.0), dict.fromkeys(plan.units, 1.0), lambda _: 1.0)
@@ -75,7 +76,7 @@ def test_a_fault_found_by_reading_ahead_is_raised_when_the_partition_is_needed(c
     entered: list[Bucket] = []
 
     def enter_all() -> None:
-        while (index := queue.draw()) is not None:
+        while (index := queue.claim_next()) is not None:
             holder.enter(index, queue.plan.units[index].bucket)
             entered.append(queue.plan.units[index].bucket)
             holder.read_ahead()

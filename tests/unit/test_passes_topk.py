@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.ranking.topk import TopCandidates
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 
 @st.composite

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
-from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, make_dispatch_plan, make_room, num_loads_of
-from pbgeval.inputs.queue import LocalCounter, UnitQueue
+from benchmarks.scaling.local_counter import LocalCounter
+from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, evict, make_dispatch_plan, num_loads_of
+from pbgeval.inputs.queue import UnitQueue
 from pbgeval.notation import Bucket, WorkUnit
 
 
@@ -44,7 +45,7 @@ def draw_by_schedule(queues: list[UnitQueue], schedule) -> list[int]:
     drawn, waiting = [], list(range(len(queues)))
     while waiting:
         number = waiting[schedule(len(waiting))]
-        index = queues[number].draw()
+        index = queues[number].claim_next()
         if index is None:
             waiting.remove(number)
         else:
@@ -178,7 +179,7 @@ def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
 def test_more_workers_than_units_begin_with_one_each():
     plan = make_dispatch_plan(grid(2), one_type, 9)
 
-    first = [queue.draw() for queue in queues_of(plan, 9)]
+    first = [queue.claim_next() for queue in queues_of(plan, 9)]
 
     assert {0, 1, 2, 3, None} == set(first)
     assert 5 == first.count(None)
@@ -288,9 +289,9 @@ def test_what_is_needed_again_last_is_dropped():
     uses = Uses.of([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
     held = {1, 2, 9}
 
-    make_room(held, frozenset({3}), 3, uses, 2)
+    evict(held, frozenset({3}), 3, uses, 2)
     assert {1, 2} == held
-    make_room(held, frozenset({3}), 2, uses, 2)
+    evict(held, frozenset({3}), 2, uses, 2)
     assert {1} == held
 
 
@@ -316,9 +317,9 @@ def test_a_worker_knows_the_rest_of_its_stripe():
     queue = UnitQueue(plan, LocalCounter(), 0)
 
     assert range(0) == queue.upcoming()
-    queue.draw()
+    queue.claim_next()
     assert range(1, 4) == queue.upcoming()
-    assert [1, 2, 3] == [queue.draw() for _ in range(3)]
+    assert [1, 2, 3] == [queue.claim_next() for _ in range(3)]
     assert range(0) == queue.upcoming()
 
 
@@ -326,9 +327,9 @@ def test_a_worker_without_work_joins_the_stripe_that_has_something_left():
     plan = make_dispatch_plan(grid(8), one_type, 2)
     fast, slow = queues_of(plan, 2)
 
-    fast_first, slow_first = fast.draw(), slow.draw()
-    drawn = list(iter(fast.draw, None))
+    fast_first, slow_first = fast.claim_next(), slow.claim_next()
+    drawn = list(iter(fast.claim_next, None))
 
     assert [fast_first, slow_first] == [stripe.start for stripe in plan.stripes]
     assert 62 == len(drawn)
-    assert slow.draw() is None
+    assert slow.claim_next() is None

@@ -1,27 +1,7 @@
 from __future__ import annotations
 
 from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
-from pbgeval.notation import Bucket, WorkUnit, slice_units, window_units
-
-BUCKET = Bucket(1, 2)
-
-
-def ranges(units) -> list[tuple[int, int]]:
-    return [(unit.start, unit.stop) for unit in units]
-
-
-def test_windows_by_hand():
-    assert [(0, 4), (4, 8), (8, 9)] == ranges(window_units(0, BUCKET, 9, 4))
-    assert [(0, 4)] == ranges(window_units(0, BUCKET, 4, 4))
-    assert [] == ranges(window_units(0, BUCKET, 0, 4))
-
-
-def test_slices_by_hand():
-    """Ten edges for four workers are three, three, three and one; six for four are two, two and two."""
-    assert [(0, 3), (3, 6), (6, 9), (9, 10)] == ranges(slice_units(0, BUCKET, 10, 4))
-    assert [(0, 2), (2, 4), (4, 6)] == ranges(slice_units(0, BUCKET, 6, 4))
-    assert [(0, 1)] == ranges(slice_units(0, BUCKET, 1, 4))
-    assert [] == ranges(slice_units(0, BUCKET, 0, 4))
+from pbgeval.notation import Bucket, WorkUnit
 
 
 def test_shares_are_of_equal_numbers_of_edges():
@@ -30,13 +10,6 @@ def test_shares_are_of_equal_numbers_of_edges():
     shares = [[unit.bucket.rhs for unit in share_of_worker(units, rank, 2)] for rank in range(2)]
 
     assert [[0, 1, 2, 3], [4]] == shares
-
-
-def test_more_workers_than_units_leaves_some_idle():
-    units = [WorkUnit(0, BUCKET, 0, 7)]
-
-    assert [[], units, []] == [share_of_worker(units, rank, 3) for rank in range(3)]
-    assert [[], []] == [share_of_worker([], rank, 2) for rank in range(2)]
 
 
 def test_loads_are_counted_when_only_one_buckets_partitions_are_held():

@@ -9,7 +9,7 @@ import pytest
 from pbgeval import RunOptions, evaluate, load_config
 from pbgeval.inputs import protocol
 from pbgeval.inputs.opening import open_inputs
-from tests.tiny_checkpoint import TinyCase
+from tests.kit.case import TinyCase
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

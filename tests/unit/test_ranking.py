@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankCounts, RankType
 from tests import reference
-from tests.strategies import score_grids
+from tests.kit.graphs import score_grids
 
 
 def counts(better, tied, competing) -> RankCounts:

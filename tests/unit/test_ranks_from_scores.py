@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pbgeval.stats.ranks import Ranks, from_scores
 from tests import reference
-from tests.strategies import score_values
+from tests.kit.graphs import score_values
 
 LIBRARIES = {"numpy": np.array, "torch": torch.tensor}
 CASES_OF_TIES = [

@@ -1,22 +1,19 @@
-"""The reference itself: by hand, by brute force over orders of scores, and against PyTorch-BigGraph's own answers."""
+"""The reference itself, by hand and by brute force over orders of scores; against the package, laws compare it."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from fractions import Fraction
 from itertools import pairwise, permutations
 
-import h5py
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.kit.graphs import Relation, TinyGraph, score_grids, score_values
 from tests.reference import Query, Ranks
-from tests.strategies import Relation, TinyGraph, score_grids, score_values, tiny_graphs
 
 
 def same_row_draws(row):
@@ -40,19 +37,6 @@ def test_ranks_are_the_extreme_and_mean_places_over_all_descending_orders(true_s
 
     assert (min(places), max(places)) == (optimistic, pessimistic)
     assert Fraction(sum(places), len(places)) == reference.realistic(optimistic, pessimistic)
-
-
-@given(score_grids())
-def test_counts_are_what_comparisons_give(grid):
-    for true_score, competitors in zip(*grid, strict=True):
-        better = sum(score > true_score for score in competitors)
-        tied = sum(score == true_score for score in competitors)
-
-        assert (better, tied) == reference.counts_by_sorting(true_score, competitors)
-
-
-def test_without_competitors_the_rank_is_one():
-    assert (1, 1) == reference.rank_by_sorting(-3.0, [])
 
 
 @pytest.mark.parametrize("scores", [(math.nan, [1.0]), (1.0, [2.0, math.nan])])
@@ -105,16 +89,6 @@ def test_a_long_row_is_shortened_before_the_global_embedding_is_added():
     assert [4.0, 3.0] == reference.prepare_row([3, 4], 5.0, [1, -1])
 
 
-@pytest.mark.parametrize("name", ["rotation", ""])
-def test_unknown_names_are_refused(name):
-    with pytest.raises(ValueError, match="unknown operator"):
-        reference.apply_operator(name, {}, [1.0])
-    with pytest.raises(ValueError, match="unknown comparator"):
-        reference.score(name, [1.0], [1.0])
-    with pytest.raises(ValueError, match="unknown loss"):
-        reference.loss(name, 0.0, [0.0], 1)
-
-
 def hand_graph(dynamic):
     """Two partitions of users, one of items; the operators double: the rhs by 2, the lhs (if dynamic) by 3 and 5."""
     lhs_params = {"diagonal": [3.0, 5.0]} if dynamic else {}
@@ -161,19 +135,6 @@ def test_all_partitions_compete_and_known_edges_do_not():
 
     # lhs of the first edge: (0, 1), (1, 2) are left; the items of users (1, 0) and (1, 2) are one known each.
     assert [Ranks(1, 2, 3), Ranks(1, 2, 3), Ranks(2, 3, 5), Ranks(1, 2, 3)] == ranks
-
-
-@given(tiny_graphs(max_edges=4))
-def test_more_partitions_never_improve_a_rank_and_filters_never_worsen_it(graph):
-    known = reference.known_edges(graph, graph.buckets)
-    for bucket in graph.buckets:
-        every = reference.full_queries(graph, bucket, "all")
-        within = reference.full_queries(graph, bucket, "partition")
-        filtered = reference.full_queries(graph, bucket, "all", known)
-        for a, b, c in zip(every, within, filtered, strict=True):
-            assert a.true_score == b.true_score == c.true_score
-            assert all(x >= y for x, y in zip(a.ranks, b.ranks, strict=True))
-            assert all(x >= y for x, y in zip(a.ranks, c.ranks, strict=True))
 
 
 # Chunks
@@ -246,25 +207,6 @@ def test_copies_of_the_true_entity_are_dropped_unless_pbg_lets_them_compete():
     assert [1, 2, 2, 2, 1, 3] == [query.ranks.num_candidates for query in filtered]
 
 
-@given(tiny_graphs(max_edges=12), st.integers(0, 4), st.integers(0, 4), st.integers(1, 6), st.booleans())
-def test_every_edge_is_in_one_chunk_and_its_two_queries_have_its_true_scores(graph, batch, uniform, window, pbg):
-    if batch + uniform == 0:
-        batch = 1
-    for bucket, edges in graph.buckets.items():
-        if pbg:
-            batches = reference.pbg_batches(edges, graph.dynamic, slices=window, batch_size=max(batch, 1) * 2)
-        else:
-            batches = reference.default_batches(edges, graph.dynamic, window)
-        chunks = reference.chunks(edges, batches, (batch, uniform), same_row_draws(0), pbg=pbg)
-
-        queries = reference.sampled_queries(graph, bucket, chunks, pbg=pbg)
-
-        expected = [(q.row, q.side, q.true_score) for q in reference.full_queries(graph, bucket, "partition")]
-        assert expected == sorted((q.row, q.side, q.true_score) for q in queries)
-        assert all(pbg or len(chunk.lists["lhs"]) == len(chunk.lists["rhs"]) == batch + uniform for chunk in chunks)
-        assert all(graph.dynamic or len({edges[row][1] for row in chunk.rows}) == 1 for chunk in chunks)
-
-
 # Metrics
 
 
@@ -297,19 +239,6 @@ def test_auc_is_the_share_of_pairs_that_are_in_order(grid):
     assert float(wins / len(pairs)) == reference.auc(queries)
 
 
-@given(score_grids())
-def test_per_query_auc_is_the_mean_of_the_auc_of_each_query(grid):
-    queries = [Query(0, "lhs", true_score, competitors) for true_score, competitors in zip(*grid, strict=True)]
-
-    mean = sum(reference.auc([query]) for query in queries) / len(queries)
-
-    assert pytest.approx(mean, abs=1e-15) == reference.query_auc([query.ranks for query in queries])
-
-
-def test_auc_of_queries_without_competitors_is_undefined():
-    assert reference.auc([Query(0, "lhs", 1.0, [])]) is None
-
-
 def test_losses_by_hand():
     """Two competitors left of a list of four."""
     a, b = math.log(1 + math.exp(-1)), math.log(1 + math.exp(0.5))
@@ -319,195 +248,3 @@ def test_losses_by_hand():
     softmax = -math.log(math.e / (math.e + math.exp(0.5) + 1))
     assert pytest.approx(softmax) == reference.loss("softmax", 1.0, [0.5, 0.0], 4)
     assert [0.0, 0.0] == [reference.loss(name, 1.0, [], 4) for name in ("ranking", "softmax")]
-
-
-# The strategies keep their promises
-
-
-@given(tiny_graphs())
-def test_tiny_graphs_can_be_ranked(graph):
-    assert all(len({len(row) for table in tables for row in table}) == 1 for tables in graph.embeddings.values())
-    assert len({parts for parts in graph.num_partitions.values() if parts > 1}) <= 1
-    for bucket in graph.buckets:
-        for query in reference.full_queries(graph, bucket, "all"):
-            assert all(map(math.isfinite, [query.true_score, *query.competitors]))
-
-
-@given(tiny_graphs(exact=True, max_edges=4))
-def test_exact_graphs_have_the_same_scores_in_float32(graph):
-    assert graph.is_exact
-    for bucket in graph.buckets:
-        for query in reference.full_queries(graph, bucket, "partition"):
-            scores = [query.true_score, *query.competitors]
-            if graph.comparator != "l2":
-                assert scores == np.float32(scores).tolist()
-            assert len(set(scores)) == len(set(np.float32(scores).tolist()))
-
-
-# PyTorch-BigGraph's own answers
-
-
-def read_bucket(case, bucket):
-    with h5py.File(case / "edges_test" / "edges_{}_{}.h5".format(*bucket)) as file:
-        return list(zip(*(file[name][:].tolist() for name in ("lhs", "rel", "rhs")), strict=True))
-
-
-def read_graph(case, bucket, **settings):
-    """A reference case with the edges of one bucket, evaluated as its eval_allnegs.py says but for the settings."""
-    config = json.loads((case / "checkpoint" / "config.json").read_text())
-    version = (case / "checkpoint" / "checkpoint_version.txt").read_text().strip()
-    embeddings = {}
-    for name, entity in config["entities"].items():
-        files = [case / "checkpoint" / f"embeddings_{name}_{p}.v{version}.h5" for p in range(entity["num_partitions"])]
-        embeddings[name] = [h5py.File(file)["embeddings"][:].tolist() for file in files]
-    with h5py.File(case / "checkpoint" / f"model.v{version}.h5") as file:
-        params = {}  # (index, side) -> name -> numbers
-        for index, group in file["model/relations"].items():
-            for side, operator in group["operator"].items():
-                params[int(index), side] = {name: values[:].tolist() for name, values in operator.items()}
-        means = {name: group["global_embedding"][:].tolist() for name, group in file.get("model/entities", {}).items()}
-    relations = [
-        Relation(r["name"], r["lhs"], r["rhs"], r["operator"], params.get((i, "rhs"), {}), {}, r["weight"])
-        for i, r in enumerate(config["relations"])
-    ]
-    if config["dynamic_relations"]:
-        stacks = {side: params[0, side] for side in ("lhs", "rhs")}
-        rows = range(len(stacks["rhs"]["real"]))
-        by_row = {
-            side: [{name: of[row] for name, of in stack.items()} for row in rows] for side, stack in stacks.items()
-        }
-        relations = [
-            dataclasses.replace(relations[0], rhs_params=by_row["rhs"][row], lhs_params=by_row["lhs"][row])
-            for row in rows
-        ]
-    defaults = {"global_embeddings": means, "dynamic": config["dynamic_relations"], "comparator": config["comparator"]}
-    return TinyGraph(relations, embeddings, buckets={bucket: read_bucket(case, bucket)}, **defaults | settings)
-
-
-def expected_of(case, setting, bucket):
-    runs = json.loads((case / "expected.json").read_text())["settings"][setting]["first_run"]
-    return next(line for line in runs if line["bucket"] == list(bucket))
-
-
-def mean_loss(graph, bucket, queries):
-    """Of the softmax loss, in which a list's length does not matter."""
-    edges = graph.buckets[bucket]
-    terms = [
-        graph.relations[edges[query.row][1]].weight * reference.loss("softmax", query.true_score, query.competitors, 0)
-        for query in queries
-    ]
-    return math.fsum(terms) / len(edges)
-
-
-def auc_within_batches(queries, batches):
-    """PBG pairs a true score only with candidates of its own batch and side."""
-    total = 0.0
-    for rows in map(set, batches):
-        for side in ("lhs", "rhs"):
-            total += len(rows) * reference.auc([q for q in queries if q.side == side and q.row in rows]) / 2
-    return total / sum(map(len, batches))
-
-
-def assert_agrees(expected, queries, batches):
-    """Within the tolerances of the reference data: PBG's float32 may order one near-tie in another way."""
-    count, metrics = expected["count"], expected["metrics"]
-    got = reference.rank_metrics([query.ranks for query in queries], [1, 10, 50])["pessimistic"]
-
-    assert 2 * count == got["count"]
-    assert metrics["pos_rank"] == pytest.approx(got["mean_rank"], abs=2 / count)
-    assert metrics["mrr"] == pytest.approx(got["mean_reciprocal_rank"], abs=1e-7)
-    for k in (1, 10, 50):
-        assert metrics[f"r{k}"] == pytest.approx(got[f"hits_at_{k}"], abs=1 / (2 * count))
-    # PBG draws `count` pairs of each side: five standard deviations of their share.
-    share = auc_within_batches(queries, batches)
-    assert metrics["auc"] == pytest.approx(share, abs=5 * math.sqrt(share * (1 - share) / (2 * count)))
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("setting", "bucket", "changes"),
-    [
-        ("allnegs", (0, 1), {}),  # every operator but complex_diagonal; both types
-        pytest.param("allnegs_squared_l2", (3, 2), {"comparator": "squared_l2"}, marks=pytest.mark.slow),
-        pytest.param("allnegs_bias_cos", (3, 2), {"comparator": "cos", "bias": True}, marks=pytest.mark.slow),
-        pytest.param("allnegs_maxnorm", (3, 2), {"max_norm": 1.0}, marks=pytest.mark.slow),
-        pytest.param("allnegs_noglobal", (3, 2), {"global_embeddings": {}}, marks=pytest.mark.slow),
-    ],
-)
-def test_partition_ranks_of_relations_of_every_kind_are_those_of_pbg(reference_path, setting, bucket, changes):
-    case = reference_path / "golden" / "fb237_het"
-    graph = read_graph(case, bucket, **changes)
-
-    queries = reference.full_queries(graph, bucket, "partition")
-
-    expected = expected_of(case, setting, bucket)
-    batches = reference.pbg_batches(graph.buckets[bucket], dynamic=False, slices=2, batch_size=1000)
-    assert_agrees(expected, queries, batches)
-    assert expected["metrics"]["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-def test_partition_ranks_of_dynamic_relations_are_those_of_pbg(reference_path):
-    """Ten million scores: NumPy multiplies them, and the reference's own are compared for some edges."""
-    case, bucket = reference_path / "golden" / "fb237_4p_complex", (0, 1)
-    graph = read_graph(case, bucket)
-    edges = graph.buckets[bucket]
-    tables = [np.array(table) for table in graph.embeddings["all"]]
-
-    queries = []
-    for row, (lhs, rel, rhs) in enumerate(edges):
-        moved_rhs = reference.vector(graph, rel, "rhs", (1, rhs), True)
-        moved_lhs = reference.vector(graph, rel, "lhs", (0, lhs), True)
-        for side, table, true, fixed in (("lhs", tables[0], lhs, moved_rhs), ("rhs", tables[1], rhs, moved_lhs)):
-            scores = (table @ fixed).tolist()
-            queries.append(Query(row, side, scores.pop(true), scores))
-
-    some = dataclasses.replace(graph, buckets={bucket: edges[:5]})
-    for expected, got in zip(reference.full_queries(some, bucket, "partition"), queries[:10], strict=True):
-        assert expected.true_score == pytest.approx(got.true_score, rel=1e-12)
-        assert expected.competitors == pytest.approx(got.competitors, abs=1e-12)
-    expected = expected_of(case, "allnegs", bucket)
-    assert_agrees(expected, queries, reference.pbg_batches(edges, dynamic=True, slices=2, batch_size=1000))
-    assert expected["metrics"]["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("name", "setting", "bucket", "num_batch_negs", "slices", "batch_size"),
-    [
-        pytest.param("fb237_4p_complex", "batch100", (2, 0), 100, 2, 1000, marks=pytest.mark.slow),
-        pytest.param("fb237_4p_complex", "batch100_workers1", (0, 1), 100, 1, 1000, marks=pytest.mark.slow),
-        ("fb237_4p_complex", "batch64_bs640", (3, 3), 64, 2, 640),
-        ("fb237_het", "batch100", (0, 1), 100, 2, 1000),
-        ("fb237_het", "batch100", (3, 3), 100, 2, 1000),
-        ("fb237_het", "batch100_workers1", (3, 2), 100, 1, 1000),
-        ("fb237_het", "batch64_bs640", (3, 3), 64, 2, 640),
-    ],
-)
-def test_chunks_of_batch_negatives_are_those_of_pbg(
-    reference_path, name, setting, bucket, num_batch_negs, slices, batch_size
-):
-    """PBG counts a copy of the true entity by rounding luck, so its ranks lie between ours; its loss is the same.
-
-    Buckets where each relation of a slice fits one chunk, or relations are dynamic: PBG's sort by relation is
-    torch's unstable one, so elsewhere which edges share a chunk depends on the CPU.
-    """
-    case = reference_path / "golden" / name
-    graph = read_graph(case, bucket)
-    edges = graph.buckets[bucket]
-    batches = reference.pbg_batches(edges, graph.dynamic, slices, batch_size)
-    assert graph.dynamic or max(map(len, batches)) <= num_batch_negs
-    chunks = reference.chunks(edges, batches, (num_batch_negs, 0), same_row_draws(0), pbg=True)
-
-    queries = reference.sampled_queries(graph, bucket, chunks, pbg=True)
-
-    expected = expected_of(case, setting, bucket)["metrics"]
-    got = reference.rank_metrics([query.ranks for query in queries], [1, 10, 50])
-    best, worst = got["optimistic"], got["pessimistic"]
-    slack = 2 / len(edges)  # one near-tie
-    assert best["mean_rank"] - slack <= expected["pos_rank"] <= worst["mean_rank"] + slack
-    assert worst["mean_reciprocal_rank"] - slack <= expected["mrr"] <= best["mean_reciprocal_rank"] + slack
-    for k in (1, 10, 50):
-        assert worst[f"hits_at_{k}"] - slack <= expected[f"r{k}"] <= best[f"hits_at_{k}"] + slack
-    assert expected["loss"] == pytest.approx(mean_loss(graph, bucket, queries), rel=1e-5)

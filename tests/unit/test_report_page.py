@@ -9,18 +9,19 @@ import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pbgeval.errors import ConfigError
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.page import figures
-from pbgeval.report.page.page import PageOptions, render_page
-from pbgeval.report.page.tables import Source, read_result
-from tests import pbg_files
-from tests.report_folders import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
-from tests.tiny_checkpoint import TinyCase, evaluated
+from pbgeval.report import figures
+from pbgeval.report.page import Source, read_result, render_page
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated
+from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
 
 MOST_BYTES = 6_000_000
 ESTIMATES = ("metrics=rank,auc,estimates", "candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20")
@@ -82,12 +83,12 @@ class Page(HTMLParser):
         return [value for _, attribute, value in self.attributes if attribute == name]
 
 
-def page_of(folder: Path, **options: object) -> Page:
+def page_of(folder: Path, **options: Any) -> Page:
     return Page(text_of(folder, **options))
 
 
-def text_of(folder: Path, **options: object) -> str:
-    return render_page(Source(folder.name, read_result(folder)), PageOptions(**options))
+def text_of(folder: Path, **options: Any) -> str:
+    return render_page(Source(folder.name, read_result(folder)), **options)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_names_full_of_markup_are_text(finished: Path) -> None:
 
 def test_the_headline_has_the_figures_of_the_document(finished: Path) -> None:
     document = json.loads((finished / "metrics.json").read_text(encoding="utf-8"))
-    [heads, *rows] = page_of(finished).rows["Headline metrics by side"]
+    [heads, *rows] = page_of(finished).rows["Headline metrics, realistic ranks"]
 
     assert ["metric", "head", "tail", "both"] == heads
     shown = {row[0]: row[1:] for row in rows}
@@ -183,7 +184,7 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
     page = page_of(tmp_path / "output")
 
     interval = document["intervals"]["both.realistic.mean_reciprocal_rank"]
-    [row] = [row for row in page.rows["Headline metrics by side"] if row[0] == "mean reciprocal rank"]
+    [row] = [row for row in page.rows["Headline metrics, realistic ranks"] if row[0] == "mean reciprocal rank"]
     assert f"± {interval['standard_error']:.1g}" in row[3]
     assert f"{interval['low']:.4f} to {interval['high']:.4f}" in page.text
     assert "A sample: 12 of 64 chunks" in re.sub(r"\s+", " ", page.text)
@@ -249,7 +250,7 @@ def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
 
     assert [] == page.open
     assert "no queries" in page.text
-    assert {"–", "0"} >= {cell for row in page.rows["Headline metrics by side"][1:] for cell in row[1:]}
+    assert {"–", "0"} >= {cell for row in page.rows["Headline metrics, realistic ranks"][1:] for cell in row[1:]}
     assert "no bucket has ranked queries" in "".join(page.values("aria-label"))
 
 
@@ -268,7 +269,7 @@ def test_an_unfinished_run_says_so_and_shows_what_there_is(folder: Path) -> None
 
     assert "Not complete. 12 of 40 units of work are done (30 %)" in page.text
     assert "edges so far" in page.text
-    assert "Headline metrics by side" in page.rows
+    assert "Headline metrics, realistic ranks" in page.rows
     assert "Metrics by relation" not in page.rows
 
 
@@ -285,7 +286,7 @@ def test_the_same_result_gives_the_same_bytes(finished: Path) -> None:
 
 
 def test_rows_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MOST_BYTES", {"relation": 5_000})
+    monkeypatch.setattr(figures, "MAX_BYTES", {"relation": 5_000})
     folder = large_result(tmp_path, num_relations=60, num_partitions=1)
     text = text_of(folder)
     rows = Page(text).rows["Metrics by relation"][1:]
@@ -351,15 +352,15 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
         PassRow(PassKey(epoch), before, after, None, None, "undecided", 2, 0)
         for epoch, (before, after) in enumerate(values)
     )
-    page = Page(render_page(Source("run", None, Curves("mrr", rows, {})), PageOptions()))
+    page = Page(render_page(Source("run", None, Curves("mrr", rows, {}))))
 
     assert [] == page.open
     assert "undecided: more passes must tell" in page.text
     assert 5 == len(page.rows["Passes"])
     assert ["0", "0.2500", "0.5000", "0.2500"] == page.rows["Passes"][1][:4]
-    points = [value for tag, name, value in page.attributes if (tag, name) == ("polyline", "points")]
-    assert 7 == len(points), "before, after and gap in two pieces each, and the line of no gap"
-    assert all(re.fullmatch(r"[\d.]+,[\d.]+( [\d.]+,[\d.]+)*", each) for each in points)
+    paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
+    assert 7 == sum(path.count("M") for path in paths), "before, after and gap in two pieces each, the line of no gap"
+    assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)
 
 
 def relative_luminance(colour: str) -> float:

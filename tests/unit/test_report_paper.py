@@ -8,10 +8,9 @@ import pytest
 
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
-from pbgeval.report.page.paper import MOST_ROWS, latex, markdown
-from pbgeval.report.page.tables import Source, read_result
-from pbgeval.report.paper_text import escape_latex, escape_markdown, row_of_latex
-from tests.report_folders import MARKUP, large_result, make_incomplete, marked_up_result
+from pbgeval.report.page import MAX_ROWS, Source, latex, markdown, read_result
+from pbgeval.report.tables import DataTable, escape_latex, escape_markdown, to_latex
+from tests.kit.reports import MARKUP, large_result, make_incomplete, marked_up_result
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
 
 NASTY = [
@@ -80,11 +79,9 @@ def test_latex_shows_any_name_as_it_is(text: str) -> None:
 def test_an_interpreter_of_tex_shows_any_name_as_it_is() -> None:
     names = [*NASTY, "[2em] after the end of a row", "a\\\\b & c", "^^41 %comment"]
     rows = [[name, str(number)] for number, name in enumerate(names)]
-    body = "\n".join(row_of_latex(row) for row in rows)
+    found = rows_of_latex(to_latex(DataTable("", ("name", "number"), rows)))
 
-    found = rows_of_latex(f"\\begin{{tabular}}{{lr}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}")
-
-    assert [[on_a_keyboard(name), number] for name, number in rows] == found
+    assert [["name", "number"], *([on_a_keyboard(name), number] for name, number in rows)] == found
 
 
 @pytest.mark.parametrize("text", ["a & b", "5 % of", "{a}", "$x$", r"\ldots", "a -- b", "[2em] a"])
@@ -134,11 +131,11 @@ def test_latex_has_as_many_cells_in_a_row_as_columns(finished: Source) -> None:
 
 
 def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
-    folder = large_result(tmp_path, num_relations=MOST_ROWS + 5, num_partitions=1)
+    folder = large_result(tmp_path, num_relations=MAX_ROWS + 5, num_partitions=1)
     source = Source("many", read_result(folder))
 
-    assert MOST_ROWS == sum("nationality" in row[0] for row in rows_of_markdown(markdown(source)))
-    assert f"The first {MOST_ROWS} rows; the CSV file has all." in latex(source)
+    assert MAX_ROWS == sum("nationality" in row[0] for row in rows_of_markdown(markdown(source)))
+    assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)
 
 
 @pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No unit of work")])

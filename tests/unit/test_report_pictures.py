@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pbgeval.report.page.charts import (
+from pbgeval.report.charts import (
     HEIGHT,
-    MOST_CELLS,
+    MAX_CELLS,
     NUM_LEVELS,
-    Tick,
     bin_edges,
     bucket_table,
+    counted,
     cumulative_chart,
     decades,
     distribution_table,
@@ -68,20 +68,19 @@ def test_a_cell_is_the_mean_of_its_buckets_weighted_by_edges(
     picture = heat_map(rows, KEY)
 
     assert picture is not None
-    assert block == picture.block
-    assert len(expected) == len(picture.cells)
-    assert max(-(-num_left // block), -(-num_right // block)) <= MOST_CELLS
+    assert ("up to" in picture.note) == (block > 1)
+    assert len(expected) == len(picture.boxes)
+    assert max(-(-num_left // block), -(-num_right // block)) <= MAX_CELLS
     known = [mean for mean in expected.values() if mean is not None]
-    for ((lhs, rhs), mean), cell in zip(sorted(expected.items()), picture.cells, strict=True):
-        assert ("–" if mean is None else f"{mean:.4f}") == cell.value
-        assert (mean is None) == (cell.level is None)
-        assert cell.x - picture.cells[0].x == pytest.approx(rhs * picture.cell)
-        assert cell.y - picture.cells[0].y == pytest.approx(lhs * picture.cell)
+    for ((lhs, rhs), mean), cell in zip(sorted(expected.items()), picture.boxes, strict=True):
+        assert f": {'–' if mean is None else f'{mean:.4f}'}, " in cell.title
+        assert ("none" in cell.style) == (mean is None)
+        assert ((rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5)) == (cell.x, cell.y)
         if mean is not None and min(known) < max(known):
             share = (mean - min(known)) / (max(known) - min(known))
-            assert share * NUM_LEVELS - 1 - 1e-9 <= cell.level <= share * NUM_LEVELS + 1e-9
-    assert all(cell.x + picture.cell <= picture.width for cell in picture.cells)
-    assert all(cell.y + picture.cell <= picture.height for cell in picture.cells)
+            assert share * NUM_LEVELS - 1 - 1e-9 <= int(cell.style[-1]) <= share * NUM_LEVELS + 1e-9
+    extent = picture.x.at(picture.x.high) - picture.x.at(picture.x.low)
+    assert extent / -(-num_right // block) == pytest.approx((picture.y.end - picture.y.start) / -(-num_left // block))
 
 
 def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
@@ -89,8 +88,8 @@ def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
     picture = heat_map(rows, KEY)
 
     assert picture is not None
-    assert {NUM_LEVELS // 2} == {cell.level for cell in picture.cells}
-    assert () == picture.legend
+    assert {f"cell level-{NUM_LEVELS // 2}"} == {cell.style for cell in picture.boxes}
+    assert (("none", "no ranked queries"),) == picture.legend
 
 
 def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
@@ -137,7 +136,7 @@ def test_bins_hold_the_ranks_between_their_edges() -> None:
         for at, side in ((1, "head"), (4, "tail")):
             ranks = RANKS[side]
             inside, below = (sum(start <= rank < high for rank in ranks) for start in (low, 0))
-            assert (f"{inside}", f"{inside / len(ranks):.4f}", f"{below / len(ranks):.4f}") == row[at : at + 3]
+            assert [f"{inside}", f"{inside / len(ranks):.4f}", f"{below / len(ranks):.4f}"] == row[at : at + 3]
     assert "1.0000" == rows[-1][3] == rows[-1][6]
 
 
@@ -145,27 +144,23 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     sides = ranks_by_side(histogram(RANKS), "realistic")
     bars, lines = share_chart(sides, "realistic"), cumulative_chart(sides, "realistic")
 
-    highest = {tick.text: tick.at for tick in bars.y_ticks}
-    first = bars.bars[0]
+    first = bars.boxes[0]
     assert "head, 1 to below 2: 71.43 %" == first.title
-    scale = (highest["0.0"] - highest["0.2"]) / 0.2
-    assert first.height == pytest.approx(scale * 5 / 7)
+    assert (0.0, pytest.approx(5 / 7)) == first.y
     for line in lines.lines:
-        heights = [y for _, y in line.points]
-        assert sorted(heights, reverse=True) == heights, "never fewer queries at a larger k"
-        assert heights[-1] == pytest.approx(lines.y_ticks[-1].at)
+        shares = [y for _, y in line.points]
+        assert sorted(shares) == shares, "never fewer queries at a larger k"
+        assert shares[-1] == 1.0
     [head, tail] = lines.lines
-    bottom, top = lines.y_ticks[0].at, lines.y_ticks[-1].at
-    assert (bottom - head.points[0][1]) / (bottom - top) == pytest.approx(5 / 7), "k = 1"
-    at_ten = [y for x, y in tail.points if x == pytest.approx(lines.x_ticks[1].at)]
-    assert [(bottom - y) / (bottom - top) for y in at_ten] == pytest.approx([7 / 9]), "k = 10 counts rank 10"
+    assert head.points[0] == (0.0, pytest.approx(5 / 7)), "k = 1"
+    assert [y for x, y in tail.points if x == pytest.approx(1.0)] == pytest.approx([7 / 9]), "k = 10 counts rank 10"
 
 
 def test_one_query_of_rank_one_has_a_distribution() -> None:
     sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
 
-    assert (("1 to below 2", "1", "1.0000", "1.0000"),) == distribution_table(sides).rows
-    assert 1 == len(share_chart(sides, "realistic").bars)
+    assert [["1 to below 2", "1", "1.0000", "1.0000"]] == distribution_table(sides).rows
+    assert 1 == len(share_chart(sides, "realistic").boxes)
     assert 1 == len(cumulative_chart(sides, "realistic").lines)
 
 
@@ -187,17 +182,23 @@ def test_edges_of_bins_are_ones_twos_and_fives(highest: float, edges: list[int])
     ],
 )
 def test_a_vertical_axis_has_round_labels_around_its_values(low: float, high: float, texts: list[str]) -> None:
-    axis, ticks = vertical(low, high)
+    axis = vertical("MRR", low, high)
 
-    assert texts == [tick.text for tick in ticks]
+    assert texts == [text for _, text in axis.ticks]
     assert axis.low - 1e-9 <= low <= high <= axis.high + 1e-9, "multiples of a step are rounded"
-    assert axis.at(axis.low) > axis.at(axis.high), "values grow upwards"
-    assert all(0 <= tick.at <= HEIGHT for tick in ticks)
+    assert HEIGHT >= axis.at(axis.low) > axis.at(axis.high) >= 0, "values grow upwards"
 
 
 def test_a_logarithmic_axis_ends_with_the_decade() -> None:
-    axis, ticks = decades(1_001.0)
+    axis = decades("k", 1_001.0)
 
-    assert ["1", "10", "100", "1,000", "10,000"] == [tick.text for tick in ticks]
-    assert Tick(axis.at(4.0), "10,000") == ticks[-1]
-    assert ["1", "10"] == [tick.text for tick in decades(1.0)[1]]
+    assert ["1", "10", "100", "1,000", "10,000"] == [text for _, text in axis.ticks]
+    assert (axis.high, "10,000") == axis.ticks[-1]
+    assert ["1", "10"] == [text for _, text in decades("k", 1.0).ticks]
+
+
+def test_an_axis_of_passes_has_as_many_names_as_fit() -> None:
+    axis = counted("epoch", [str(number) for number in range(100)], 0.0, 600.0, 47.0)
+
+    assert ["0", "8", "16"] == [text for _, text in axis.ticks[:3]]
+    assert all(axis.start <= axis.at(value) <= axis.end for value, _ in axis.ticks)

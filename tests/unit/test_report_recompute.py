@@ -24,10 +24,11 @@ from pbgeval.notation import Bucket
 from pbgeval.report import saved_run
 from pbgeval.report.output import OutputDirectory, digest_of
 from pbgeval.storage.ranks import COLUMNS
-from tests import pbg_files
 from tests.examples import examples
-from tests.graph_on_disk import write_graph
-from tests.strategies import Relation, TinyGraph, tiny_graphs
+from tests.kit import pbg_files
+from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
+from tests.kit.on_disk import write_graph
+from tests.null_owner import null_owner
 
 RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_losses")
@@ -487,7 +488,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
 
 def test_a_recomputed_report_can_be_written_and_read_again(saved: SavedCase, tmp_path: Path):
     report = saved.report.recompute(edge_paths=saved.config.edge_paths, breakdowns=["relation"])
-    output = OutputDirectory(tmp_path / "cut")
+    output = OutputDirectory(tmp_path / "cut", null_owner())
     output.claim(report.document["provenance"], overwrite=False)
     output.write(report)
 

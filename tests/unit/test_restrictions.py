@@ -207,9 +207,9 @@ def test_a_name_that_stands_for_nothing_or_too_much_is_refused(
 def test_all_faults_come_at_once_and_many_are_cut(tmp_path: Path) -> None:
     assert [
         "restrict_relations: unknown relation 'nows'; did you mean 'knows'?",
-        "head_candidates: row out of range in 'user:0:9': expected 0 to 2",
         "restrict_entities: unknown entity 'peen'; did you mean 'pen'?",
         "head_candidates: ambiguous entity 'eve': 2 have that name; write 'item:0:1' or 'user:0:2'",
+        "head_candidates: row out of range in 'user:0:9': expected 0 to 2",
     ] == faults_of(
         config(
             tmp_path,

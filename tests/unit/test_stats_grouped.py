@@ -48,7 +48,7 @@ def reference_sums(of: list[tuple[int, int, int]]) -> dict[str, int]:
         "num_queries": len(ranks),
         "num_competing_queries": sum(rank.num_candidates > 1 for rank in ranks),
         "num_tied_queries": sum(rank.pessimistic > rank.optimistic for rank in ranks),
-        "candidates": sum(rank.num_candidates for rank in ranks),
+        "num_competitors": sum(rank.num_candidates - 1 for rank in ranks),
         **dict.fromkeys(("num_short_lists", "num_excluded", "num_undefined_losses", "num_outside"), 0),
         **dict.fromkeys(("known", "loss"), 0),
     }
@@ -58,12 +58,12 @@ def reference_sums(of: list[tuple[int, int, int]]) -> dict[str, int]:
         "pessimistic": [rank.pessimistic for rank in ranks],
     }
     for name, values in by_type.items():
-        sums[f"{name}.doubled_rank"] = sum(2 * value for value in values)
+        sums[f"{name}.mean_rank"] = sum(2 * (value - 1) for value in values)
         for cutoff in LAYOUT.cutoffs:
             sums[f"{name}.hits_at_{cutoff}"] = sum(value <= cutoff for value in values)
-        sums[f"{name}.reciprocal_rank"] = sum(Fraction(1) / value for value in values) * 2**FRACTION_BITS
+        sums[f"{name}.mean_reciprocal_rank"] = sum(Fraction(1) / value for value in values) * 2**FRACTION_BITS
     not_beaten = [(2 * better + tied, 2 * (better + tied + beaten)) for better, tied, beaten in of]
-    sums["query_auc"] = sum((1 - Fraction(n, d)) * 2**FRACTION_BITS for n, d in not_beaten if d)
+    sums["realistic.query_auc"] = sum((1 - Fraction(n, d)) * 2**FRACTION_BITS for n, d in not_beaten if d)
     return sums
 
 
@@ -82,9 +82,7 @@ def test_each_group_has_the_sums_of_its_own_queries(of):
             for side, own in of_side.items():
                 for name, value in reference_sums(own).items():
                     stats = found[group][side]
-                    if name in stats.layout.index:
-                        assert value == stats.count(name)
-                    elif name.endswith("reciprocal_rank") or name == "query_auc":  # one or two roundings of float64
+                    if name.endswith(("reciprocal_rank", "query_auc")):  # one or two roundings of float64
                         assert abs(value - stats.total(name)) <= len(own) * 2 * 2 ** (FRACTION_BITS - 53)
                     else:
                         assert value == stats.total(name)
@@ -97,12 +95,11 @@ def test_order_blocks_and_workers_do_not_change_a_bit(of, random, num_workers):
     shuffled = random.sample(of, len(of))
     parts = [grouped_of(shuffled[worker::num_workers]) for worker in range(num_workers)]
 
-    merged, joined = GroupedStats(LAYOUT), GroupedStats(LAYOUT)
+    merged = GroupedStats(LAYOUT)
     for part in parts:
         merged.add_packed(part.pack())
-        joined += part
 
-    assert expected.pack().tolist() == merged.pack().tolist() == joined.pack().tolist()
+    assert expected.pack().tolist() == merged.pack().tolist()
     assert torch.int64 == expected.pack().dtype
 
 
@@ -116,7 +113,7 @@ def test_unranked_queries_are_counted_in_their_column_alone(of):
         for group, of_side in grouped.rows(dimension).items():
             for side, stats in of_side.items():
                 expected = 2 * sum(query[:3] == (dimension, side, group) for query in of)
-                assert expected == stats.count("num_queries") == int(stats.sums.sum())
+                assert expected == stats.total("num_queries") == int(stats.sums.sum())
 
 
 def test_many_parts_are_added_up_in_between(monkeypatch):
@@ -131,17 +128,8 @@ def test_many_parts_are_added_up_in_between(monkeypatch):
 
     assert expected.pack().tolist() == grouped.pack().tolist()
     assert [2, 5, 9] == list(grouped.rows("relation"))
-    assert [40, 80, 40] == [of_side[Side.LHS].count("num_queries") for of_side in grouped.rows("relation").values()]
-    assert 0 == grouped.rows("relation")[2][Side.RHS].count("num_queries")
-
-
-def test_adding_does_not_change_what_is_added():
-    one = grouped_of([("relation", Side.LHS, 1, 0, 1, 2)])
-    before = one.pack().tolist()
-    twice = one + one
-
-    assert before == one.pack().tolist()
-    assert 2 == twice.rows("relation")[1][Side.LHS].count("num_queries")
+    assert [40, 80, 40] == [of_side[Side.LHS].total("num_queries") for of_side in grouped.rows("relation").values()]
+    assert 0 == grouped.rows("relation")[2][Side.RHS].total("num_queries")
 
 
 @pytest.mark.parametrize("group", [[], [-1, -5]])
@@ -151,14 +139,12 @@ def test_without_queries_in_a_group_there_is_nothing(group):
     grouped.add_packed(GroupedStats(LAYOUT).pack())
 
     assert {} == grouped.rows("relation") == grouped.rows("unknown")
-    assert [0] == grouped.pack().tolist()
+    assert [] == grouped.pack().tolist()
 
 
 def test_unlike_columns_do_not_add():
     other = GroupedStats(StatsLayout((1,)))
     other.add("relation", Side.LHS, torch.tensor([0]), counts_of([(0, 0, 1)]))
 
-    with pytest.raises(ValueError, match="unlike columns"):
-        GroupedStats(LAYOUT) + other
     with pytest.raises(ValueError, match="unlike columns"):
         GroupedStats(LAYOUT).add_packed(other.pack())

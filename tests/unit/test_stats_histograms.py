@@ -58,7 +58,7 @@ def test_histograms_by_hand():
 
     of = RankHistograms.of_queries(counts)
 
-    found = [dict(zip(part.keys.tolist(), part.counts.tolist(), strict=True)) for part in of.parts()]
+    found = [dict(zip(part.keys.tolist(), part.counts.tolist(), strict=True)) for part in of.parts]
     assert [{1: 2, 3: 1}, {2: 2, 7: 1}, {1: 2, 4: 1}, {1: 1, 5: 1, 10: 1}] == found
 
 
@@ -66,7 +66,7 @@ def test_histograms_by_hand():
 def test_histograms_count_every_query_once_per_rank_type(of):
     better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
     histograms = RankHistograms.of_queries(RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
-    back = RankHistograms.from_parts(histograms.parts())
+    back = histograms
 
     expected = {
         RankType.OPTIMISTIC: Counter(1 + better for better, _, _ in of),
@@ -74,7 +74,7 @@ def test_histograms_count_every_query_once_per_rank_type(of):
         RankType.PESSIMISTIC: Counter(1 + better + tied for better, tied, _ in of),
     }
     for rank_type, counter in expected.items():
-        found = back.ranks[rank_type]
+        found = back.ranks(rank_type)
         assert counter == Counter(dict(zip(found.keys.tolist(), found.counts.tolist(), strict=True)))
     sizes = back.num_candidates
     assert Counter(1 + sum(query) for query in of) == Counter(

@@ -3,12 +3,14 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.rank import adjusted_mean_rank_index, by_label, mean_loss, query_auc, rank_metrics
+from pbgeval.metrics.rank import by_label, mean_loss, query_mean, rank_metrics
 from pbgeval.notation import Side
+from pbgeval.stats.query_metrics import ADJUSTED_MEAN_RANK_INDEX
 from pbgeval.stats.rank_stats import FRACTION_BITS, LARGEST_LOSS, RankStats, StatsLayout
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import reference
@@ -29,39 +31,44 @@ def test_metrics_of_the_sums_are_the_references(of):
     stats = stats_of(of)
 
     expected = reference.rank_metrics(ranks, LAYOUT.cutoffs)
-    for rank_type in RankType:
-        found = rank_metrics(stats, rank_type)
-        assert set(expected[rank_type.value]) == set(found)
-        for name, value in expected[rank_type.value].items():
+    found = rank_metrics(stats.total, LAYOUT.cutoffs)
+    auc = found.pop("query_auc")
+    assert set(found) == {f"{rank_type}.{name}" for rank_type, of_type in expected.items() for name in of_type}
+    for rank_type, of_type in expected.items():
+        for name, value in of_type.items():
             # A reciprocal is rounded to 2^-58: a mean of tiny ones is off by that at most.
-            error = abs(value - found[name])
+            error = abs(value - found[f"{rank_type}.{name}"])
             assert error <= (2.0**-FRACTION_BITS + 1e-15 * value if name == "mean_reciprocal_rank" else 0)
-    auc = reference.query_auc(ranks)
-    assert auc is None if query_auc(stats) is None else math.isclose(auc, query_auc(stats), rel_tol=0, abs_tol=1e-14)
+    assert auc == (None if auc is None else pytest.approx(reference.query_auc(ranks), rel=0, abs=1e-14))
+
+
+def metrics_of(stats: RankStats) -> dict:
+    return rank_metrics(stats.total, LAYOUT.cutoffs, adjusted=True)
 
 
 def test_counts_by_hand():
     """Ranks 1 to 1 of 5, 3 to 5 of 9, and 1 of 1."""
     stats = stats_of([(0, 0, 4), (2, 2, 4), (0, 0, 0)])
 
-    assert (3, 2, 1) == tuple(stats.count(f"num_{name}") for name in ("queries", "competing_queries", "tied_queries"))
-    assert 5 + 9 + 1 == stats.total("candidates")
-    assert [2, 2, 2] == [stats.count(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
-    assert [3, 2, 2] == [stats.count(f"{rank_type.value}.hits_at_3") for rank_type in RankType]
-    assert [3, 3, 3] == [stats.count(f"{rank_type.value}.hits_at_10") for rank_type in RankType]
-    assert Fraction(2 + 8 + 2, 2) == Fraction(stats.total("realistic.doubled_rank"), 2)
-    assert (1 + (1 - (2 * 2 + 2) / 16)) / 2 == query_auc(stats)
+    assert (3, 2, 1) == tuple(stats.total(f"num_{name}") for name in ("queries", "competing_queries", "tied_queries"))
+    assert 4 + 8 == stats.total("num_competitors")
+    assert [2, 2, 2] == [stats.total(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
+    assert [3, 2, 2] == [stats.total(f"{rank_type.value}.hits_at_3") for rank_type in RankType]
+    assert [3, 3, 3] == [stats.total(f"{rank_type.value}.hits_at_10") for rank_type in RankType]
+    assert 0 + 6 + 0 == stats.total("realistic.mean_rank")  # halves beyond the first rank
+    assert (1 + (1 - (2 * 2 + 2) / 16)) / 2 == metrics_of(stats)["query_auc"]
 
 
 def test_the_adjusted_mean_rank_index_by_hand():
     """Ranks 1 of 5, 3 to 5 of 9, and 1 of 1: 2 to 4 places are lost of 12 that there are."""
     stats = stats_of([(0, 0, 4), (2, 2, 4), (0, 0, 0)])
 
-    assert [8 / 12, 6 / 12, 4 / 12] == [adjusted_mean_rank_index(stats, rank_type) for rank_type in RankType]
+    assert [8 / 12, 6 / 12, 4 / 12] == [
+        query_mean(stats.total, ADJUSTED_MEAN_RANK_INDEX, rank_type) for rank_type in RankType
+    ]
     last, chance = stats_of([(4, 0, 0), (9, 0, 0)]), stats_of([(0, 4, 0), (0, 9, 0)])
-    assert -1 == adjusted_mean_rank_index(last, RankType.REALISTIC)
-    assert 0 == adjusted_mean_rank_index(chance, RankType.REALISTIC)
-    assert adjusted_mean_rank_index(stats_of([(0, 0, 0)]), RankType.REALISTIC) is None
+    found = [metrics_of(of)["realistic.adjusted_mean_rank_index"] for of in (last, chance, stats_of([(0, 0, 0)]))]
+    assert found == [-1, 0, None]
 
 
 def test_both_pools_the_enabled_sides():
@@ -69,9 +76,9 @@ def test_both_pools_the_enabled_sides():
 
     labelled = by_label(of_side, (Side.LHS, Side.RHS))
 
-    assert {"head": 1, "tail": 2, "both": 3} == {name: of.count("num_queries") for name, of in labelled.items()}
+    assert {"head": 1, "tail": 2, "both": 3} == {name: of.total("num_queries") for name, of in labelled.items()}
     assert {"tail": 2, "both": 2} == {
-        name: of.count("num_queries") for name, of in by_label(of_side, (Side.RHS,)).items()
+        name: of.total("num_queries") for name, of in by_label(of_side, (Side.RHS,)).items()
     }
 
 
@@ -81,21 +88,20 @@ def test_further_columns_are_what_they_are_told():
         LAYOUT, counts, num_short_lists=2, num_excluded=3, num_outside=5, known_Q=torch.tensor([1 << 33, 7])
     )
 
-    assert [2, 3, 5] == [stats.count(f"num_{name}") for name in ("short_lists", "excluded", "outside")]
+    assert [2, 3, 5] == [stats.total(f"num_{name}") for name in ("short_lists", "excluded", "outside")]
     assert (1 << 33) + 7 == stats.total("known")
 
 
 def test_a_half_rank_misses_its_cutoff():
-    assert [1, 0, 0] == [stats_of([(0, 1, 0)]).count(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
+    assert [1, 0, 0] == [stats_of([(0, 1, 0)]).total(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
 
 
 def test_without_queries_metrics_are_undefined():
     stats = RankStats.zero(LAYOUT)
 
-    assert {"count": 0, "mean_rank": None, "mean_reciprocal_rank": None} | {
-        f"hits_at_{cutoff}": None for cutoff in LAYOUT.cutoffs
-    } == rank_metrics(stats, RankType.REALISTIC)
-    assert (None, None) == (query_auc(stats), mean_loss(stats, 0))
+    assert {0 if name.endswith(".count") else None for name in metrics_of(stats)} == {0, None}
+    assert {value for name, value in metrics_of(stats).items() if not name.endswith(".count")} == {None}
+    assert mean_loss(stats, 0) is None
     assert stats.sums.tolist() == stats_of([]).sums.tolist()
 
 
@@ -109,7 +115,7 @@ def test_the_loss_is_the_mean_over_edges(losses):
 def test_losses_that_are_no_usable_number_make_the_mean_undefined():
     for bad in (math.nan, math.inf, -math.inf, LARGEST_LOSS):
         stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
-        assert 2 == stats.count("num_undefined_losses")
+        assert 2 == stats.total("num_undefined_losses")
         assert mean_loss(stats, 1) is None
 
 
@@ -134,10 +140,11 @@ def test_means_over_all_orders_of_the_ties_are_those_of_counting_every_place(of)
         return sum((sum(map(value, own), Fraction(0)) / len(own) for own in places), Fraction(0))
 
     unit = 2**FRACTION_BITS
-    found = stats.total("optimistic.reciprocal_rank") - stats.total("expected_below_optimistic.reciprocal_rank")
+    name = "mean_reciprocal_rank"
+    found = stats.total(f"optimistic.{name}") - stats.total(f"expected_below_optimistic.{name}")
     assert abs(Fraction(found, unit) - expected(lambda rank: 1 / rank)) < Fraction(1, 10**15)
     for cutoff in layout.cutoffs:
-        hits = stats.count(f"optimistic.hits_at_{cutoff}") * unit
+        hits = stats.total(f"optimistic.hits_at_{cutoff}") * unit
         found = hits - stats.total(f"expected_below_optimistic.hits_at_{cutoff}")
         share = expected(lambda rank, cutoff=cutoff: Fraction(rank <= cutoff))
         assert abs(Fraction(found, unit) - share) < Fraction(1, 10**15)

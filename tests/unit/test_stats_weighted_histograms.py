@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
-from pbgeval.stats.histograms import EXACT_BINS, WeightedHistograms, bin_edges
+from pbgeval.stats.histograms import EXACT_BINS, NUM_CANDIDATES, bin_edges, by_class, class_histograms
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankCounts, RankType
 
@@ -26,32 +26,30 @@ def counts_of(of) -> RankCounts:
     return RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q)
 
 
-def add(histograms: WeightedHistograms | GroupedStats, of) -> None:
+def grouped_of(of) -> GroupedStats:
+    grouped = GroupedStats(StatsLayout((1, 3)))
     for side in Side:
         own = [query[1:] for query in of if query[0] is side]
         classes = torch.tensor([query[0] for query in own], dtype=torch.int64)
-        counts = counts_of([query[1:] for query in own])
-        if isinstance(histograms, GroupedStats):
-            histograms.add(KEY_FREQUENCY, side, classes, counts)
-        else:
-            histograms.add(side, classes.numpy(), counts)
+        grouped.add(KEY_FREQUENCY, side, classes, counts_of([query[1:] for query in own]))
+    return grouped
 
 
-def entries(of: tuple) -> list[tuple[int, int, int]]:
-    return list(zip(*(column.tolist() for column in of), strict=True))
+def entries(of) -> list[tuple[int, int, int]]:
+    return list(zip(*(column.tolist() for column in by_class(of)), strict=True))
 
 
 @given(queries)
 def test_each_class_has_the_values_of_its_own_queries(of):
-    histograms = WeightedHistograms()
-    add(histograms, of)
+    grouped = grouped_of(of)
 
     for side in Side:
         own = [query[1:] for query in of if query[0] is side]
         sizes = Counter((group, better + tied + beaten + 1) for group, better, tied, beaten in own)
-        assert sizes == Counter({(group, value): n for group, value, n in entries(histograms.num_candidates(side))})
+        found = entries(grouped.key_histogram(NUM_CANDIDATES, side))
+        assert sizes == Counter({(group, value): n for group, value, n in found})
         for rank_type in RankType:
-            found = entries(histograms.rank_bins(side, rank_type))
+            found = entries(grouped.key_histogram(rank_type.value, side))
             assert len(own) == sum(count for *_, count in found)
             for group, better, tied, _ in own:
                 ranks = {"optimistic": 1 + better, "pessimistic": 1 + better + tied, "realistic": 2 + 2 * better + tied}
@@ -68,29 +66,15 @@ def low_high(bin_index: int, value: int) -> bool:
 
 @given(queries, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_workers_and_order_do_not_change_a_bit(of, num_workers, random):
-    whole, merged = WeightedHistograms(), WeightedHistograms()
-    add(whole, of)
+    merged = GroupedStats(StatsLayout((1, 3)))
     shuffled = random.sample(of, len(of))
     for worker in range(num_workers):
-        part = WeightedHistograms()
-        add(part, shuffled[worker::num_workers])
-        merged.add_packed(part.pack())
+        merged.add_packed(grouped_of(shuffled[worker::num_workers]).pack())
 
-    assert whole.pack().tolist() == merged.pack().tolist()
-
-
-@given(queries)
-def test_grouped_statistics_keep_them_for_query_keys(of):
-    grouped, alone, joined = GroupedStats(StatsLayout((1, 3))), WeightedHistograms(), GroupedStats(StatsLayout((1, 3)))
-    add(grouped, of)
-    add(alone, of)
-    joined.add_packed(grouped.pack())
-
-    assert alone.pack().tolist() == grouped.key_histograms.pack().tolist() == joined.key_histograms.pack().tolist()
-    assert alone.pack().tolist() == (grouped + GroupedStats(grouped.layout)).key_histograms.pack().tolist()
+    assert grouped_of(of).pack().tolist() == merged.pack().tolist()
 
 
 @pytest.mark.parametrize(("group", "beaten"), [(1 << 27, 1), (1, 1 << 36)])
 def test_numbers_beyond_the_packing_are_refused(group, beaten):
     with pytest.raises(ValueError, match="2\\^27"):
-        WeightedHistograms().add(Side.LHS, np.array([group]), counts_of([(0, 0, beaten)]))
+        class_histograms(np.array([group]), counts_of([(0, 0, beaten)]))

@@ -16,7 +16,7 @@ from pbgeval.notation import Bucket, Side
 from pbgeval.storage.candidates import CandidateFile, candidates_path, find_candidate_files
 from pbgeval.storage.edges import BucketFile, find_buckets
 from tests.examples import examples
-from tests.pbg_files import LAYOUTS, write_edges
+from tests.kit.pbg_files import LAYOUTS, write_edges
 
 BUCKET = Bucket(0, 1)
 SIZES = [[4, 9], [5]]  # a type of two partitions, and one of one

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.checkpoint import embedding_path, map_rows, open_embeddings, read_checkpoint_version
-from tests.pbg_files import write_checkpoint_version, write_embeddings
+from pbgeval.storage.checkpoint import embedding_path, open_embeddings, read_checkpoint_version
+from tests.kit.pbg_files import write_checkpoint_version, write_embeddings
 
 VALUES = np.arange(60, dtype=np.float32).reshape(12, 5) / 4  # exact in float16
 
@@ -221,15 +221,6 @@ def test_a_truncated_file_is_one_line_at_the_header_and_at_load(tmp_path):
 
     assert "truncated" in fault(lambda: open_all(tmp_path, num_rows=1000))
     assert "truncated" in fault(file.load)
-
-
-def test_a_map_beyond_the_end_of_the_file_is_refused(tmp_path):
-    path = tmp_path / "x"
-    path.write_bytes(bytes(64 + 4 * 60 - 1))
-
-    assert "expected a file of at least 304 bytes, found a truncated one of 303 bytes" in fault(
-        lambda: map_rows(path, 64, (12, 5))
-    )
 
 
 def test_a_file_that_changed_since_its_header_was_read_is_a_fault(tmp_path):

@@ -15,7 +15,7 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket
 from pbgeval.storage import edges
 from pbgeval.storage.edges import bucket_path, find_buckets
-from tests.pbg_files import LAYOUTS, write_edges
+from tests.kit.pbg_files import LAYOUTS, write_edges
 
 DTYPES = ["<i8", "<i4", ">i8", ">i4", "<u2", "|u1", "<u8"]
 NUM_EDGES = 37

@@ -9,7 +9,7 @@ from pbgeval.storage.entities import (
     read_entity_names,
     read_relation_names,
 )
-from tests.pbg_files import write_entity_counts
+from tests.kit.pbg_files import write_entity_counts
 
 
 def fault(info: pytest.ExceptionInfo[StorageError]) -> str:

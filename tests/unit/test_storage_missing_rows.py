@@ -18,8 +18,9 @@ from pbgeval.storage.candidates import find_candidate_files
 from pbgeval.storage.checkpoint import open_embeddings
 from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.model import read_model_parameters
-from pbgeval.storage.ranks import create_ranks_file, read_ranks
-from tests.pbg_files import write_edges, write_embeddings, write_model
+from pbgeval.storage.ranks import create_ranks_file
+from tests.kit.pbg_files import write_edges, write_embeddings, write_model
+from tests.saved_ranks import read_ranks
 
 NUM_ROWS = 24
 IDS = np.arange(NUM_ROWS)

@@ -7,7 +7,7 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Side
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
-from tests.pbg_files import write_model
+from tests.kit.pbg_files import write_model
 
 D = 4
 VECTOR = np.arange(D, dtype=np.float32) - 1.5

@@ -25,7 +25,7 @@ from pbgeval.storage.objects import (
     read_object_folder,
     without_secrets,
 )
-from tests import pbg_files
+from tests.kit import pbg_files
 
 PLACE = "memory://store/prefix"
 

@@ -18,19 +18,19 @@ from pbgeval.errors import OutputError, StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.ranks import (
     COLUMNS,
-    RanksFile,
     create_ranks_file,
     find_ranks,
     open_ranks_file,
     ranks_path,
-    read_ranks,
 )
+from pbgeval.storage.row_files import QueryFile
 from tests.examples import examples
+from tests.saved_ranks import read_ranks
 
 BUCKET = Bucket(1, 20)
 
 
-def create(folder: Path, num_edges: int = 10, sides: tuple[Side, ...] = tuple(Side)) -> RanksFile:
+def create(folder: Path, num_edges: int = 10, sides: tuple[Side, ...] = tuple(Side)) -> QueryFile:
     return create_ranks_file(folder, 2, BUCKET, num_edges, sides, "abc")
 
 
@@ -43,11 +43,11 @@ def columns_of(rows: np.ndarray, side: Side) -> dict[str, np.ndarray]:
 
 def test_a_new_file_says_of_every_query_that_it_was_not_ranked(tmp_path: Path) -> None:
     file = create(tmp_path)
-    ranks = read_ranks(tmp_path, 2, BUCKET)
+    ranks = read_ranks(tmp_path, 2, BUCKET).columns
 
     assert tmp_path / "ranks" / "2" / "ranks_1_20.h5" == file.path == ranks_path(tmp_path, 2, BUCKET)
-    assert (10, "abc", set(Side)) == (ranks.num_edges, ranks.digest, set(ranks.columns))
-    for columns in ranks.columns.values():
+    assert set(Side) == set(ranks)
+    for columns in ranks.values():
         assert list(COLUMNS) == list(columns)
         for values in columns.values():
             assert ((10,), np.int64, 0) == (values.shape, values.dtype, np.abs(values).max())
@@ -92,7 +92,7 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
         assert [0] * len(COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
 
 
-def write_every_third(file: RanksFile, worker: int) -> None:
+def write_every_third(file: QueryFile, worker: int) -> None:
     for start in range(worker * 50, 3000, 150):
         for side in Side:
             if start % 100:
@@ -101,7 +101,7 @@ def write_every_third(file: RanksFile, worker: int) -> None:
                 rows = np.arange(start, start + 50)
                 file.write(side, rows[::2], columns_of(rows[::2], side))
                 file.write(side, rows[1::2], columns_of(rows[1::2], side))
-    file.sync()
+    file.rows.sync()
 
 
 def test_processes_fill_one_file_at_the_same_time(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
     create(tmp_path).write(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
     create_ranks_file(tmp_path, 2, BUCKET, 4, [Side.LHS], "def")
 
-    ranks = read_ranks(tmp_path, 2, BUCKET)
-    assert (4, "def", [0] * 4) == (ranks.num_edges, ranks.digest, ranks.columns[Side.LHS]["better"].tolist())
+    file = open_ranks_file(tmp_path, 2, BUCKET)
+    assert (4, "def", [0] * 4) == (file.num_edges, file.digest, file.read(Side.LHS, 0, 4)["better"].tolist())
 
 
 def test_files_of_all_paths_and_buckets_are_found_in_order(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_file_that_cannot_be_written_is_the_users_fault_in_one_line(tmp_path: 
 
     file = create(tmp_path / "other")
     file.path.unlink()
-    for action in (lambda: file.write(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.sync):
+    for action in (lambda: file.write(Side.LHS, 0, columns_of(np.arange(3), Side.LHS)), file.rows.sync):
         with pytest.raises(OutputError, match="got: No such file or directory; make room"):
             action()
 

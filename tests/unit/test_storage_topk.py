@@ -20,17 +20,17 @@ from pbgeval.storage import entities as labels_module
 from pbgeval.storage import topk as topk_module
 from pbgeval.storage.edges import BucketFile, find_buckets
 from pbgeval.storage.entities import EntityLabels
+from pbgeval.storage.row_files import QueryFile
 from pbgeval.storage.topk import (
+    COLUMNS,
     TABLE_COLUMNS,
-    TopK,
-    TopKFile,
     Vocabulary,
     create_topk_file,
     open_topk_file,
     write_topk_table,
 )
 from tests.examples import examples
-from tests.pbg_files import write_edges
+from tests.kit.pbg_files import write_edges
 
 BUCKET = Bucket(0, 1)
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
@@ -55,17 +55,19 @@ def edges(folder: Path) -> BucketFile:
     return find_buckets(folder / "edges", 2, 2)[BUCKET]
 
 
-def best(entities: list[list[int]], partitions: list[list[int]], scores: list[list[float]], known: object = 0) -> TopK:
+def best(
+    entities: list[list[int]], partitions: list[list[int]], scores: list[list[float]], known: object = 0
+) -> dict[str, np.ndarray]:
     shape = np.shape(entities)
-    return TopK(
-        np.array(entities, np.int64),
-        np.array(partitions, np.int64),
-        np.array(scores, np.float64),
-        np.broadcast_to(np.array(known, bool), shape),
-    )
+    return {
+        "entity": np.array(entities, np.int64),
+        "partition": np.array(partitions, np.int64),
+        "score": np.array(scores, np.float64),
+        "known": np.broadcast_to(np.array(known, bool), shape),
+    }
 
 
-def create(folder: Path, num_edges: int = 3, k: int = 2, sides: tuple[Side, ...] = SIDES) -> TopKFile:
+def create(folder: Path, num_edges: int = 3, k: int = 2, sides: tuple[Side, ...] = SIDES) -> QueryFile:
     return create_topk_file(folder, 0, BUCKET, num_edges, sides, k, "abc")
 
 
@@ -80,9 +82,9 @@ def test_a_new_file_has_no_candidates(tmp_path: Path) -> None:
     found = file.read(Side.LHS, 0, 3)
 
     assert tmp_path / "topk" / "0" / "topk_0_1.h5" == file.path
-    assert [[-1, -1]] * 3 == found.entity_QK.tolist() == found.partition_QK.tolist()
-    assert np.isnan(found.score_QK).all()
-    assert not found.known_QK.any()
+    assert [[-1, -1]] * 3 == found["entity"].tolist() == found["partition"].tolist()
+    assert np.isnan(found["score"]).all()
+    assert not found["known"].any()
 
 
 ROWS = st.sets(st.integers(0, 14)).map(lambda rows: np.array(sorted(rows), np.int64))
@@ -103,13 +105,14 @@ def test_rows_are_read_as_they_were_written_in_any_order(
         cells = [data.draw(st.lists(cell, min_size=k, max_size=k)) for _ in rows]
         columns = [[[of_place[column] for of_place in of_row] for of_row in cells] for column in range(4)]
         arrays = [np.array(column).reshape(len(rows), k) for column in columns]
-        file.write(side, rows, TopK(*(a.astype(t) for a, t in zip(arrays, (int, int, float, bool), strict=True))))
+        typed = [array.astype(kind) for array, kind in zip(arrays, (int, int, float, bool), strict=True)]
+        file.write(side, rows, dict(zip(COLUMNS, typed, strict=True)))
         for row, of_row in zip(rows.tolist(), cells, strict=True):
             expected[side, row] = [(*of_place[:2], repr(of_place[2]), of_place[3]) for of_place in of_row]
 
     for side in Side:
         found = file.read(side, 0, 15)
-        columns_QK = (found.entity_QK, found.partition_QK, found.score_QK, found.known_QK)
+        columns_QK = [found[name] for name in COLUMNS]
         for row in range(15):
             cells_K = [tuple(column[row, place].item() for column in columns_QK) for place in range(k)]
             assert expected[side, row] == [
@@ -120,7 +123,7 @@ def test_rows_are_read_as_they_were_written_in_any_order(
 def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
     file = create(tmp_path, k=1, sides=(Side.RHS,))
     file.write(Side.RHS, 1, best([[4]], [[1]], [[-math.inf]], known=1))
-    file.sync()
+    file.rows.sync()
 
     with h5py.File(file.path) as read:
         tail = {name: (read["tail"][name].dtype.name, read["tail"][name][:].ravel().tolist()) for name in read["tail"]}
@@ -129,8 +132,8 @@ def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
     assert ("float64", -math.inf) == (tail["score"][0], tail["score"][1][1])
     assert ("uint8", [0, 1, 0]) == tail["known"]
     opened = open_topk_file(tmp_path, 0, BUCKET)
-    assert (1, 3, (Side.RHS,), "abc") == (opened.k, opened.num_edges, opened.sides, opened.digest)
-    assert [4] == pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2).entity_QK.ravel().tolist()
+    assert (3, (Side.RHS,), "abc") == (opened.num_edges, opened.sides, opened.digest)
+    assert [4] == pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2)["entity"].ravel().tolist()
 
 
 @pytest.mark.parametrize("cells_at_a_time", [1, 4, 10**6])

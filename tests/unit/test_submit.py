@@ -16,7 +16,8 @@ import pytest
 from pbgeval.cluster import submit
 from pbgeval.cluster.submit import JobEnd, JobShape, SubmittedRun, _end_by, flags_of, minutes_of, submit_run
 from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
-from tests.tiny_checkpoint import TinyCase, run_main
+from tests.kit.case import TinyCase
+from tests.kit.commands import run_main
 
 
 @pytest.mark.parametrize(

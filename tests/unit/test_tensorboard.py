@@ -12,7 +12,7 @@ from pbgeval.errors import ConfigError, OutputError
 from pbgeval.monitor.records import Figures, PassKey, PassRecord, VisitRecord, read_history
 from pbgeval.monitor.scalars import TensorBoardSink
 from pbgeval.notation import Bucket
-from tests.monitored_training import train
+from tests.kit.training import train
 
 SIZE = {"num_partitions": 2, "edges_per_bucket": 200, "steps_per_visit": 2}
 

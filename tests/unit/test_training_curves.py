@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pbgeval.errors import DataError
+from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.curves import curves_of
 from pbgeval.monitor.records import (
-    Difference,
     Figures,
     History,
     PassDetails,
@@ -60,7 +60,7 @@ def test_teeth_follow_a_bucket_from_pass_to_pass() -> None:
 
 def test_our_own_records_bring_errors_training_edges_and_verdicts() -> None:
     key = "both.pessimistic.mean_reciprocal_rank"
-    details = PassDetails(training={key: 0.9}, gap={key: Difference(0.1, 0.01)}, verdict="persists")
+    details = PassDetails(training={key: 0.9}, gap={key: Estimate(0.1, 0.01)}, verdict="persists")
     passes = (PassRecord(FIRST, 0, Figures(10, {"mrr": 0.2}), details),)
 
     [row] = curves_of(History((visit(FIRST, 0, 0, 10, 0.1, 0.2),), passes), {FIRST: "too_early"}, "mrr").passes

@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from pbgeval.errors import OutputError, StorageError
+from pbgeval.metrics.estimates import Estimate
 from pbgeval.monitor.records import (
-    Difference,
     Figures,
     History,
     PassDetails,
@@ -41,7 +41,7 @@ def visit(index: int, epoch: int = 0, bucket: Bucket = BUCKET) -> VisitRecord:
         details=VisitDetails(
             before={"both.realistic.mean_rank": 2.5, "both.query_auc": None},
             training={"both.query_auc": 0.75},
-            gap={"both.query_auc": Difference(0.125, 1e-3), "both.realistic.mean_rank": Difference(-1.0, None)},
+            gap={"both.query_auc": Estimate(0.125, 1e-3), "both.realistic.mean_rank": Estimate(-1.0, None)},
             cluster="chunk",
             num_clusters=12,
         ),

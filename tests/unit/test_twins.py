@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.scoring import compiled_hashes
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.duplicates import Twins, row_hashes
 from pbgeval.scoring.true_scores import TrueScores
@@ -30,20 +27,6 @@ def test_equal_rows_have_equal_hashes_and_others_here_do_not(of, dtype):
 
     for one, first in zip(hashes, of, strict=True):
         assert [first == other for other in of] == [one == two for two in hashes]
-
-
-@given(st.integers(0, 40), st.integers(0, 20), dtypes, st.integers(0, 1 << 30))
-def test_the_compiled_loop_gives_the_same_hashes(num_rows, dimension, dtype, seed):
-    some = torch.tensor([-0.0, 0.0, 1.0, 1e-40, -2.5, 3e38, torch.inf, -torch.inf], dtype=dtype)
-    chance = torch.Generator().manual_seed(seed)
-    numbers_ND = some[torch.randint(0, 8, (num_rows, dimension), generator=chance)]
-    normal_ND = torch.randn((num_rows, dimension), generator=chance, dtype=dtype)
-    for rows_ND in (numbers_ND, normal_ND):
-        with mock.patch.object(compiled_hashes, "is_installed", return_value=False):
-            expected = row_hashes(rows_ND)
-        with mock.patch.object(compiled_hashes, "NUMBERS_WORTH_COMPILING", 0):
-            assert compiled_hashes.serves(rows_ND)
-            assert expected.tolist() == row_hashes(rows_ND).tolist()
 
 
 def test_hashes_of_many_rows_rarely_collide():

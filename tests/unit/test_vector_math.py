@@ -29,12 +29,6 @@ self_check._check = lambda *_: before_products.append(kind.value) or self_check.
 check_kernels(torch.device("cpu"))
 print(before, *before_products)
 """,
-    "corrections": """
-from pbgeval.metrics.sampled_corrections import _log_falling
-import pbgeval.scoring.self_check as vector_math
-_log_falling(torch.tensor([[5.0]], dtype=torch.float64), 2)
-print(before, kind.value if vector_math.settle.cache_info().currsize else -1)
-""",
 }
 
 

@@ -1,0 +1,268 @@
+"""The queries of one contest, prepared, and what candidates that stream past them have added up to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from attrs import define, field
+from torch import Tensor
+
+from pbgeval.errors import EvalError
+from pbgeval.notation import Side
+from pbgeval.ranking.cells import SampledCells, ScoreCollector
+from pbgeval.ranking.certified import Bfloat16Use
+from pbgeval.ranking.groups import first_nan_of_pairs
+from pbgeval.ranking.kernels import Kernel
+from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, QueryBlock
+from pbgeval.ranking.settings import LossSettings
+from pbgeval.ranking.tally import LossFold
+from pbgeval.ranking.topk import TopCandidates
+from pbgeval.ranking.type_gains import TypeGains
+from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.certified import CertifiedComparator
+from pbgeval.scoring.comparators import RowComparator, UnrankableRowsError
+from pbgeval.scoring.fast_products import values_of_pairs
+from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
+from pbgeval.stats.ranks import QueryCounts, RankCounts
+
+KEYS_AT_A_TIME = 4096  # prepared together; changes no number
+QUERIES_AT_A_TIME = 8192  # true scores computed together
+
+
+class Rows(Protocol):
+    """Vectors kept between the sweeps."""
+
+    def write(self, start: int, rows_ND: Tensor) -> None: ...
+    def read(self, start: int, stop: int) -> Tensor: ...
+    def take(self, rows: Tensor) -> Tensor: ...
+
+
+class QuerySource(Protocol):
+    """The vectors that the queries of a contest are made of, as operators see them, and names for errors."""
+
+    def known(self, first_key: int, stop_key: int) -> Tensor:
+        """Return those of the known entities of consecutive keys, all of one relation schema."""
+        ...
+
+    def true(self, first: int, stop: int) -> Tensor:
+        """Return those of the true entities of consecutive queries."""
+        ...
+
+    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
+        """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
+        ...
+
+    def nan_score(self, query: int, number: int) -> EvalError:
+        """Return the error that names a query and a candidate whose score is not a number."""
+        ...
+
+
+class ScoreSink(Protocol):
+    """Takes the scores of competitors that the pooled AUC compares, and the query of each."""
+
+    def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None: ...
+
+
+@define(eq=False)
+class LossFolds:
+    """The loss of the queries of each block, while candidates stream past in order."""
+
+    settings: LossSettings
+    comparator: RowComparator
+    of_block: dict[int, LossFold] = field(factory=dict, init=False)  # by the first query
+
+    def fold(self, block: QueryBlock, true_Q: Tensor, scores_QC: Tensor, excluded: tuple[Tensor, Tensor]) -> None:
+        """Add a run of candidates; the cells named in `excluded` do not compete."""
+        if block.first not in self.of_block:
+            self.of_block[block.first] = LossFold(self.settings.name, self.settings.margin, self.comparator, true_Q)
+        self.of_block[block.first].fold(scores_QC, excluded)
+
+
+RESULT_ARRAYS = 8  # of a packed result: counts; query, bits and mark of each score; best candidates; three of types
+
+
+@define(eq=False)
+class ContestResult:
+    """What candidates have added to a contest."""
+
+    counts_6Q: Tensor  # int64: better, tied, competing of all candidates; then of the known ones
+    scores: ScoreCollector = field(factory=ScoreCollector)
+    top: TopCandidates | None = None
+    gains: TypeGains | None = None  # of its queries for types
+
+    def empty(self) -> ContestResult:
+        """Return the result of the same queries before they have met any candidate."""
+        top = None if self.top is None else TopCandidates(self.top.num_keys, self.top.k)
+        gains = None if self.gains is None else self.gains.empty()
+        return ContestResult(torch.zeros_like(self.counts_6Q), ScoreCollector(), top, gains)
+
+    def pack(self) -> list[np.ndarray]:
+        """Return everything as RESULT_ARRAYS arrays of integers (n,), for `add_packed`."""
+        nothing = np.empty(0, np.int64)
+        best = nothing if self.top is None else self.top.packed()
+        gains = [nothing] * 3 if self.gains is None else self.gains.pack()
+        return [self.counts_6Q.numpy().reshape(-1), *self.scores.pack(), best, *gains]
+
+    def add_packed(self, arrays: Sequence[np.ndarray]) -> None:
+        """Add what another result of the same queries packed."""
+        counts, query, bits, known, best, *of_gains = arrays
+        self.counts_6Q += torch.from_numpy(counts).view_as(self.counts_6Q)
+        self.scores.add_packed(query, bits, known)
+        if self.top is not None:
+            self.top.merge_packed(best)
+        if self.gains is not None:
+            self.gains.add_packed(of_gains)
+
+
+@define(eq=False)
+class ContestState:
+    """One contest while candidates stream past."""
+
+    queries: ContestQueries
+    competing: CompetingEntities
+    kernel: Kernel
+    source: QuerySource
+    prepared: Rows  # (K, D'): a prepared query per key
+    true_scores: Rows  # a packed `TrueScores`, or `CertifiedTrue`, per query
+    dtype: torch.dtype  # of vectors before they are prepared
+    device: torch.device
+    sample: SampledCells | None = None  # None: the pooled AUC compares every score
+    score_sink: ScoreSink | None = None  # in place of `result.scores`
+    losses: LossFolds | None = None
+    result: ContestResult = field(init=False)
+    bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
+    lock: threading.Lock = field(factory=threading.Lock, init=False)  # held by the thread that hands scores over
+    # Of a model that scores all entities for a query at once: true scores are read when a block meets candidates.
+    _is_read_Q: np.ndarray | None = field(default=None, init=False)  # bool
+
+    @result.default
+    def _nothing(self) -> ContestResult:
+        return ContestResult(torch.zeros((6, self.queries.num_queries), dtype=torch.int64))
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.comparator, ScorerComparator) and self.comparator.by_rows is not None:
+            self._is_read_Q = np.zeros(self.queries.num_queries, bool)
+
+    @property
+    def hidden(self) -> Side:
+        return self.queries.contest.hidden
+
+    @property
+    def comparator(self) -> RowComparator:
+        return self.queries.contest.scorer.comparator
+
+    @property
+    def certified(self) -> CertifiedComparator | None:
+        """The comparator in exact arithmetic, if ranks are certified."""
+        return self.queries.contest.scorer.certified
+
+    @property
+    def wants_all_scores(self) -> bool:
+        """Whether every score of a block is asked for."""
+        by_key = self.result.top is not None or self.result.gains is not None
+        return by_key or self.losses is not None or self.sample is None
+
+    @property
+    def scores(self) -> ScoreSink:
+        """Where the scores go that the pooled AUC compares."""
+        return self.result.scores if self.score_sink is None else self.score_sink
+
+    def true(self, first: int, stop: int) -> TrueScores:
+        """Return the true scores of consecutive queries."""
+        if self._is_read_Q is not None and not self._is_read_Q[first:stop].all():
+            first_key = int(self.queries.key_Q[first])
+            prepared_KD = self.prepared.read(first_key, int(self.queries.key_Q[stop - 1]) + 1).to(self.device)
+            self._write_true_scores(prepared_KD, first_key, (first, stop))
+            self._is_read_Q[first:stop] = True
+        return TrueScores.unpacked(self.true_scores.read(first, stop), self.device)
+
+    def certified_true(self, certified: CertifiedComparator, first: int, query_QL: Tensor) -> CertifiedTrue:
+        """Return those of consecutive queries, whose prepared rows are given, if ranks are certified."""
+        rows_QW = self.true_scores.read(first, first + query_QL.shape[0]).to(query_QL.device)
+        return CertifiedTrue.unpacked(certified, rows_QW, query_QL)
+
+    def true_values(self) -> Tensor:
+        """Return every query's true score as competitors' scores are made that the pooled AUC compares, float32."""
+        if self.certified is not None:
+            return self.true_scores.read(0, self.queries.num_queries)[:, -1]
+        if self._is_read_Q is not None:
+            for block in self.queries.blocks:  # those that met no candidate
+                self.true(block.first, block.stop)
+        rows_QW = self.true_scores.read(0, self.queries.num_queries)
+        return TrueScores.unpacked(rows_QW, torch.device("cpu")).kernel_Q.float()
+
+    def paired_scores(self, query_PD: Tensor, candidate_PD: Tensor) -> Tensor:
+        """Return the score of each prepared query with its own candidate, with the bits that are counted."""
+        if self.certified is not None:
+            return values_of_pairs(self.certified, query_PD, candidate_PD)
+        return self.kernel.paired_scores(self.comparator)(query_PD, candidate_PD)
+
+    def prepared_candidates(self, x_CD: Tensor, numbers_C: np.ndarray) -> Tensor:
+        """Return the prepared rows of candidates; one that cannot be prepared is the user's fault."""
+        try:
+            return self.queries.contest.candidates(x_CD)
+        except UnrankableRowsError as error:
+            raise self.source.unrankable(error, int(numbers_C[error.rows[0]]), None) from error
+
+    def add(self, first: int, stop: int, counts: QueryCounts) -> None:
+        """Add what a block of candidates says about consecutive queries."""
+        parts = (counts.raw, counts.known)
+        rows = [column for part in parts for column in (part.better_Q, part.tied_Q, part.competing_Q)]
+        self.result.counts_6Q[:, first:stop] += torch.stack(rows).cpu()
+
+    def counts(self) -> QueryCounts:
+        """Return the counts of all queries, once every candidate has been met."""
+        return QueryCounts(RankCounts(*self.result.counts_6Q[:3]), RankCounts(*self.result.counts_6Q[3:]))
+
+    def prepare(self, share: tuple[int, int]) -> None:
+        """Make the prepared queries and true scores of a share of the keys.
+
+        Args:
+            share: first key and one past the last; shares of workers need not be aligned with anything.
+
+        Raises:
+            DataError: a query or true entity without a direction under cos, or a true score that is not a number.
+        """
+        queries = self.queries
+        for first, stop in _runs_of_one_schema(queries, *share):
+            schema = int(queries.schema_K[first])
+            rel_K = torch.from_numpy(queries.rel_K[first:stop]) if queries.contest.scorers[schema].dynamic else None
+            try:
+                prepared_KD = queries.contest.queries(schema, self.source.known(first, stop), rel_K)
+            except UnrankableRowsError as error:
+                key = first + error.rows[0]
+                raise self.source.unrankable(error, int(queries.known_K[key]), key) from error
+            self.prepared.write(first, prepared_KD)
+            if self._is_read_Q is None:
+                first_query, last_query = np.searchsorted(queries.key_Q, [first, stop]).tolist()
+                self._write_true_scores(prepared_KD, first, (first_query, last_query))
+
+    def _write_true_scores(self, prepared_KD: Tensor, first_key: int, of_queries: tuple[int, int]) -> None:
+        queries, (first, last) = self.queries, of_queries
+        for at in range(first, last, QUERIES_AT_A_TIME):
+            until = min(at + QUERIES_AT_A_TIME, last)
+            true_Q = queries.true_Q[at:until]
+            row_Q = torch.from_numpy(queries.key_Q[at:until] - first_key).to(prepared_KD.device)
+            candidates_QD = self.prepared_candidates(self.source.true(at, until), true_Q)
+            queries_QD = prepared_KD.index_select(0, row_Q)
+            if self.certified is not None:
+                self.true_scores.write(at, CertifiedTrue.of_pairs(self.certified, queries_QD, candidates_QD).packed())
+                continue
+            paired_scores = self.kernel.paired_scores(self.comparator)
+            true = TrueScores.of_pairs(self.comparator, queries_QD, candidates_QD, paired_scores)
+            bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
+            if bad is not None:
+                raise self.source.nan_score(at + bad, int(true_Q[bad]))
+            self.true_scores.write(at, true.packed())
+
+
+def _runs_of_one_schema(queries: ContestQueries, start: int, stop: int) -> list[tuple[int, int]]:
+    borders = np.flatnonzero(np.diff(queries.schema_K[start:stop])) + 1 + start
+    runs = []
+    for first, last in zip([start, *borders.tolist()], [*borders.tolist(), stop], strict=True):
+        runs += [(at, min(at + KEYS_AT_A_TIME, last)) for at in range(first, last, KEYS_AT_A_TIME)]
+    return runs

@@ -1,0 +1,206 @@
+"""A block of scores -> how many competitors beat, tie with and lose to each true entity, known answers among them.
+
+Queries with one key (side, relation, known entity) share a row of scores and a list of known answers; only their true
+entities differ. This is the general way, for any device and block shape; on a CPU a compiled loop does the same in one
+reading. Loading numba takes half a second, so a process begins without it and small blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbgeval.jit import is_installed
+from pbgeval.ranking.chunk_loops import count_rows
+from pbgeval.stats.ranks import QueryCounts, RankCounts
+
+CellIndex = tuple[Tensor, Tensor]  # (row or query, column) of some cells of a block, int64
+MAX_CANDIDATES = 1 << 24  # of a block: float32 counts are exact up to here
+CELLS_WORTH_COMPILING = 1 << 18  # of the first block for which numba is imported
+CELLS_AT_A_TIME, CELLS_OF_GPU_AT_A_TIME = 1 << 18, 1 << 26  # that are compared; they change no number
+FEW_COMPARISONS = 1 << 16
+
+
+def count(
+    scores_KC: Tensor,
+    high_Q: Tensor,
+    low_Q: Tensor | None = None,
+    *,
+    row_Q: Tensor | None = None,
+    own_Q: Tensor | None = None,
+    excluded: CellIndex | None = None,
+    known: CellIndex | None = None,
+) -> QueryCounts:
+    """Compare every candidate with its query's true entity.
+
+    Args:
+        scores_KC: scores of the block, no NaN among them.
+        high_Q: scores above are better: the score of each query's true entity, from the same kernel.
+        low_Q: scores from here up to `high_Q` tie; None: those equal to it.
+        row_Q: row of each query's scores; None: each query has its own, in order.
+        own_Q: candidate that is the true entity itself and does not compete, out of range where it is none of these;
+            None: it never is. Its score is read from this very block, so what was counted is what is taken back.
+        excluded: (query, candidate) of other cells that do not compete, each once, none of them known.
+        known: (row, candidate) of known answers, each once, rows ascending and candidates ascending within a row; the
+            true entity may be among them. None: nothing is filtered.
+    """
+    num_queries, num_candidates, device = high_Q.numel(), scores_KC.shape[1], scores_KC.device
+    if num_candidates > MAX_CANDIDATES:
+        raise ValueError(f"a block of {num_candidates} candidates: float32 counts are exact up to 2^24")
+    low_Q = high_Q if low_Q is None else low_Q
+    row_Q = torch.arange(num_queries, device=device) if row_Q is None else row_Q
+    own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
+    if _is_worth_compiling(scores_KC, num_queries):
+        return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
+    competing_Q = torch.full_like(row_Q, num_candidates)
+    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), competing_Q)
+    for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
+        query, column = query.to(device), column.to(device)
+        raw = raw - count_cells(scores_KC[row_Q[query], column], query, high_Q, low_Q)
+    if known is None:
+        return QueryCounts.unfiltered(raw)
+    return QueryCounts(raw, count_known(scores_KC[known], known, row_Q, own_Q, high_Q, low_Q))
+
+
+def _compare(scores_KC: Tensor, high_Q: Tensor, low_Q: Tensor, row_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many scores of each query's row are better, and how many tie.
+
+    Comparisons are written as floats and summed: reducing booleans would cost six times as much.
+    """
+    better_Q, at_least_Q = torch.empty_like(row_Q), torch.empty_like(row_Q)
+    at_a_time = CELLS_AT_A_TIME if scores_KC.device.type == "cpu" else CELLS_OF_GPU_AT_A_TIME
+    step = max(at_a_time // max(scores_KC.shape[1], 1), 1)
+    for start in range(0, row_Q.numel(), step):
+        part = slice(start, start + step)
+        scores_QC = scores_KC.index_select(0, row_Q[part])
+        compared_QC = torch.empty(scores_QC.shape, dtype=torch.float32, device=scores_KC.device)
+        for compare, limit_Q, number_Q in ((torch.gt, high_Q, better_Q), (torch.ge, low_Q, at_least_Q)):
+            compare(scores_QC, limit_Q[part].unsqueeze(1), out=compared_QC)
+            number_Q[part] = compared_QC.sum(1).long()
+    return better_Q, at_least_Q - better_Q
+
+
+def count_cells(score_P: Tensor, query_P: Tensor, high_Q: Tensor, low_Q: Tensor) -> RankCounts:
+    """Count candidates that are named one by one."""
+    num_queries = high_Q.numel()
+    better_P = score_P > high_Q[query_P]
+    tied_P = (score_P >= low_Q[query_P]) & ~better_P
+    return RankCounts(
+        *(torch.bincount(of, minlength=num_queries) for of in (query_P[better_P], query_P[tied_P], query_P))
+    )
+
+
+def count_known(
+    score_P: Tensor, known: CellIndex, row_Q: Tensor, own_Q: Tensor, high_Q: Tensor, low_Q: Tensor
+) -> RankCounts:
+    """Count the known answers of each query but its true entity, given their scores; arguments are those of `count`."""
+    total = RankCounts.zero(row_Q.numel(), row_Q.device)
+    if not score_P.numel():
+        return total
+    row_P, column_P = known
+    longest = int(torch.bincount(row_P).max())
+    step = max(CELLS_OF_GPU_AT_A_TIME // (8 * longest), 1)  # a hub's answers for each of its queries take much room
+    for start in range(0, row_Q.numel(), step):
+        query, entry = expand_by_row(row_Q[start : start + step], row_P, int(row_P[-1]) + 1)
+        query += start
+        others = column_P[entry] != own_Q[query]
+        total = total + count_cells(score_P[entry[others]], query[others], high_Q, low_Q)
+    return total
+
+
+def expand_by_row(row_Q: Tensor, row_P: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Pair each query with every entry of its row.
+
+    Args:
+        row_Q: row of each query.
+        row_P: row of each entry, ascending.
+        num_rows: entries are in rows before this.
+
+    Returns:
+        (query, entry) indices of all pairs, int64, queries in order.
+    """
+    num_rows = max(num_rows, int(row_Q.max()) + 1 if row_Q.numel() else 0)
+    entries_R = torch.bincount(row_P, minlength=num_rows)
+    first_R = entries_R.cumsum(0) - entries_R
+    entries_Q = entries_R[row_Q]
+    query = torch.repeat_interleave(torch.arange(row_Q.numel(), device=row_Q.device), entries_Q)
+    before_Q = entries_Q.cumsum(0) - entries_Q
+    entry = torch.arange(query.numel(), device=row_Q.device) + (first_R[row_Q] - before_Q)[query]
+    return query, entry
+
+
+def own_cells(own_Q: Tensor, num_columns: int) -> CellIndex:
+    """Return (query, column) of the true entities that are in a block; `own_Q` is out of range where one is not."""
+    query = ((own_Q >= 0) & (own_Q < num_columns)).nonzero().squeeze(1)
+    return query, own_Q[query]
+
+
+def are_among(query_P: Tensor, column_P: Tensor, cells: CellIndex | None, num_columns: int) -> Tensor:
+    """Tell of each (query, column) whether it is among some cells, bool; None: there are none."""
+    if cells is None:
+        return torch.zeros_like(query_P, dtype=torch.bool)
+    codes, code_P = cells[0] * num_columns + cells[1], query_P * num_columns + column_P
+    if codes.numel() * code_P.numel() <= FEW_COMPARISONS:  # a sort's calls would take longer
+        return (code_P.unsqueeze(1) == codes).any(1)
+    return torch.isin(code_P, codes)
+
+
+# The same by the compiled loop.
+
+
+def load(dtype: torch.dtype = torch.float32) -> None:
+    """Import numba and load (at first compile) the loop for scores of one type, which the first block does else."""
+    none = torch.empty(0, dtype=torch.int64)
+    _count_compiled(torch.empty((0, 0), dtype=dtype), (*torch.empty((2, 0), dtype=dtype), none), none, None, None)
+
+
+def _is_worth_compiling(scores_KC: Tensor, num_queries: int) -> bool:
+    """Tell whether the loop takes a block: on a CPU, columns next to each other, and worth loading it."""
+    if scores_KC.device.type != "cpu" or (scores_KC.stride(1) != 1 and scores_KC.shape[1] > 1):
+        return False
+    return (count_rows.is_loaded or num_queries * scores_KC.shape[1] >= CELLS_WORTH_COMPILING) and is_installed()
+
+
+def _count_compiled(
+    scores_KC: Tensor,
+    queries: tuple[Tensor, Tensor, Tensor],
+    row_Q: Tensor,
+    excluded: CellIndex | None,
+    known: CellIndex | None,
+) -> QueryCounts:
+    """Count a block; `queries` are high_Q, low_Q and own_Q."""
+    num_rows, num_columns = scores_KC.shape
+    length = (num_rows - 1) * scores_KC.stride(0) + num_columns if num_rows and num_columns else 0
+    counts_6Q = np.zeros((6, row_Q.numel()), np.int64)
+    known_start_R, known_P = by_row(known, num_rows, num_columns)
+    known_score_P = np.empty(known_P.size, queries[0].numpy().dtype)
+    count_rows(
+        scores_KC.as_strided((length,), (1,)).numpy(),  # the memory of the block, from its first to its last score
+        scores_KC.stride(0),
+        num_columns,
+        row_Q.contiguous().numpy(),
+        tuple(of_query.contiguous().numpy() for of_query in queries),
+        by_row(excluded, row_Q.numel(), num_columns),
+        (known_start_R, known_P, known_score_P),
+        counts_6Q,
+    )
+    return counts_of(counts_6Q)
+
+
+def counts_of(counts_6Q: np.ndarray) -> QueryCounts:
+    """Return what compiled loops have written: better, tied, competing; then of the known answers."""
+    found = torch.from_numpy(counts_6Q)
+    return QueryCounts(RankCounts(*found[:3]), RankCounts(*found[3:]))
+
+
+def by_row(cells: CellIndex | None, num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each row's cells start, and all columns by row, ascending; None: there are no cells."""
+    if cells is None:
+        return np.zeros(num_rows + 1, np.int64), np.empty(0, np.int64)
+    row_P, column_P = (index.contiguous().numpy() for index in cells)
+    code_P = row_P * num_columns + column_P
+    if code_P.size > 1 and bool((code_P[1:] < code_P[:-1]).any()):
+        order = np.argsort(code_P)
+        row_P, column_P = row_P[order], column_P[order]
+    return np.searchsorted(row_P, np.arange(num_rows + 1)), column_P

@@ -1,0 +1,91 @@
+"""Which kernel counts the queries of a contest against candidates: the one place that decides."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+
+from pbgeval.jit import is_installed
+from pbgeval.ranking import blocks, counting, fused
+from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
+from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.comparators import RowComparator
+from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.scoring.true_scores import PairedScores
+
+QUERIES_PER_BLOCK = 1024  # this and the following change no number
+FUSED_QUERIES_PER_BLOCK = 1 << 14  # so that a GPU has much to do at a time
+CANDIDATES_PER_BLOCK = 2048  # of a block of scores
+FUSED_CANDIDATES_PER_BLOCK = 1 << 16
+SCORER_CANDIDATES_PER_BLOCK = 1 << 13  # a model may score all entities for each block
+# Of the candidates that the compiled loop counts at a time: enough that calls of Python cost nothing beside it, few
+# enough that what is made of them needs little room.
+BYTES_PER_BLOCK = 1 << 24
+LOSS_CANDIDATES_PER_BLOCK = 1024  # changes the last bits of a loss, so it is fixed
+
+
+class Kernel(Enum):
+    """How candidates are counted."""
+
+    SCORES = "by blocks of scores"
+    COMPILED = "by a loop on a CPU that forgets scores"
+    FUSED = "by a kernel on a GPU that forgets them"
+    CERTIFIED_SCORES = "exactly, by blocks of fast scores"
+    CERTIFIED = "exactly, by a loop on a CPU that forgets fast scores"
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether blocks of scores are made."""
+        return self in (Kernel.SCORES, Kernel.CERTIFIED_SCORES)
+
+    def paired_scores(self, comparator: RowComparator) -> PairedScores:
+        """Return what scores pairs with the bits of the scores that are counted."""
+        return fused.paired_scores if self is Kernel.FUSED else comparator.paired_scores
+
+    def queries_per_block(self, comparator: RowComparator) -> int:
+        """Return how many queries are counted together; of a model that keeps their scores, as many as it wants."""
+        if isinstance(comparator, ScorerComparator) and comparator.by_rows is not None:
+            return comparator.by_rows.queries_per_block
+        return FUSED_QUERIES_PER_BLOCK if self is Kernel.FUSED else QUERIES_PER_BLOCK
+
+    def candidates_per_block(self, comparator: RowComparator, num_columns: int, *, with_loss: bool) -> int:
+        """Return how many candidates of so many columns are counted together."""
+        if isinstance(comparator, ScorerComparator):
+            return SCORER_CANDIDATES_PER_BLOCK
+        if with_loss:
+            return LOSS_CANDIDATES_PER_BLOCK
+        if self is Kernel.FUSED:
+            return FUSED_CANDIDATES_PER_BLOCK
+        if self.keeps_scores:
+            return CANDIDATES_PER_BLOCK
+        return max(BYTES_PER_BLOCK // (4 * max(num_columns, 1) * COLUMNS_AT_A_TIME), 1) * COLUMNS_AT_A_TIME
+
+
+def choose_kernel(
+    scorer: EdgeScorer, device: torch.device, dtype: torch.dtype, *, wants_scores: bool, num_cells: int
+) -> Kernel:
+    """Choose who counts.
+
+    Args:
+        scorer: of one of the relations; all have one comparator.
+        device: where vectors are.
+        dtype: of vectors: float64 for certified ranks.
+        wants_scores: whether the scores themselves are asked for.
+        num_cells: the scores that will be counted, about: few of them do not pay for loading a compiled loop.
+    """
+    if scorer.certified is not None:
+        is_streamed = not wants_scores and not scorer.certified.has_root and blocks.is_worth_it(device, num_cells)
+        return Kernel.CERTIFIED if is_streamed else Kernel.CERTIFIED_SCORES
+    if wants_scores or not scorer.comparator.is_inner_product or dtype is not torch.float32:
+        return Kernel.SCORES
+    if fused.has_kernel(device):
+        return Kernel.FUSED
+    return Kernel.COMPILED if blocks.is_worth_it(device, num_cells) else Kernel.SCORES
+
+
+def load_compiled(device: torch.device, dtype: torch.dtype) -> None:
+    """Load the compiled loops that may count on a device, so that their memory is known before any is planned."""
+    if device.type == "cpu" and is_installed():
+        counting.load(dtype)
+        blocks.load()

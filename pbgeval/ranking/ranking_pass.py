@@ -1,0 +1,484 @@
+"""A range of candidates -> counts of every query of a contest against them, for every policy but sampled lists.
+
+Queries stream past the range block by block. A kernel returns counts; what else is wanted of a few cells (duplicates
+of true entities, what the pooled AUC samples) is made outside it, from pairs, whose scores have the same bits. Where
+all scores are wanted, and of a user's model, they are read from the blocks that were counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+from attrs import field, frozen
+from torch import Tensor
+
+from pbgeval.ranking import blocks, fused
+from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.cells import CellSample
+from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
+from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
+from pbgeval.ranking.contest_state import ContestState
+from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
+from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
+from pbgeval.ranking.kernels import Kernel
+from pbgeval.ranking.known_by_block import KnownAnswers, KnownByBlock, positions
+from pbgeval.ranking.query_edges import QueryBlock
+from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.duplicates import Twins
+from pbgeval.scoring.entities import EntityTable
+from pbgeval.scoring.fast_products import PreparedRows, fast_scores
+from pbgeval.scoring.product import padded_rows
+from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.stats.ranks import QueryCounts, RankCounts
+
+TASKS_PER_THREAD = 4  # so that none waits long for the last
+ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
+CELLS_AT_A_TIME = 1 << 12  # scored together; changes no number
+
+
+def rank(
+    state: ContestState, table: EntityTable, first_number: int, known: KnownAnswers | None, threads: BlockThreads
+) -> None:
+    """Count a contest's queries against a range of candidates, which no other call names again.
+
+    Args:
+        state: the contest, prepared; its result grows.
+        table: the range's rows, checked.
+        first_number: the number of the table's first row.
+        known: the known answers in this range; None if nothing is filtered.
+        threads: each counts some blocks.
+
+    Raises:
+        DataError: a candidate without a direction under cos, or a score that is not a number.
+    """
+    of_relations = [(relation, list(blocks)) for relation, blocks in groupby(state.queries.blocks, _relation)]
+    stop = first_number + table.num_rows
+    rows_of = {relation: _competing_rows(state, relation, first_number, stop) for relation, _ in of_relations}
+    prepared_rows = _together(list(rows_of.values()), table.num_rows)
+    if not prepared_rows.size:
+        return
+    all_numbers_C = first_number + prepared_rows
+    prepared_CD = _prepared(state, table, prepared_rows, all_numbers_C)
+    for relation, of_relation in of_relations:
+        rows = rows_of[relation]
+        numbers_C, of_relation_CD = all_numbers_C, prepared_CD
+        if rows is not None and rows.size < prepared_rows.size:
+            numbers_C = first_number + rows
+            at = torch.from_numpy(np.searchsorted(prepared_rows, rows))
+            of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
+        if numbers_C.size:
+            width = _width(state, of_relation_CD, len(of_relation), threads)
+            _rank_blocks(state, of_relation, Columns(state, numbers_C, of_relation_CD, width), known, threads)
+    if state.sample is not None and not _reads_cells(state):
+        score_cells(state, table, first_number, state.sample.cells, known)
+
+
+def _relation(block: QueryBlock) -> int:
+    return block.relation
+
+
+def _competing_rows(state: ContestState, relation: int, first: int, stop: int) -> np.ndarray | None:
+    """Return the rows of a range that compete in queries of a relation; None: all."""
+    numbers = state.competing.numbers(relation)
+    return None if numbers is None else numbers[slice(*np.searchsorted(numbers, [first, stop]))] - first
+
+
+def _together(sets: Sequence[np.ndarray | None], num_rows: int) -> np.ndarray:
+    """Return the rows that are in some set; None: all."""
+    if not sets:
+        return np.empty(0, np.int64)
+    if any(rows is None for rows in sets):
+        return np.arange(num_rows)
+    is_there = np.zeros(num_rows, bool)
+    for rows in sets:
+        is_there[rows] = True
+    return np.flatnonzero(is_there)
+
+
+def _prepared(state: ContestState, table: EntityTable, rows: np.ndarray, numbers_C: np.ndarray) -> Tensor:
+    """Return the prepared rows of some candidates of a table."""
+    every = rows.size == table.num_rows
+
+    def prepared(start: int, stop: int) -> Tensor:
+        if every:
+            x_CD = table.range_of_rows(start, stop, state.dtype)
+        else:
+            x_CD = table.rows(torch.from_numpy(rows[start:stop]), state.dtype)
+        return state.prepared_candidates(x_CD, numbers_C[start:stop])
+
+    if state.certified is None:
+        return prepared(0, rows.size)
+    # In float64 they take twice the room, so a few at a time.
+    width = state.certified.candidate_width(table.embeddings_ND.shape[1])
+    prepared_CL = torch.empty((rows.size, width), device=table.device)
+    for start in range(0, rows.size, ROWS_AT_A_TIME):
+        stop = min(start + ROWS_AT_A_TIME, rows.size)
+        prepared_CL[start:stop] = prepared(start, stop)
+    return prepared_CL
+
+
+def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: BlockThreads) -> int:
+    """Return how many candidates are counted together."""
+    with_loss = state.losses is not None
+    most = state.kernel.candidates_per_block(state.comparator, prepared_CD.shape[1], with_loss=with_loss)
+    if state.kernel.keeps_scores or state.kernel is Kernel.FUSED or threads.num_threads == 1:
+        return most
+    runs = -(-TASKS_PER_THREAD * threads.num_threads // num_blocks)  # fewer where few blocks leave threads idle
+    columns = -(-prepared_CD.shape[0] // (runs * COLUMNS_AT_A_TIME)) * COLUMNS_AT_A_TIME
+    return min(columns, most)
+
+
+@frozen(eq=False)
+class Columns:
+    """The candidates of a range that compete in some blocks' queries, in runs of a width."""
+
+    state: ContestState
+    numbers_C: np.ndarray
+    prepared_CD: Tensor
+    width: int
+    certified: tuple[PreparedRows, ...] = field(init=False)  # the runs, if ranks are certified: made while in cache
+    largest: tuple[float, ...] = field(init=False)  # magnitude in each run
+
+    @certified.default
+    def _certified(self) -> tuple[PreparedRows, ...]:
+        comparator = self.state.certified
+        if comparator is None:
+            return ()
+        runs = torch.split(self.prepared_CD, self.width)
+        return tuple(PreparedRows(comparator, run_CL, of_queries=False) for run_CL in runs)
+
+    @largest.default
+    def _largest(self) -> tuple[float, ...]:
+        return tuple(largest(run_CD) for run_CD in torch.split(self.prepared_CD, self.width))
+
+    def rows(self, run: int) -> Tensor:
+        """Return the prepared rows of a run."""
+        return self.prepared_CD[run * self.width : (run + 1) * self.width]
+
+
+@frozen(eq=False)
+class RangeWork:
+    """What all blocks of queries that meet the same candidates have in common."""
+
+    state: ContestState
+    columns: Columns
+    known: KnownAnswers | None  # None: nothing is filtered
+    known_of: KnownByBlock | None
+    duplicates: Twins | None  # None: ranks are certified
+    cells: CellSample | None  # that are read from blocks of scores, by query
+
+    @property
+    def device(self) -> torch.device:
+        return self.columns.prepared_CD.device
+
+    def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
+        """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
+        return None if self.known_of is None else self.known_of.in_block(run, block, self.device)
+
+
+@frozen(eq=False)
+class BlockTask:
+    """A block of queries and the runs of candidates that it meets in one thread."""
+
+    block: QueryBlock
+    runs: range
+
+
+def _rank_blocks(
+    state: ContestState, queries: list[QueryBlock], columns: Columns, known: KnownAnswers | None, threads: BlockThreads
+) -> None:
+    known_of = None
+    if known is not None:
+        known = known.of_keys(queries[0].first_key, queries[-1].stop_key)
+        known_of = KnownByBlock.arrange(known, columns.numbers_C, columns.width)
+    cells = state.sample.cells.within(columns.numbers_C) if state.sample is not None and _reads_cells(state) else None
+    duplicates = Twins.of_rows(columns.prepared_CD) if state.certified is None else None
+    work = RangeWork(state, columns, known, known_of, duplicates, cells)
+    tasks = _tasks(queries, len(columns.largest), threads.num_threads if state.losses is None else 1)
+
+    def count_task(task: BlockTask) -> QueryCounts:
+        return _count_exactly(work, task) if duplicates is None else _count(work, duplicates, task)
+
+    for task, counts in zip(tasks, threads.map(count_task, tasks), strict=True):
+        state.add(task.block.first, task.block.stop, counts)
+
+
+def _tasks(queries: list[QueryBlock], num_runs: int, num_threads: int) -> list[BlockTask]:
+    """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
+    tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // len(queries))) if num_threads > 1 else 1
+    length = -(-num_runs // tasks_per_block)
+    starts = range(0, num_runs, length)
+    return [BlockTask(block, range(at, min(at + length, num_runs))) for block in queries for at in starts]
+
+
+# A block of queries and some runs of candidates -> counts, by each kernel.
+
+
+@frozen(eq=False)
+class _BlockRows:
+    """What a block of queries brings."""
+
+    block: QueryBlock
+    prepared_KD: Tensor  # padded for products
+    num_keys: int
+    largest: float  # magnitude in it
+    row_Q: Tensor  # row of each query's key
+    own_Q: Tensor  # column of each true entity, far below zero where it is not in the range
+    true: TrueScores
+
+    @classmethod
+    def read(cls, work: RangeWork, block: QueryBlock) -> _BlockRows:
+        prepared_KD = work.state.prepared.read(block.first_key, block.stop_key).to(work.device)
+        return cls(
+            block,
+            padded_rows(prepared_KD),
+            block.stop_key - block.first_key,
+            largest(prepared_KD),
+            *_rows_and_columns(work, block),
+            work.state.true(block.first, block.stop),
+        )
+
+    @property
+    def query_KD(self) -> Tensor:
+        return self.prepared_KD[: self.num_keys]
+
+
+def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tensor]:
+    """Return the row of each query's key, and the column of its true entity, far below zero where it is elsewhere."""
+    queries = work.state.queries
+    row_Q = torch.from_numpy(queries.key_Q[block.first : block.stop] - block.first_key)
+    own_Q = torch.from_numpy(positions(work.columns.numbers_C, queries.true_Q[block.first : block.stop]))
+    return row_Q.to(work.device), own_Q
+
+
+def _count(work: RangeWork, duplicates: Twins, task: BlockTask) -> QueryCounts:
+    """Count runs of candidates, and let duplicates of true entities tie."""
+    rows, columns, kernel = _BlockRows.read(work, task.block), work.columns, work.state.kernel
+    total = _duplicates_tie(work, duplicates, rows, task.runs)
+    for run in task.runs:
+        may_overflow = not overflow_is_impossible(rows.largest, columns.largest[run], rows.prepared_KD.shape[1])
+        if kernel is Kernel.FUSED:
+            if may_overflow:
+                _scores(work, rows, run)  # refuses NaN; the kernel has bits of its own, so it counts
+            total = total + _count_fused(work, rows, run)
+        elif kernel is Kernel.COMPILED and not may_overflow:
+            limits = rows.true.score_Q, rows.true.score_Q
+            row_and_own_Q, known = (rows.row_Q, rows.own_Q - run * columns.width), work.known_in(run, rows.block)
+            total = total + blocks.count(rows.query_KD, columns.rows(run), limits, row_and_own_Q, known).counts
+        else:
+            total = total + _count_scores(work, rows, run)
+    return total
+
+
+def _count_scores(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
+    scores_KC, true_Q = _scores(work, rows, run), rows.true.score_Q
+    own_Q = rows.own_Q - run * work.columns.width
+    known = work.known_in(run, rows.block)
+    counts = count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
+    _hand_over(work, rows.block, run, scores_KC, (rows.row_Q, own_Q, true_Q), known)
+    return counts
+
+
+def _scores(work: RangeWork, rows: _BlockRows, run: int) -> Tensor:
+    """Return the scores (K, C) of a run of candidates, none of them NaN."""
+    state, columns, candidates_CD = work.state, work.columns, work.columns.rows(run)
+    scores_BKC = state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))
+    scores_KC = scores_BKC[0, : rows.num_keys]
+    if not overflow_is_impossible(rows.largest, columns.largest[run], rows.prepared_KD.shape[1]):
+        found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
+        if found is not None:
+            query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
+            raise state.source.nan_score(query, int(columns.numbers_C[run * columns.width + found[2]]))
+    return scores_KC
+
+
+def _count_fused(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
+    """Count on a GPU; every score that is taken back is read off what was counted."""
+    query_KD, candidate_CD, true_Q, row_Q = rows.query_KD, work.columns.rows(run), rows.true.score_Q, rows.row_Q
+    own_Q = (rows.own_Q - run * work.columns.width).to(work.device)
+    own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
+    known = work.known_in(run, rows.block) or (row_Q[:0], row_Q[:0])
+    cells = torch.cat([known[0], row_Q[own_query]]), torch.cat([known[1], own_column])
+    found = fused.count(query_KD, candidate_CD, true_Q, row_Q, cells)
+    known_score, own_score = torch.split(found.cell_score_P, [known[0].numel(), own_query.numel()])
+    raw = RankCounts(found.better_Q, found.tied_Q, torch.full_like(row_Q, candidate_CD.shape[0]))
+    raw = raw - count_cells(own_score, own_query, true_Q, true_Q)
+    return QueryCounts(raw, count_known(known_score, known, row_Q, own_Q, true_Q, true_Q))
+
+
+def _duplicates_tie(work: RangeWork, duplicates: Twins, rows: _BlockRows, runs: range) -> QueryCounts:
+    """Return the correction that makes candidates with a true entity's very vector tie with it.
+
+    The kernel gives them the bits that it gives the true entity, but the score that counts may be another sum. A vector
+    that only shares the hash has another score: one of each query's duplicates is asked for it.
+    """
+    kernel_Q, true_Q = rows.true.kernel_Q, rows.true.score_Q
+    none = QueryCounts.unfiltered(RankCounts.zero(true_Q.numel(), work.device))
+    differs_Q = (kernel_Q != true_Q).cpu().numpy()
+    if not differs_Q.any():
+        return none
+    start, stop = runs.start * work.columns.width, runs.stop * work.columns.width
+    query, column = duplicates.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
+    here = differs_Q[query] & (column >= start) & (column < stop)
+    query, column = query[here], column[here]
+    if not query.size:
+        return none
+    first = np.flatnonzero(np.diff(query, prepend=-1))  # of each query's
+    first_query, first_column = (torch.from_numpy(index[first]).to(work.device) for index in (query, column))
+    candidate_PD = work.columns.prepared_CD[first_column]
+    score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], candidate_PD)
+    is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
+    is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
+    is_known = np.zeros(query.shape, bool)
+    if work.known is not None:
+        key = work.state.queries.key_Q[rows.block.first + query]
+        is_known = work.known.are_known(key, work.columns.numbers_C[column])
+
+    def correction(query: np.ndarray) -> RankCounts:
+        tied_Q = torch.from_numpy(np.bincount(query, minlength=true_Q.numel())).to(work.device) * is_duplicate_Q
+        return RankCounts(-tied_Q * (kernel_Q > true_Q), tied_Q, torch.zeros_like(tied_Q))
+
+    return QueryCounts(correction(query), correction(query[is_known]))
+
+
+def _count_exactly(work: RangeWork, task: BlockTask) -> QueryCounts:
+    """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
+    state, columns, block, device = work.state, work.columns, task.block, work.device
+    comparator = columns.certified[0].comparator
+    prepared_KL = state.prepared.read(block.first_key, block.stop_key).to(device)
+    row_Q, in_range_Q = _rows_and_columns(work, block)
+    true = state.certified_true(comparator, block.first, prepared_KL[row_Q])
+    prepared = PreparedRows(comparator, prepared_KL, of_queries=True)
+    queries = CertifiedQueries(comparator, prepared, row_Q, true)
+    total = QueryCounts.unfiltered(RankCounts.zero(row_Q.numel(), device))
+    for run in task.runs:
+        candidates = columns.certified[run]
+        own_Q = in_range_Q - run * columns.width
+        known = work.known_in(run, block)
+        found = None
+        if not state.wants_all_scores:
+            found = count_certified_compiled(queries, candidates, own_Q, known, state.bfloat16)
+        if found is None:
+            fast = fast_scores(prepared, candidates, values=state.wants_all_scores)
+            found = count_certified(queries, candidates.rows_NL, 0, fast, own_Q.to(device), known)
+            _hand_over(work, block, run, fast.scores_KC, (row_Q, own_Q, true.value_Q), known)
+        total = total + found
+    return total
+
+
+# Blocks of scores, and single cells -> those who ask for more than counts.
+
+
+def _reads_cells(state: ContestState) -> bool:
+    """Whether sampled scores are read from blocks: a model that is asked for pairs may take as long as for blocks."""
+    return isinstance(state.comparator, ScorerComparator)
+
+
+def _hand_over(
+    work: RangeWork,
+    block: QueryBlock,
+    run: int,
+    scores_KC: Tensor,
+    of_queries: tuple[Tensor, Tensor, Tensor],
+    known: CellIndex | None,
+) -> None:
+    """Give a block's scores to those who ask for them; `of_queries` are row, own column and true score."""
+    state, (row_Q, own_Q, true_Q) = work.state, of_queries
+    numbers_C = work.columns.numbers_C[run * work.columns.width : (run + 1) * work.columns.width]
+    if state.losses is not None:
+        excluded = own_cells(own_Q, scores_KC.shape[1])
+        if known is not None:
+            of_query, entry = expand_by_row(row_Q, known[0], scores_KC.shape[0])
+            excluded = torch.cat([excluded[0], of_query.cpu()]), torch.cat([excluded[1], known[1][entry].cpu()])
+        state.losses.fold(block, true_Q, scores_KC[row_Q], excluded)
+    if state.sample is None:
+        with state.lock:
+            _add_all(state, block, scores_KC[row_Q], own_Q, row_Q.cpu(), known)
+    elif work.cells is not None:
+        query, number = work.cells.of_queries(block.first, block.stop)
+        column = positions(numbers_C, number)
+        here = (column >= 0) & (number != state.queries.true_Q[query])
+        query, number = query[here], number[here]
+        cells = state.queries.key_Q[query] - block.first_key, column[here]
+        scores_P = scores_KC[tuple(torch.from_numpy(index).to(scores_KC.device) for index in cells)]
+        with state.lock:
+            state.scores.add(query, scores_P, _are_known(state, work.known, query, number))
+    for sink in (state.result.top, state.result.gains):
+        skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
+        if sink is not None and skipped < scores_KC.shape[0]:
+            of_rest = known
+            if known is not None:
+                first = int((known[0] < skipped).sum())
+                of_rest = known[0][first:] - skipped, known[1][first:]
+            with state.lock:
+                sink.add(block.first_key + skipped, scores_KC[skipped:], numbers_C, of_rest)
+
+
+def _add_all(
+    state: ContestState, block: QueryBlock, scores_QC: Tensor, own_Q: Tensor, row_Q: Tensor, known: CellIndex | None
+) -> None:
+    """Add every cell of a block but the true entities' to what the pooled AUC compares."""
+    competes_QC = torch.ones(scores_QC.shape, dtype=torch.bool)
+    competes_QC[own_cells(own_Q, scores_QC.shape[1])] = False
+    known_P = None
+    if known is not None:
+        known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool)
+        row_P, column_P = known[0].cpu(), known[1].cpu()
+        of_query, entry = expand_by_row(row_Q, row_P, int(row_Q.max()) + 1)
+        known_QC[of_query, column_P[entry]] = True
+        known_P = known_QC[competes_QC].numpy()
+    query_QC = torch.arange(block.first, block.stop).unsqueeze(1).expand_as(competes_QC)
+    state.scores.add(query_QC[competes_QC].numpy(), scores_QC[competes_QC.to(scores_QC.device)], known_P)
+
+
+def _are_known(
+    state: ContestState, known: KnownAnswers | None, query: np.ndarray, number: np.ndarray
+) -> np.ndarray | None:
+    return None if known is None else known.are_known(state.queries.key_Q[query], number)
+
+
+def score_cells(
+    state: ContestState, table: EntityTable, first_number: int, sample: CellSample, known: KnownAnswers | None
+) -> None:
+    """Score those of the cells that the pooled AUC samples whose candidates are in a range.
+
+    Args:
+        state: the contest, prepared.
+        table: the range's rows.
+        first_number: the number of the table's first row.
+        sample: arranged by candidate; true entities are left out.
+        known: the known answers in this range; None if nothing is filtered.
+
+    Raises:
+        DataError: a candidate without a direction under cos, or a score that is not a number.
+    """
+    cells = sample.within(np.arange(first_number, first_number + table.num_rows))
+    for block in state.queries.blocks:
+        query, number = cells.of_queries(block.first, block.stop)
+        others = number != state.queries.true_Q[query]
+        query, number = query[others], number[others]
+        if not query.size:
+            continue
+        query_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
+        for at in range(0, query.size, CELLS_AT_A_TIME):
+            of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
+            row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
+            scores_P = score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))[1]
+            state.scores.add(of_cell, scores_P, _are_known(state, known, of_cell, numbers))
+
+
+def score_pairs(
+    state: ContestState, table: EntityTable, first_number: int, query_PD: Tensor, cells: tuple[np.ndarray, np.ndarray]
+) -> tuple[Tensor, Tensor]:
+    """Return the prepared candidates of cells (query, number) of a range, and their scores, none of them NaN."""
+    x_PD = table.rows(torch.from_numpy(cells[1] - first_number), state.dtype)
+    candidate_PD = state.prepared_candidates(x_PD, cells[1])
+    scores_P = state.paired_scores(query_PD, candidate_PD)
+    if state.certified is None:
+        bad = first_nan_of_pairs(state.comparator, query_PD, candidate_PD, scores_P)
+        if bad is not None:
+            raise state.source.nan_score(int(cells[0][bad]), int(cells[1][bad]))
+    return candidate_PD, scores_P

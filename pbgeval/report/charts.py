@@ -1,0 +1,395 @@
+"""Pictures of the page: boxes and lines between two axes, as lengths of the picture's own coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from pbgeval.monitor.curves import METRICS, Curves
+from pbgeval.report.figures import left_out, number, short_title, text_of
+from pbgeval.report.report import SIDES
+from pbgeval.report.tables import DataTable, fitting
+
+WIDTH, HEIGHT = 680.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 78.0, 34.0, 14.0, 54.0
+Z = 1.959963984540054  # of a 95 % interval
+_TICKS = 5
+
+Row = Mapping[str, Any]
+
+
+@frozen
+class Axis:
+    """Values from low to high, along a length from `start` to `end`; of a logarithmic axis they are logarithms."""
+
+    label: str
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[tuple[float, str], ...] = ()  # values that are told, and their texts
+
+    def at(self, value: float) -> float:
+        """Return where a value stands in the picture."""
+        span = self.high - self.low
+        return self.start + (self.end - self.start) * ((value - self.low) / span if span else 0.5)
+
+
+@frozen
+class Box:
+    """A bar of a histogram or a cell of a map, in values of the axes."""
+
+    style: str  # classes of CSS
+    x: tuple[float, float]
+    y: tuple[float, float]
+    title: str
+    text: str = ""  # in it
+
+
+@frozen
+class Line:
+    """Connected points; where y is None the line has a gap."""
+
+    kind: int
+    points: Sequence[tuple[float, float | None]]
+    has_dots: bool = False
+
+
+@frozen(eq=False)
+class Chart:
+    """What is drawn, and the words beside it."""
+
+    title: str
+    description: str
+    x: Axis
+    y: Axis
+    legend: Sequence[tuple[str, str]] = ()  # class of CSS, or none, and name
+    boxes: Sequence[Box] = ()
+    lines: Sequence[Line] = ()
+    note: str = ""
+    style: str = "chart"
+
+    @property
+    def width(self) -> float:
+        """Of the whole picture."""
+        return self.x.end + RIGHT
+
+    @property
+    def bottom(self) -> float:
+        """Where the axis across the picture is."""
+        return max(self.y.start, self.y.end)
+
+    def path(self, line: Line) -> str:
+        """Return a line in the words of SVG."""
+        parts, pen = [], "M"
+        for x, y in line.points:
+            if y is not None:
+                parts.append(f"{pen}{self.x.at(x):.1f},{self.y.at(y):.1f}")
+            pen = "M" if y is None else "L"
+        return " ".join(parts)
+
+
+def vertical(label: str, low: float, high: float) -> Axis:
+    """Return an axis that begins and ends with round numbers."""
+    step = _round_step((high - low) / _TICKS if high > low else (abs(high) or 1.0) / _TICKS)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    last = max(last, first + 1)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    ticks = tuple((at * step, f"{at * step:,.{decimals}f}") for at in range(first, last + 1))
+    return Axis(label, first * step, last * step, HEIGHT - BOTTOM, TOP, ticks)
+
+
+def decades(label: str, highest: float) -> Axis:
+    """Return a logarithmic axis from 1 to the end of the decade of the highest value."""
+    last = max(1, math.ceil(math.log10(highest) - 1e-9)) if highest > 1 else 1
+    ticks = tuple((float(power), f"{10**power:,}") for power in range(0, last + 1, -(-last // 7)))
+    return Axis(label, 0.0, float(last), LEFT, WIDTH - RIGHT, ticks)
+
+
+def counted(label: str, names: Sequence[str], start: float, end: float, room: float) -> Axis:
+    """Return an axis of one thing after the other, and as many of their names as fit if each takes so much room."""
+    num = max(len(names), 1)
+    step = math.ceil(room * num / abs(end - start))
+    ticks = tuple((float(at), names[at]) for at in range(0, len(names), step))
+    return Axis(label, -0.5, num - 0.5, start, end, ticks)
+
+
+def _round_step(step: float) -> float:
+    """Return the smallest of 1, 2, 5 times a power of ten that is not smaller."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))
+
+
+def _kinds(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((f"bar-{kind}", name) for kind, name in enumerate(names))
+
+
+# Rows of rank_histogram.csv -> how ranks are distributed, on a logarithmic axis.
+
+_PER_DECADE = (1, 2, 5)
+_POINTS_PER_DECADE = 40  # of the cumulative lines
+
+
+@frozen(eq=False)
+class SideRanks:
+    """The ranks of one side's queries: how often each occurs, in ascending order."""
+
+    side: str
+    rank_K: np.ndarray  # float64
+    count_K: np.ndarray  # int64
+
+    def num_below(self, ranks: np.ndarray) -> np.ndarray:
+        """Return how many queries rank below each of these ranks, int64."""
+        sums = np.concatenate([[0], np.cumsum(self.count_K)])
+        below: np.ndarray = sums[np.searchsorted(self.rank_K, ranks, side="left")]
+        return below
+
+
+def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:
+    """Return the ranks of each side that has queries."""
+    of_sides: dict[str, list[tuple[float, int]]] = {side: [] for side in SIDES}
+    for row in rows:
+        if row["rank_type"] == rank_type and row["count"]:
+            of_sides[row["side"]].append((row["lower_edge"], row["count"]))
+    sides = []
+    for side, pairs in of_sides.items():
+        if pairs:
+            ranks, counts = zip(*sorted(pairs), strict=True)
+            sides.append(SideRanks(side, np.array(ranks, np.float64), np.array(counts, np.int64)))
+    return sides
+
+
+def bin_edges(highest: float) -> list[int]:
+    """Return 1, 2, 5, 10, 20, ... up to the first that is above the highest rank."""
+    edges = [1]
+    while edges[-1] <= highest:
+        at = len(edges)
+        edges.append(_PER_DECADE[at % 3] * 10 ** (at // 3))
+    return edges
+
+
+def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
+    """Return bars: of each side, the share of its queries in each bin of ranks."""
+    edges = bin_edges(max(float(of.rank_K[-1]) for of in sides))
+    shares = [np.diff(of.num_below(np.array(edges))) / of.count_K.sum() for of in sides]
+    boxes = []
+    for at, (low, high) in enumerate(pairwise(map(math.log10, edges))):
+        width = (high - low) / len(sides)
+        for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True)):
+            title = f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f} %"
+            x = low + kind * width, low + (kind + 1) * width
+            boxes.append(Box(f"bar-{kind}", x, (0.0, float(share_B[at])), title))
+    return Chart(
+        title=f"Share of queries by {rank_type} rank",
+        description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the figures",
+        x=decades("rank", float(edges[-1])),
+        y=vertical("share of queries", 0.0, max(float(share_B.max()) for share_B in shares)),
+        legend=_kinds(of.side for of in sides),
+        boxes=boxes,
+    )
+
+
+def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
+    """Return lines: of each side, the share of its queries with a rank of at most k, which is hits at k."""
+    x = decades("k", max(float(of.rank_K[-1]) for of in sides))
+    logs = np.linspace(0.0, x.high, 1 + math.ceil(_POINTS_PER_DECADE * x.high))
+    ranks = np.nextafter(10.0**logs * (1 + 1e-12), np.inf)  # an integer that the power misses by rounding counts
+    lines = [
+        Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
+        for kind, of in enumerate(sides)
+    ]
+    return Chart(
+        title="Hits at k, for every k",
+        description=f"Share of queries whose {rank_type} rank is at most k; the table below has figures",
+        x=x,
+        y=vertical("share of queries", 0.0, 1.0),
+        legend=_kinds(of.side for of in sides),
+        lines=lines,
+    )
+
+
+def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
+    """Return the figures of both charts: of each bin and side the queries, their share, and the share up to its end."""
+    edges = bin_edges(max(float(of.rank_K[-1]) for of in sides))
+    below = [of.num_below(np.array(edges)).tolist() for of in sides]
+    rows = []
+    for at in range(len(edges) - 1):
+        cells = [_bin_name(edges, at)]
+        for below_E in below:
+            count, upto, total = below_E[at + 1] - below_E[at], below_E[at + 1], below_E[-1]
+            cells += [f"{count:,}", f"{count / total:.4f}", f"{upto / total:.4f}"]
+        rows.append(cells)
+    columns = (f"{of.side}, {what}" for of in sides for what in ("queries", "share", "share so far"))
+    return DataTable("Distribution of ranks", ("rank", *columns), rows, anchor="rank-distribution")
+
+
+def _bin_name(edges: Sequence[int], at: int) -> str:
+    """Ranks are multiples of one half, so the bin [1, 2) holds 1 and 1.5."""
+    return f"{edges[at]:,} to below {edges[at + 1]:,}"
+
+
+# Rows of buckets.csv -> a map of a metric over pairs of partitions, coarser where there are many.
+
+MAX_CELLS = 64  # a side
+MAX_LABELLED = 12  # cells a side that have their value in them
+NUM_LEVELS = 9
+MAX_BUCKET_BYTES = 400_000  # of the table
+_EXTENT, _SMALLEST, _LARGEST = 560.0, 8.0, 52.0  # of the map, and of a cell
+_TICK_WIDTH, _TICK_HEIGHT = 28.0, 16.0
+
+
+def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
+    """Return the map of a column.
+
+    Where there are several edge paths, or blocks of buckets, a cell is the mean weighted by edges. None where there are
+    no buckets or the column is not among theirs.
+
+    Args:
+        rows: of buckets.csv.
+        key: one of its columns.
+    """
+    if not rows or key not in rows[0]:
+        return None
+    num_left, num_right = (1 + max(row[name] for row in rows) for name in ("lhs_partition", "rhs_partition"))
+    block = -(-max(num_left, num_right) // MAX_CELLS)
+    places: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        places[row["lhs_partition"] // block, row["rhs_partition"] // block].append(row)
+    means = {place: _mean(of, key) for place, of in sorted(places.items())}
+    known = [mean for mean in means.values() if mean is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    left, right = _spans(num_left, block), _spans(num_right, block)
+    size = min(_LARGEST, max(_SMALLEST, _EXTENT / max(len(left), len(right))))
+    boxes = []
+    for (lhs, rhs), mean in means.items():
+        text = text_of(key, mean)
+        num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
+        title = f"left {left[lhs]}, right {right[rhs]}: {text}, {num_edges:,} edges"
+        style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
+        is_labelled = mean is not None and max(len(left), len(right)) <= MAX_LABELLED
+        box = Box(f"cell {style}", (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5), title, text if is_labelled else "")
+        boxes.append(box)
+    metric, paths = short_title(key), len({row["edge_path"] for row in rows})
+    spread = f"from {number(key, low)} to {number(key, high)}; the table below has the figures"
+    described = f"{metric} by left and right partition: {len(known)} of {len(means)} cells have a value, {spread}"
+    return Chart(
+        title=f"{metric} by left (down) and right (across) partition",
+        description=described if known else f"{metric} by bucket: no bucket has ranked queries",
+        x=counted("right partition", right, LEFT, LEFT + size * len(right), _TICK_WIDTH),
+        y=counted("left", left, TOP, TOP + size * len(left), _TICK_HEIGHT),
+        legend=(*_levels(key, low, high), ("none", "no ranked queries")),
+        boxes=boxes,
+        note=_note(block, paths),
+        style="map",
+    )
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    known = [row for row in rows if row[key] is not None and row["num_edges"]]
+    weight = sum(row["num_edges"] for row in known)
+    return sum(row["num_edges"] * row[key] for row in known) / weight if weight else None
+
+
+def _spans(num: int, block: int) -> list[str]:
+    """Return what the cells of one side are called: a partition, or from which to which."""
+    return [
+        str(first) if block == 1 or first == num - 1 else f"{first} to {min(first + block, num) - 1}"
+        for first in range(0, num, block)
+    ]
+
+
+def level_of(value: float, low: float, high: float) -> int:
+    """Return in which of `NUM_LEVELS` equal parts of [low, high] a value lies; the middle one where all are equal."""
+    if high <= low:
+        return NUM_LEVELS // 2
+    return min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
+
+
+def _levels(key: str, low: float, high: float) -> list[tuple[str, str]]:
+    if high <= low:
+        return []
+    steps = (low + (high - low) * level / NUM_LEVELS for level in range(NUM_LEVELS))
+    levels = [(f"level-{level}", f"from {number(key, step)}") for level, step in enumerate(steps)]
+    return [*levels, ("", f"highest: {number(key, high)}")]
+
+
+def _note(block: int, num_paths: int) -> str:
+    parts = [f"up to {block} by {block} buckets"] if block > 1 else []
+    parts += [f"{num_paths} edge paths"] if num_paths > 1 else []
+    return f"Each cell stands for {' of '.join(parts)}: the mean, weighted by edges." if parts else ""
+
+
+def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
+    """Return the figures of a map, a row per bucket with edges, the largest first where not all fit."""
+    with_edges = sorted((row for row in rows if row["num_edges"]), key=lambda row: -row["num_edges"])
+    several = len({row["edge_path"] for row in rows}) > 1
+    cells = (
+        (
+            f"{row['lhs_partition']}, {row['rhs_partition']}",
+            *([row["edge_path"]] if several else []),
+            f"{row['num_edges']:,}",
+            text_of(key, row.get(key)),
+        )
+        for row in with_edges
+    )
+    fit = fitting(cells, MAX_BUCKET_BYTES)
+    columns = ("left, right", *(["edge path"] if several else []), "edges", short_title(key))
+    note = left_out(len(fit), len(with_edges), "buckets with edges", "buckets.csv")
+    return DataTable("Metrics by bucket", columns, fit, note, "by-bucket", "llrr" if several else "lrr")
+
+
+# Curves of a training run -> the levels and the gap before and after each visit.
+
+
+def training_charts(curves: Curves) -> tuple[Chart, Chart]:
+    """Return the means before and after each pass, and their gap with its interval."""
+    name, rows = METRICS[curves.metric], curves.passes
+    x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
+    series = {
+        "held out, before": [_finite(row.before) for row in rows],
+        "held out, after": [_finite(row.after) for row in rows],
+        "training edges, after": [_finite(row.training) for row in rows],
+    }
+    shown = {label: values for label, values in series.items() if any(value is not None for value in values)}
+    known = [value for values in shown.values() for value in values if value is not None]
+    levels = Chart(
+        title=f"{name} by pass",
+        description=f"{name} of held-out edges before and after each pass; the table below has the figures",
+        x=x,
+        y=vertical(name, min(known, default=0.0), max(known, default=1.0)),
+        legend=_kinds(shown),
+        lines=[Line(kind, tuple(enumerate(values)), has_dots=True) for kind, values in enumerate(shown.values())],
+    )
+    gaps = [_finite(row.gap) for row in rows]
+    halves = [Z * (_finite(row.gap_error) or 0.0) for row in rows]
+    ends = [
+        (at, end)
+        for at, (gap, half) in enumerate(zip(gaps, halves, strict=True))
+        if gap is not None
+        for end in (gap - half, gap + half, None)
+    ]
+    heights = [0.0, *(end for _, end in ends if end is not None)]
+    told = "after − before, with 95 % intervals" if any(halves) else "after − before"
+    gap = Chart(
+        title=f"Gap of the {name}: {told}",
+        description=f"Gap of the {name}, {told}, by pass; the table below has the figures",
+        x=x,
+        y=vertical("gap", min(heights), max(heights)),
+        lines=[
+            Line(2, ((x.low, 0.0), (x.high, 0.0))),
+            Line(0, tuple(enumerate(gaps)), has_dots=True),
+            *([Line(0, ends)] if any(halves) else []),
+        ],
+    )
+    return levels, gap
+
+
+def _finite(value: float | None) -> float | None:
+    """PyTorch-BigGraph writes NaN where a model diverged."""
+    return value if value is not None and math.isfinite(value) else None

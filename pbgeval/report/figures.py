@@ -1,0 +1,387 @@
+"""A report -> the tables of its metrics, of what its reader must know of them, and of where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
+from pbgeval.monitor.curves import METRICS, Curves, PassRow
+from pbgeval.report.report import SIDES, Report
+from pbgeval.report.tables import DataTable, fitting
+from pbgeval.stats.ranks import RankType
+
+MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
+MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
+MAX_BYTES_OF_OTHERS = 250_000
+UNDEFINED = "–"
+ESTIMATED = "±: standard error of what is estimated."
+
+_GROUPS = {
+    "relation": ("Metrics by relation", "relations"),
+    "entity_types": ("Metrics by entity types", "pairs of types"),
+    "cardinality": ("Metrics by cardinality of the relation", "cardinalities"),
+    "relation_frequency": ("Metrics by frequency of the relation", "quantiles"),
+    "entity_frequency": ("Metrics by frequency of the entity", "quantiles"),
+    "groups": ("Metrics by group of relations", "groups"),
+}
+_HEADS = {"relation_id": "id", "lhs_type": "left type", "rhs_type": "right type", "entity_side": "side"}
+_SHORT = {
+    "count": "queries",
+    "mean_reciprocal_rank": "MRR",
+    "mean_rank": "mean rank",
+    "adjusted_mean_rank_index": "AMRI",
+    "query_auc": "AUC per query",
+}
+
+
+def title_of(report: Report) -> str:
+    """Return what was evaluated, in a few words; of an unfinished run, what is done so far."""
+    document = report.document
+    if "diagnostics" not in document:
+        return f"{document['num_edges']:,} edges so far, {document['filter']}"
+    candidates = document["diagnostics"]["both"]["num_candidates"]
+    low, high = candidates["min"], candidates["max"]
+    spread = f"{low:,}" if low == high and low is not None else f"{low} to {high}"
+    among = f"among {spread} candidates" if low is not None else "no queries"
+    return f"{document['num_edges']:,} edges, {document['filter']}, {among}"
+
+
+def final_table(report: Report) -> DataTable:
+    """Return the table that is shown at the end of a run: a row per metric, a column per side."""
+    table, headline = headline_of(report), f"{report.document['headline']} ranks"
+    return evolve(table, title=title_of(report), columns=(headline, *table.columns[1:]))
+
+
+def headline_of(report: Report, *, with_intervals: bool = False) -> DataTable:
+    """Return the usual metrics of the headline's rank type by side; a disabled side has none."""
+    metrics, headline = report.document["metrics"], report.document["headline"]
+    sides = [side for side in SIDES if any(key.startswith(f"{side}.") for key in metrics)]
+    rows = [
+        (name, *(_with_error(report, f"{side}.{key}", with_intervals=with_intervals) for side in sides))
+        for name, key in headline_rows(metrics, headline)
+    ]
+    note = ESTIMATED if any("±" in cell for row in rows for cell in row) else ""
+    return DataTable(f"Headline metrics, {headline} ranks", ("metric", *sides), rows, note, "headline")
+
+
+def _with_error(report: Report, key: str, *, with_intervals: bool) -> str:
+    """Return a metric with its standard error, or the interval where the value is not known."""
+    value, interval = report.document["metrics"].get(key), report.intervals.get(key)
+    if interval is None:
+        return text_of(key, value)
+    ends = f"{number(key, interval['low'])} to {number(key, interval['high'])}"
+    if value is None:
+        return ends
+    error = f" ± {interval['standard_error']:.1g}" if "standard_error" in interval else ""
+    return f"{number(key, value)}{error}" + (f" ({ends})" if with_intervals else "")
+
+
+def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
+    """Return (what a row is called, its key without the side): all that a report has, or of many the usual ones."""
+    present = dict.fromkeys(key.partition(".")[2] for key in keys)
+    usual = {
+        f"{headline}.mean_rank": "mean rank",
+        f"{headline}.mean_reciprocal_rank": "mean reciprocal rank",
+        **_at_cutoffs(present, f"{headline}.hits_at_", "hits at"),
+        **_at_cutoffs(present, "ndcg_jk_at_", "NDCG of types at"),
+        "query_auc": "AUC per query",
+        "auc": "AUC pooled",
+        "average_precision_score": "average precision",
+        "loss": "loss",
+    }
+    rows = [(name, key) for key, name in usual.items() if key in present]
+    others = [key for key in present if key not in usual and (key.startswith(f"{headline}.") or "." not in key)]
+    if len(others) <= MAX_OTHERS or not rows:
+        rows += [(key.removeprefix(f"{headline}.").replace("_", " "), key) for key in others]
+    return rows
+
+
+def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]:
+    cutoffs = sorted(int(key.removeprefix(prefix)) for key in keys if key.startswith(prefix))
+    return {f"{prefix}{cutoff}": f"{name} {cutoff}" for cutoff in cutoffs}
+
+
+def number(key: str, value: float) -> str:
+    """Return a metric as text: what is counted in full, ranks and losses with two decimals, all others with four."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if key.endswith(("mean_rank", "loss")) else f"{value:.4f}"
+
+
+def text_of(key: str, value: float | None) -> str:
+    """Return a metric as `number` does, or a dash where it is undefined."""
+    return UNDEFINED if value is None else number(key, value)
+
+
+def _exact(value: float | None) -> str:
+    """Return a figure with as many digits as a reader may want to copy."""
+    return UNDEFINED if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def every_metric(document: Mapping[str, Any]) -> DataTable:
+    """Return a row per key of metrics.json."""
+    intervals = document.get("intervals") or {}
+    macro = {"by query key": document.get("macro_metrics"), "by relation": document.get("relation_macro_metrics")}
+    columns = {"value": document["metrics"], "raw": document.get("raw_metrics"), **macro}
+    for title in ("standard_error", "low", "high"):
+        columns[title.replace("_", " ")] = {key: of[title] for key, of in intervals.items() if title in of}
+    columns = {title: values for title, values in columns.items() if values}
+    keys = sorted({key for values in columns.values() for key in values})
+    rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
+    note = "By query key, by relation: macro averages, in which every key or every relation weighs the same."
+    return DataTable(
+        "Every metric",
+        ("metric", *columns),
+        fitting(rows, MAX_BYTES_OF_OTHERS),
+        note if macro.keys() & columns.keys() else "",
+        "every-metric",
+    )
+
+
+def edge_paths_of(document: Mapping[str, Any]) -> DataTable:
+    """Return a row per edge path; none where there is one."""
+    paths = document.get("edge_paths") or []
+    usual = headline_rows(document["metrics"], document["headline"])
+    shown = [(name, f"both.{key}") for name, key in usual if f"both.{key}" in document["metrics"]]
+    rows = [
+        (of["path"], f"{of['num_edges']:,}", *(text_of(key, of["metrics"].get(key)) for _, key in shown))
+        for of in paths
+        if len(paths) > 1
+    ]
+    columns = ("edge path", "edges", *(name for name, _ in shown))
+    return DataTable("Metrics by edge path", columns, fitting(rows, MAX_BYTES_OF_OTHERS), anchor="edge-paths")
+
+
+def estimates_of(document: Mapping[str, Any]) -> DataTable:
+    """Return what sampled candidates tell of whole partitions; no rows where it was not asked for."""
+    estimates = document.get("estimates") or {"metrics": {}, "intervals": {}}
+    rows = []
+    for key, value in estimates["metrics"].items():
+        interval = estimates["intervals"].get(key) or {}
+        rows.append((key, _exact(value), *(_exact(interval.get(end)) for end in ("standard_error", "low", "high"))))
+    note = "What the metrics would be against all entities of the partition, from uniform draws; 95 % intervals."
+    columns = ("metric", "estimate", "standard error", "low", "high")
+    return DataTable("Estimates for whole partitions", columns, rows, note, "estimates")
+
+
+def types_of(document: Mapping[str, Any]) -> DataTable:
+    """Return the figures of queries for entity types; no rows where no taxonomy was given."""
+    types = document.get("types") or {"metrics": {}, "num_queries": 0, "num_undefined": 0}
+    rows = fitting(((key, _exact(value)) for key, value in types["metrics"].items()), MAX_BYTES_OF_OTHERS)
+    note = f"{types['num_queries']:,} queries have an NDCG, {types['num_undefined']:,} have none."
+    return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
+
+
+def breakdowns_of(report: Report) -> list[DataTable]:
+    """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
+    return [
+        _breakdown(name, report.tables[file], report.document["headline"])
+        for name, file in BREAKDOWN_FILES.items()
+        if report.tables.get(file)
+    ]
+
+
+def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
+    groups = [column for column in GROUP_COLUMNS[name] if column in rows[0]]
+    # The columns of figures that are worth their width.
+    count = f"both.{headline}.count"
+    wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in ("both", "head", "tail"))]
+    wanted += [key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")]
+    wanted += [f"both.{headline}.mean_rank", f"both.{headline}.adjusted_mean_rank_index", "both.query_auc"]
+    shown = [key for key in (*wanted, *(key for key in rows[0] if "ndcg" in key)) if key in rows[0]]
+    if name == "relation" and count in rows[0]:
+        rows = sorted(rows, key=lambda row: -(row[count] or 0))
+    cells = ((*(str(row[column]) for column in groups), *(text_of(key, row.get(key)) for key in shown)) for row in rows)
+    fit = fitting(cells, MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
+    title, what = _GROUPS[name]
+    return DataTable(
+        title,
+        (*(_HEADS.get(column, column) for column in groups), *map(short_title, shown)),
+        fit,
+        left_out(len(fit), len(rows), what, BREAKDOWN_FILES[name]),
+        f"by-{name.replace('_', '-')}",
+        "".join("r" if column == "relation_id" else "l" for column in groups) + "r" * len(shown),
+    )
+
+
+def left_out(shown: int, total: int, what: str, file: str) -> str:
+    """Return the note on rows that did not fit; empty where all did."""
+    return "" if shown == total else f"{shown:,} of {total:,} {what} are shown; {file} has all."
+
+
+def short_title(key: str) -> str:
+    """Return what a column is called: the metric, and the side if it is one of them alone."""
+    side, metric = key.partition(".")[0], key.rpartition(".")[2]
+    title = _SHORT.get(metric, metric.replace("_", " "))
+    return title if side == "both" else f"{title}, {side}"
+
+
+# What a reader should know before quoting a figure: ties, leakage, who competed.
+
+_NUM_COMPETITORS = (("min", "fewest candidates"), ("mean", "mean number of candidates"), ("max", "most candidates"))
+_DIAGNOSTICS = {
+    "num_queries": "ranked queries",
+    "num_queries_outside": "queries outside the restrictions, not ranked",
+    "num_queries_without_competitors": "queries without competitors",
+    "num_queries_topped_up": "queries whose list was topped up by draws",
+    "num_copies_excluded": "copies of the true entity excluded",
+    "num_known_excluded": "known answers excluded",
+    "num_tied_queries": "queries with ties",
+    "tied_share": "share of queries with ties",
+    "mean_num_ties": "mean number of ties",
+    "num_undefined_losses": "undefined losses",
+}
+_EDGES = {
+    "num_edges": "evaluated edges",
+    "num_repeated": "of them repeat another one",
+    "num_in_training": "of them are also in train_paths",
+    "num_entities": "entities of evaluated edges",
+    "num_entities_unseen": "of them are in no training edge",
+}
+
+
+def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
+    """Return a row per diagnostic, a column per side."""
+    by_side = document["diagnostics"]
+    sides = [side for side in SIDES if side in by_side]
+    rows = [(name, *(_count(by_side[of]["num_candidates"].get(key)) for of in sides)) for key, name in _NUM_COMPETITORS]
+    rows += [
+        (name, *(_count(by_side[of].get(key)) for of in sides))
+        for key, name in _DIAGNOSTICS.items()
+        if any(key in by_side[of] for of in sides)
+    ]
+    note = "The true entity is one of its candidates."
+    return DataTable("Competition and ties", ("queries", *sides), rows, note, "diagnostics")
+
+
+def ties_of(document: Mapping[str, Any]) -> DataTable:
+    """Return how far ties move the figures: each metric under each rank type; no rows where a report has one type."""
+    metrics = document["metrics"]
+    types = [of.value for of in RankType if any(key.split(".")[1] == of.value for key in metrics)]
+    prefix = f"both.{document['headline']}."
+    names = [key.removeprefix(prefix) for key in metrics if key.startswith((f"{prefix}mean_", f"{prefix}hits_at_"))]
+    names.sort(key=lambda name: (name.startswith("hits_at_"), len(name), name))
+    rows = [
+        (short_title(f"both.{name}"), *(text_of(name, metrics.get(f"both.{of}.{name}")) for of in types))
+        for name in names
+        if len(types) > 1
+    ]
+    note = (
+        "Optimistic: the true entity comes first among candidates of the same score; pessimistic: last; realistic: the "
+        "mean of the two ranks. Where the columns agree, ties do not matter."
+    )
+    return DataTable("What ties can change", ("both sides", *types), rows, note, "ties")
+
+
+def edges_of(document: Mapping[str, Any]) -> DataTable:
+    """Return what evaluated edges share with each other and with training edges; no rows where nobody looked."""
+    edges = document.get("edge_diagnostics")
+    rows = [(name, _count(edges.get(key))) for key, name in _EDGES.items()] if edges else []
+    unknown = any(count == UNDEFINED for _, count in rows)
+    note = f"{UNDEFINED}: no train_paths were given, so nobody can tell." if unknown else ""
+    return DataTable("Repeated and leaked edges", ("edges", "number"), rows, note, "edges")
+
+
+def _count(value: float | None) -> str:
+    if value is None or isinstance(value, int):
+        return _exact(value)
+    return f"{value:,.4g}" if value < 1000 else f"{value:,.1f}"
+
+
+# Where figures come from: settings, data, and the run.
+
+MAX_ENTRIES = 64  # of a list or a mapping that are told one by one
+MAX_SETTING_BYTES = 150_000  # of each table
+
+
+def settings_of(document: Mapping[str, Any], meanings: Mapping[str, str]) -> DataTable:
+    """Return a row per setting that can change a number, with what its key means where it is the first of its key."""
+    rows, told = [], ""
+    for name, text in _leaves_of((document.get("provenance") or {}).get("settings")):
+        meaning = meanings.get(name.partition(".")[0], "")
+        rows.append((name, text, "" if meaning == told else meaning))
+        told = meaning
+    note = "All that can change a number; metrics.json has the lists that are too long for this table."
+    columns = ("setting", "value", "meaning")
+    return DataTable("Settings", columns, fitting(rows, MAX_SETTING_BYTES), note, "settings", "lll")
+
+
+def data_of(document: Mapping[str, Any]) -> DataTable:
+    """Return a row per file with its digest."""
+    rows = fitting(_leaves_of((document.get("provenance") or {}).get("data")), MAX_SETTING_BYTES)
+    return DataTable("Digests of the data", ("data", "digest"), rows, anchor="data", kinds="ll")
+
+
+def run_of(document: Mapping[str, Any]) -> DataTable:
+    """Return a row per fact of the run, which may differ between equal runs."""
+    rows = fitting(_leaves_of(document.get("run")), MAX_SETTING_BYTES)
+    return DataTable("The run", ("run", "value"), rows, anchor="run", kinds="ll")
+
+
+def _leaves_of(part: object) -> Iterator[tuple[str, str]]:
+    return flat(part) if part else iter(())
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 (any JSON)
+    """Yield (dotted name, text) of every leaf of JSON; of a long list or mapping how many entries it has."""
+    if isinstance(value, dict | list) and len(value) > MAX_ENTRIES:
+        yield name, f"{len(value):,} entries"
+    elif isinstance(value, dict) and value:
+        for key, of_key in value.items():
+            yield from flat(of_key, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and any(isinstance(entry, dict | list) for entry in value):
+        for at, entry in enumerate(value):
+            yield from flat(entry, f"{name}.{at}" if name else str(at))
+    elif isinstance(value, list):
+        yield name, ", ".join(map(_leaf, value)) or "none"
+    else:
+        yield name, _leaf(value)
+
+
+def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
+    if isinstance(value, str):
+        return value
+    return "none" if value is None or value == {} else json.dumps(value)
+
+
+# What a training run has recorded of held-out edges
+
+_PASS_COLUMNS = ("pass", "before", "after", "gap", "± SE", "training", "diverged", "verdict")
+_VERDICTS = {
+    "too_early": "too early to tell: some bucket was visited fewer than three times",
+    "vanished": "the gap has vanished: buckets agree",
+    "shrinking": "the gap is shrinking",
+    "persists": "the gap persists: training overfits to buckets",
+    "undecided": "undecided: more passes must tell",
+}
+
+
+def verdict_of(curves: Curves) -> str:
+    """Return what the last pass says, in words."""
+    return _VERDICTS[curves.passes[-1].verdict]
+
+
+def passes_of(curves: Curves) -> DataTable:
+    """Return a row per pass."""
+    rows = fitting(map(_pass_row, curves.passes), MAX_BYTES_OF_OTHERS)
+    return DataTable("Passes", _PASS_COLUMNS, rows, anchor="passes", kinds="lrrrrrrl")
+
+
+def training_table(curves: Curves) -> DataTable:
+    """Return the same for the terminal, with what the last verdict means."""
+    title = f"{METRICS[curves.metric]} of held-out edges"
+    return evolve(passes_of(curves), title=title, note=verdict_of(curves))
+
+
+def _pass_row(row: PassRow) -> tuple[str, ...]:
+    numbers = (row.before, row.after, row.gap, row.gap_error, row.training)
+    texts = ("-" if value is None else f"{value:.4f}" for value in numbers)
+    key = row.key
+    name = (
+        f"{key.epoch}, path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else key.epoch
+    )
+    return str(name), *texts, str(row.num_diverged), row.verdict.replace("_", " ")

@@ -1,0 +1,186 @@
+"""Tables of text, written for the terminal, Markdown, LaTeX and CSV; `templates/parts.html` writes them as HTML."""
+
+from __future__ import annotations
+
+import csv
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from attrs import Factory, field, frozen
+
+from pbgeval.errors import OutputError
+from pbgeval.metrics.breakdowns import GROUP_COLUMNS
+from pbgeval.storage.text import cell_of, name_of, open_input, printable
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+CELL_BYTES = 6  # of the tags around a cell of HTML
+ROW_BYTES = 16
+MAX_BORDERED = 4  # columns of a table on the terminal that has room for lines between them
+MAX_CHARACTERS = 500  # of a name; the files have it whole
+
+
+@frozen(eq=False)
+class DataTable:
+    """A table of text; the first cell of a row says whose figures follow."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    note: str = ""  # below it: what was left out, what the figures mean
+    anchor: str = ""  # of letters, digits and dashes
+    kinds: str = field(default=Factory(lambda self: "l" + "r" * (len(self.columns) - 1), takes_self=True))
+    # a letter per column: l text, r numbers
+
+
+def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, ...], ...]:
+    """Return the first rows, as many as fit into so many bytes of HTML, with names clipped."""
+    chosen: list[tuple[str, ...]] = []
+    for row in rows:
+        cells = tuple(map(clipped, row))
+        num_bytes -= ROW_BYTES + sum(CELL_BYTES + len(html.escape(cell).encode()) for cell in cells)
+        if num_bytes < 0:
+            break
+        chosen.append(cells)
+    return tuple(chosen)
+
+
+def clipped(text: str) -> str:
+    """Return a name of a length that can be read."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
+
+
+# The terminal
+
+
+def to_terminal(table: DataTable) -> Group:
+    """Return the title, the table and the lines of its note for `Console.print`."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    is_wide = len(table.columns) > MAX_BORDERED
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0)) if is_wide else Table()
+    for title, kind in zip(table.columns, table.kinds, strict=True):
+        shown.add_column(Text(title), justify="left" if kind == "l" else "right", no_wrap=kind == "r")
+    for row in table.rows:
+        shown.add_row(*(Text(printable(cell)) for cell in row))
+    return Group(Text(printable(table.title)), shown, *map(Text, table.note.splitlines()))
+
+
+# Markdown and LaTeX that show any text as it is, on one line
+
+_IN_MARKDOWN = re.compile(r"[#$*@\[\\\]^_`{|}~]")
+_NOTHING = "\0"  # in no text that is shown
+_IN_LATEX = {
+    _NOTHING: "{}",
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row it would begin a length
+    "]": "{]}",
+    "`": "{`}",  # with another, or after ! or ?, it would join to one sign
+    "'": "'{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "−": "$-$",
+    "…": r"\ldots{}",
+}
+
+
+def to_markdown(table: DataTable, left: str = ":--") -> str:
+    """Return the heads and rows, without title and note; `left` is the rule below a head of text."""
+    rule = "|" + "|".join(left if kind == "l" else "--:" for kind in table.kinds) + "|"
+    head, *rows = (f"| {' | '.join(map(escape_markdown, row))} |" for row in (table.columns, *table.rows))
+    return "\n".join([head, rule, *rows])
+
+
+def to_latex(table: DataTable) -> str:
+    """Return a tabular with the rules of booktabs, without title and note."""
+    head, *rows = (" & ".join(map(escape_latex, row)) + r" \\" for row in (table.columns, *table.rows))
+    begin = [rf"\begin{{tabular}}{{{table.kinds}}}", r"\toprule", head, r"\midrule"]
+    return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line and within a cell."""
+    plain = one_line(text)
+    return _IN_MARKDOWN.sub(r"\\\g<0>", plain).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def escape_latex(text: str) -> str:
+    """Return text that LaTeX shows as it is, on one line and within a cell."""
+    # Two would join to a dash, or a low quote; one is the sign of a number, too.
+    apart = re.sub(r"([-,])(?=\1)", rf"\1{_NOTHING}", one_line(text))
+    return "".join(_IN_LATEX.get(letter, letter) for letter in apart)
+
+
+def one_line(text: str) -> str:
+    """Return text without line breaks and other letters that are not shown."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+# CSV
+
+_TEXT_COLUMNS = {"edge_path", "side", "rank_type", *(name for names in GROUP_COLUMNS.values() for name in names)}
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV; an undefined value is an empty cell, floats are written shortest round-trip.
+
+    Texts are written so that no spreadsheet runs them (`cell_of`).
+    """
+    lines: list[str] = []
+    # Python 3.11 quotes the characters of the line end alone: "\r" needs quotes, too.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
+    names: list[str] = []
+    for row in rows:
+        if not names:
+            writer.writerow(names := list(row))
+        writer.writerow([cell_of(value) if isinstance(value, str) else value for value in map(row.get, names)])
+    return "".join(f"{line[:-2]}\n" for line in lines) or "\n"
+
+
+def read_csv(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the rows of a CSV file of an output directory: text, numbers, None where a cell is empty; () if absent.
+
+    Raises:
+        OutputError: it is not as it was written.
+    """
+    try:
+        with TextIOWrapper(open_input(path), encoding="utf-8", newline="") as file:
+            reader = csv.reader(file)
+            names = next(reader, [])
+            parsers = [name_of if name in _TEXT_COLUMNS else _number for name in names]
+            return tuple(
+                {name: parse(cell) for name, parse, cell in zip(names, parsers, cells, strict=True)} for cells in reader
+            )
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, csv.Error) as error:
+        raise OutputError(
+            f"{path}: expected a table as an evaluation writes it, got: {error}; evaluate again, or remove the file"
+        ) from error
+
+
+def _number(cell: str) -> int | float | None:
+    if cell.isdecimal():
+        return int(cell)
+    return float(cell) if cell else None

@@ -1,0 +1,107 @@
+"""Pairs of rows -> minus the sum over columns of how far apart they are: distances that no inner product gives.
+
+    absolute   |x - y|                        per column               (comparator l1)
+    modulus    sqrt((a - c)^2 + (b - d)^2)    per complex column       (comparator complex_l1)
+
+Columns are added one after the other, each difference, square, root and sum being rounded by itself as IEEE says. So a
+score has the same bits whatever the shape of its block, the number of threads or the device, and nothing is padded.
+On a CPU compiled loops do the same where that is worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.jit import CompiledLoop, is_installed
+
+CELLS_AT_A_TIME = 1 << 16  # so that differences and sums stay in cache; changes no number
+TERMS_WORTH_COMPILING = 1 << 22  # of the first block for which numba is imported
+
+
+@frozen(eq=False)
+class ColumnSums:
+    """A distance that is a sum of terms, each of a column or of a pair of them."""
+
+    term: Callable[[list[Tensor]], Tensor]  # differences in the columns of a term, which it may overwrite -> the term
+    columns_per_term: int  # a term's columns lie in as many parts of a row, of equal lengths
+    loop: CompiledLoop  # the same by arrays: queries, candidates by column, sums
+
+    def __call__(self, query_BQD: Tensor, candidate_BCD: Tensor) -> Tensor:
+        """Return minus the sums, (B, Q, C)."""
+        num_products, num_queries, dimension = query_BQD.shape
+        num_candidates = candidate_BCD.shape[1]
+        sums_BQC = query_BQD.new_zeros((num_products, num_queries, num_candidates))
+        if not sums_BQC.numel() or not dimension:
+            return sums_BQC
+        if self._is_worth_compiling(query_BQD, num_candidates):
+            of_column_BDC = candidate_BCD.transpose(1, 2).contiguous()  # a column's candidates next to each other
+            self.loop(query_BQD.contiguous().numpy(), of_column_BDC.numpy(), sums_BQC.numpy())
+            return sums_BQC.neg_()
+        batches = max(1, CELLS_AT_A_TIME // (num_queries * num_candidates))
+        rows = max(1, CELLS_AT_A_TIME // num_candidates)
+        for batch in range(0, num_products, batches):
+            candidates = candidate_BCD[batch : batch + batches].unsqueeze(1)
+            for row in range(0, num_queries, rows):
+                part = slice(batch, batch + batches), slice(row, row + rows)
+                self._add_terms(query_BQD[part].unsqueeze(2), candidates, sums_BQC[part])
+        return sums_BQC.neg_()
+
+    def _is_worth_compiling(self, query_BQD: Tensor, num_candidates: int) -> bool:
+        if query_BQD.device.type != "cpu" or query_BQD.dtype not in (torch.float32, torch.float64):
+            return False
+        return (self.loop.is_loaded or query_BQD.numel() * num_candidates >= TERMS_WORTH_COMPILING) and is_installed()
+
+    def _add_terms(self, query_BQ1D: Tensor, candidate_B1CD: Tensor, sums_BQC: Tensor) -> None:
+        num_terms = query_BQ1D.shape[-1] // self.columns_per_term
+        for at in range(num_terms):
+            columns = range(at, num_terms * self.columns_per_term, num_terms)
+            sums_BQC += self.term([query_BQ1D[..., column] - candidate_B1CD[..., column] for column in columns])
+
+
+def _modulus_of(parts: list[Tensor]) -> Tensor:
+    real, imag = parts
+    square = real.mul_(real).add_(imag.mul_(imag))
+    if square.device.type != "cpu":
+        return square.sqrt_()
+    np.sqrt(square.numpy(), out=square.numpy())  # as IEEE says, which torch's on a CPU are not (MKL's are 1 ulp off)
+    return square
+
+
+def _absolute(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    num_candidates = candidate_BDC.shape[2]
+    for batch in range(query_BQD.shape[0]):
+        for start in range(0, num_candidates, 1024):  # sums of so many candidates stay in the fastest cache
+            stop = min(start + 1024, num_candidates)
+            for query in range(query_BQD.shape[1]):
+                sum_C = sums_BQC[batch, query, start:stop]
+                for column in range(query_BQD.shape[2]):
+                    x = query_BQD[batch, query, column]
+                    y_C = candidate_BDC[batch, column, start:stop]
+                    for at in range(stop - start):
+                        sum_C[at] += abs(x - y_C[at])
+
+
+def _modulus(query_BQD, candidate_BDC, sums_BQC):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    num_candidates, half = candidate_BDC.shape[2], query_BQD.shape[2] // 2
+    for batch in range(query_BQD.shape[0]):
+        for start in range(0, num_candidates, 1024):
+            stop = min(start + 1024, num_candidates)
+            for query in range(query_BQD.shape[1]):
+                sum_C = sums_BQC[batch, query, start:stop]
+                for column in range(half):
+                    a, b = query_BQD[batch, query, column], query_BQD[batch, query, half + column]
+                    c_C, d_C = candidate_BDC[batch, column, start:stop], candidate_BDC[batch, half + column, start:stop]
+                    for at in range(stop - start):
+                        real, imag = a - c_C[at], b - d_C[at]
+                        sum_C[at] += np.sqrt(real * real + imag * imag)
+
+
+_ABSOLUTE = CompiledLoop(_absolute)
+_MODULUS = CompiledLoop(_modulus)
+ABSOLUTE = ColumnSums(lambda parts: parts[0].abs_(), 1, _ABSOLUTE)
+MODULUS = ColumnSums(_modulus_of, 2, _MODULUS)

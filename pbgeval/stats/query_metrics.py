@@ -1,0 +1,141 @@
+"""Metrics that follow from sums over queries: what each query adds, in whole numbers.
+
+A metric is start + slope * (sum of numerators) / (sum of denominators). Statistics, intervals, paired comparisons,
+macro averages and the monitor all read these definitions. To add a metric to all of them, add it to `query_metrics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.series import mean_reciprocal
+
+Floats = NDArray[np.float64]
+
+# What a metric is a mean over, by the name of the column that counts it
+QUERIES = "num_queries"
+COMPETING_QUERIES = "num_competing_queries"  # those with competitors
+COMPETITORS = "num_competitors"
+
+
+@frozen(eq=False)
+class QueryMetric:
+    """A metric that is a ratio of sums over queries."""
+
+    name: str
+    direction: int  # 1: higher is better; -1: lower
+    of_query: Callable[[Tensor, Tensor], Tensor]  # (doubled rank, competitors) -> int64 in units, or float64 in [0, 1]
+    units: int | None = None  # of a numerator in 1; None: it is a fraction, of which a reader keeps some bits
+    per: str = QUERIES  # what is counted by the denominator
+    start: int = 0
+    slope: int = 1
+    rank_type: RankType | None = None  # that it is always of; None: of any
+    is_share: bool = True  # the ratio of the sums lies in [0, 1]
+    # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,)
+    over_ties: Callable[[Floats, Floats, Floats], Floats] | None = None
+
+    def denominator(self, bits: int) -> int:
+        """Return what the denominator of one counted query (or competitor) is, where fractions have some bits."""
+        return 1 << bits if self.units is None else self.units
+
+    def numerators(self, counts: RankCounts, rank_type: RankType, bits: int) -> Tensor:
+        """Return what each query adds, int64 (Q,); fractions are rounded once, to `bits` bits."""
+        found_Q = self.of_query(counts.doubled_rank(self.rank_type or rank_type), counts.competing_Q)
+        return fixed_point(found_Q, bits) if self.units is None else found_Q.long()
+
+    def counted(self, counts: RankCounts) -> Tensor:
+        """Return what each query counts for in the denominator, int64 (Q,)."""
+        if self.per == QUERIES:
+            return torch.ones_like(counts.competing_Q)
+        return counts.competing_Q if self.per == COMPETITORS else (counts.competing_Q > 0).long()
+
+    def mean(self, numerator: int, counted: int, bits: int) -> float | None:
+        """Return the metric from sums of `numerators` and `counted`, rounded once; None where nothing was counted."""
+        denominator = counted * self.denominator(bits)
+        return ratio(self.start * denominator + self.slope * numerator, denominator)
+
+
+def ratio(numerator: int, denominator: int) -> float | None:
+    """Divide integers of any size with one rounding; None where nothing was counted."""
+    return numerator / denominator if denominator else None  # Python rounds the quotient of integers correctly
+
+
+def fixed_point(values: Tensor, bits: int) -> Tensor:
+    """Round float64 values to integers of 2^-bits: IEEE division and rounding, the same bits on any machine."""
+    return torch.round(values * 2.0**bits).to(torch.int64)
+
+
+def _share_beaten(doubled_Q: Tensor, competing_Q: Tensor) -> Tensor:
+    shares_Q = 1.0 - (doubled_Q - 2).double() / (2 * competing_Q).clamp(min=1)
+    return shares_Q.masked_fill_(competing_Q == 0, 0.0)
+
+
+MEAN_RANK = QueryMetric(
+    "mean_rank",
+    -1,
+    lambda doubled_Q, _: doubled_Q - 2,
+    units=2,
+    start=1,
+    is_share=False,
+    over_ties=lambda best_Q, worst_Q, _: (best_Q + worst_Q) / 2.0,
+)
+MEAN_RECIPROCAL_RANK = QueryMetric(
+    "mean_reciprocal_rank",
+    1,
+    lambda doubled_Q, _: 2.0 / doubled_Q.double(),
+    over_ties=lambda best_Q, worst_Q, _: mean_reciprocal(best_Q, worst_Q),
+)
+ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors that are beaten, less 1
+    "adjusted_mean_rank_index",
+    1,
+    lambda doubled_Q, competing_Q: 2 * competing_Q - (doubled_Q - 2),
+    units=2,
+    per=COMPETITORS,
+    start=-1,
+    slope=2,
+)
+QUERY_AUC = QueryMetric(  # ties one half
+    "query_auc", 1, _share_beaten, per=COMPETING_QUERIES, rank_type=RankType.REALISTIC
+)
+
+
+@cache
+def hits_at(cutoff: int) -> QueryMetric:
+    """Return the share of ranks at most K; half ranks compare as they are."""
+    return QueryMetric(
+        f"hits_at_{cutoff}",
+        1,
+        lambda doubled_Q, _: doubled_Q <= 2 * cutoff,
+        units=1,
+        over_ties=lambda best_Q, worst_Q, _: np.clip((cutoff - best_Q + 1.0) / (worst_Q - best_Q + 1.0), 0.0, 1.0),
+    )
+
+
+@cache
+def query_metrics(cutoffs: tuple[int, ...]) -> tuple[QueryMetric, ...]:
+    """Return the metrics that every table of ranks has, each of every rank type."""
+    return (MEAN_RANK, MEAN_RECIPROCAL_RANK, *map(hits_at, cutoffs))
+
+
+def keyed_metrics(cutoffs: tuple[int, ...], *, adjusted: bool = True) -> Iterator[tuple[str, QueryMetric, RankType]]:
+    """Yield `<rank type>.<metric>` and `query_auc`, each with its definition; `adjusted`: also the index."""
+    metrics = (*query_metrics(cutoffs), *(ADJUSTED_MEAN_RANK_INDEX,) * adjusted)
+    for rank_type in RankType:
+        yield from ((f"{rank_type.value}.{metric.name}", metric, rank_type) for metric in metrics)
+    yield QUERY_AUC.name, QUERY_AUC, RankType.REALISTIC
+
+
+def find_query_metric(name: str) -> QueryMetric | None:
+    """Return the metric of a name; None if it is no ratio of sums over queries."""
+    digits = name.removeprefix("hits_at_")
+    cutoffs = (int(digits),) if digits != name and digits.isdecimal() else ()
+    metrics = (*query_metrics(cutoffs), ADJUSTED_MEAN_RANK_INDEX, QUERY_AUC)
+    return next((metric for metric in metrics if metric.name == name), None)

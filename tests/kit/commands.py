@@ -1,0 +1,153 @@
+"""The command run on a case, and what it leaves.
+
+Use:
+    done = run_command(case, "--workers", "1")       # in this process
+    done = start_command(case, "--workers", "2")     # as a user would
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import typer.main
+from attrs import frozen
+
+from tests.kit.case import TinyCase
+from tests.patience import PATIENCE
+
+COMMAND = Path(sys.executable).parent / "kgeval-dist"
+# What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
+_command_of = functools.cache(typer.main.get_command)
+
+
+@frozen
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def faults(self) -> list[str]:
+        return self.err.splitlines()
+
+
+def run_command(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> Done:
+    """Run the command in this process; of a case, in its folder."""
+    config, folder = (case.config, case.root) if isinstance(case, TinyCase) else (case, case.parent)
+    return run_main("--config", str(config), *arguments, cwd=cwd or folder)
+
+
+def run_main(*arguments: str, cwd: Path) -> Done:
+    """Call `main` with these arguments."""
+    from pbgeval.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    status: object = None
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", ["kgeval-dist", *arguments]),
+        mock.patch.object(typer.main, "get_command", _command_of),
+        mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}),  # two test processes share the cores
+    ):
+        try:
+            main()
+        except SystemExit as exit_:
+            status = exit_.code
+    assert isinstance(status, int), "main ends the process with a number"
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+def start_command(
+    case: TinyCase, *arguments: str, environment: Mapping[str, str] | None = None, timeout: float = PATIENCE
+) -> Done:
+    """Run the installed command as a process, in the case's folder."""
+    done = subprocess.run(
+        [COMMAND, "--config", case.config, *arguments],
+        cwd=case.root,
+        env=os.environ | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def flags(overrides: Sequence[str]) -> list[str]:
+    """Return settings (`key=value`) as arguments."""
+    return [argument for override in overrides for argument in ("-p", override)]
+
+
+def evaluated(case: TinyCase, *overrides: str, output: str = "output") -> dict[str, Any]:
+    """Run the command in this process, with some settings changed; return what metrics.json holds."""
+    done = run_command(case, "--workers", "1", "--quiet", "--output", output, *flags(overrides))
+    assert (0, "") == (done.status, done.err)
+    return metrics_of(case.root / output)
+
+
+def undisturbed_numbers(case: TinyCase, output: Path) -> dict[str, str]:
+    """Return the numbers of a run of two workers that nothing disturbs."""
+    done = start_command(case, "--workers", "2", "--quiet", "--output", str(output))
+    assert (0, "") == (done.status, done.err)
+    return numbers_of(output)
+
+
+def metrics_of(output: Path) -> dict[str, Any]:
+    """Return what metrics.json holds."""
+    document: dict[str, Any] = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
+    return document
+
+
+def numbers_of(output: Path) -> dict[str, str]:
+    """Return, as text, all that equal runs must agree on: metrics.json without `run`, and the tables."""
+    document = metrics_of(output)
+    del document["run"]
+    tables = {path.name: path.read_text(encoding="utf-8") for path in sorted(output.glob("*.csv"))}
+    return {"metrics.json": json.dumps(document), **tables}
+
+
+def journaled_units(output: Path) -> set[str]:
+    """Return the units whose results the journal of an unfinished run holds."""
+    entries = [path.read_bytes() for path in (output / "journal").glob("*.unit") if not path.name.startswith(".")]
+    return {unit for entry in entries for unit in json.loads(entry.splitlines()[1])["units"]}
+
+
+def unit_log(output: Path) -> list[dict[str, Any]]:
+    """Return the lines of units.jsonl: who began and finished which unit."""
+    return [json.loads(line) for line in (output / "units.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return content and time of every file below a folder."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@contextlib.contextmanager
+def writes_nothing(folder: Path) -> Iterator[None]:
+    """Assert that a folder holds the same files, unchanged, and the same folders before and after."""
+    before, folders = snapshot(folder), _folders(folder)
+    yield
+    assert before == snapshot(folder)
+    assert folders == _folders(folder)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_dir() and path.name != "__pycache__")

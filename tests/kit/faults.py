@@ -1,0 +1,297 @@
+"""Bad input as rows of a table: what is damaged, how the command is called, and the lines that it must print.
+
+    fault("{root}/edges/edges_1_1.h5: dataset lhs, row 3: …", data("edges/edges_1_1.h5", "lhs", 3, 16))
+
+In an expected line `{root}` is the folder of the files, and `…` any text. A row's command ends with status 1, prints
+these lines alone and nothing on stdout, and neither writes nor removes a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import runpy
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from attrs import field, frozen
+
+from tests.kit import pbg_files
+from tests.kit.case import VERSION, TinyCase
+from tests.kit.commands import Done, flags, run_main, writes_nothing
+from tests.kit.names import write_edges_by_name
+from tests.kit.reports import marked_up_result, write_records
+
+Damage = Callable[[Path], object]
+
+GRAPH = "a\tr\tb\nb\tr\tc\nc\ts\ta\na\tr\tb\n"
+TYPES = Path(__file__).resolve().parents[1] / "reference_data" / "types"
+RUN = ("--config", "eval.py", "--workers", "1", "--output", "output")
+USER = f"checkpoint/embeddings_user_1.v{VERSION}.h5"
+MODEL = f"checkpoint/model.v{VERSION}.h5"
+MAX_LINE = 2100
+
+
+# Where a row starts: files, and the arguments of a command that succeeds on them.
+
+
+@frozen
+class World:
+    """Files that a command reads, and its arguments."""
+
+    make: Callable[..., object]
+    arguments: tuple[str, ...]
+
+
+def _with_names(root: Path, **settings: Any) -> None:
+    write_edges_by_name(
+        TinyCase.write(root, **{"dynamic": True, "partition_sizes": (9, 8), "edges_per_bucket": 11} | settings)
+    )
+
+
+def _with_tags(root: Path) -> None:
+    TinyCase.write(root, partition_sizes=(5, 4), edges_per_bucket=9)
+    names = ["person", "being", "club", "horse", "thing", "soft"]
+    (root / "entity" / "entity_names_tag_0.json").write_text(json.dumps(names))
+
+
+def _with_edges(root: Path) -> None:
+    root.mkdir()
+    (root / "train.tsv").write_text(GRAPH)
+
+
+def _with_ranking(root: Path) -> None:
+    root.mkdir()
+    (root / "test.tsv").write_text("a\tlikes\tb\n")
+    (root / "ranking.txt").write_text("a likes b\nHeads: x\t0.9\ta\t0.9\t\nTails: c\t0.5\t\n")
+
+
+CASE = World(TinyCase.write, RUN)
+SMALL = World(functools.partial(TinyCase.write, partition_sizes=(9, 8), edges_per_bucket=11), RUN)
+NAMED_ALOUD = World(_with_names, (*RUN, "-p", "edge_paths=edges.tsv"))
+NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
+TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
+IMPORT = World(_with_edges, ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv"))
+TYPES_COMMAND = World(
+    Path.mkdir, ("types", *(f"--{name}={TYPES / name}.tsv" for name in ("taxonomy", "truth", "ranking")))
+)
+TOPK = World(_with_ranking, ("topk", "--test", "test.tsv", "--ranking", "ranking.txt"))
+REPORT = World(functools.partial(marked_up_result, output="run"), ("report", "run"))
+MONITOR = World(write_records, ("monitor", "."))
+NOTHING = World(Path.mkdir, ())
+
+
+@frozen
+class Fault:
+    """A row of the table."""
+
+    lines: tuple[str, ...]
+    damage: tuple[Damage, ...]
+    arguments: tuple[str, ...]
+    world: World
+    settings: Mapping[str, Any] = field(factory=dict)
+
+
+def fault(
+    lines: str | Sequence[str],
+    *damage: Damage,
+    p: str | Sequence[str] = (),
+    args: Sequence[str] = (),
+    world: World = CASE,
+    **settings: Any,
+) -> Fault:
+    """Return a row.
+
+    Args:
+        lines: what is printed; one line, or several in any order.
+        *damage: what is done to the files.
+        p: settings `key=value` of the command; as a string, by spaces.
+        args: arguments that are added to the world's; the command itself where it has none.
+        world: the files and the command.
+        **settings: how the files are made, see `TinyCase.write`.
+    """
+    overrides = p.split(" ") if isinstance(p, str) else p
+    expected = (lines,) if isinstance(lines, str) else tuple(lines)
+    return Fault(expected, damage, (*args, *flags(overrides)), world, settings)
+
+
+def check(row: Fault, root: Path) -> None:
+    """Run the command of a row in a folder that is yet to be made, and compare what it prints."""
+    make(row, root)
+    with writes_nothing(root):
+        done = run_main(*row.world.arguments, *row.arguments, cwd=root)
+    compare(done, row.lines, root)
+
+
+def make(row: Fault, root: Path) -> TinyCase:
+    """Make the files of a row, with their damage."""
+    shutil.copytree(_world(row), root)
+    for damage in row.damage:
+        damage(root)
+    return TinyCase(root, {})
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()  # removed when the process ends
+
+
+_made: dict[str, Path] = {}
+
+
+def _world(row: Fault) -> Path:
+    """Return the folder of whole files, which rows of one world share."""
+    key = f"{id(row.world)} {row.settings!r}"
+    if key not in _made:
+        root = Path(_scratch().name) / str(len(_made))
+        row.world.make(root, **row.settings)
+        _made[key] = root
+    return _made[key]
+
+
+def compare(done: Done, expected: Sequence[str], root: Path) -> None:
+    """Assert that a command ended with these lines and nothing else."""
+    lines = [line for line in done.faults if " bucket (" not in line]  # progress comes before a fault of the data
+    assert (1, "") == (done.status, done.out), done.err
+    assert all(line.isprintable() and len(line) < MAX_LINE for line in lines), lines
+    patterns = [_pattern(line.replace("{root}", str(root))) for line in expected]
+    assert len(patterns) == len(lines), lines
+    assert [] == [of.pattern for of in patterns if not any(map(of.fullmatch, lines))], lines
+
+
+def _pattern(line: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, line.split("…"))))
+
+
+# What can be done to the files
+
+
+def remove(path: str) -> Damage:
+    """Remove a file, a folder or what a pattern finds."""
+
+    def act(root: Path) -> None:
+        for found in list(root.glob(path)):
+            shutil.rmtree(found) if found.is_dir() else found.unlink()
+
+    return act
+
+
+def write(path: str, content: str | bytes) -> Damage:
+    """Write a file."""
+
+    def act(root: Path) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape"))
+
+    return act
+
+
+def folder(path: str) -> Damage:
+    """Make a folder."""
+    return lambda root: (root / path).mkdir(parents=True)
+
+
+def copy(path: str, target: str) -> Damage:
+    """Copy a folder."""
+    return lambda root: shutil.copytree(root / path, root / target)
+
+
+def truncate(path: str) -> Damage:
+    """Cut the last third of a file off."""
+    return lambda root: (root / path).write_bytes((content := (root / path).read_bytes())[: len(content) * 2 // 3])
+
+
+def data(path: str, dataset: str, where: Any, value: Any) -> Damage:
+    """Set values of a dataset of files that a pattern finds."""
+
+    def act(root: Path) -> None:
+        for found in root.glob(path):
+            with h5py.File(found, "r+") as file:
+                file[dataset][where] = value
+
+    return act
+
+
+def version(path: str, number: int) -> Damage:
+    """Set the format version of an HDF5 file."""
+
+    def act(root: Path) -> None:
+        with h5py.File(root / path, "r+") as file:
+            file.attrs["format_version"] = number
+
+    return act
+
+
+def vectors(partition: int, shape: tuple[int, int]) -> Damage:
+    """Write a partition of users anew, of another shape."""
+    return lambda root: pbg_files.write_embeddings(
+        root / "checkpoint", "user", partition, np.ones(shape), version=VERSION
+    )
+
+
+def edges(path: str, bucket: tuple[int, int], num_edges: int = 1) -> Damage:
+    """Write a bucket of edges."""
+    zeros = np.zeros(num_edges, np.int64)
+    return lambda root: pbg_files.write_edges(root / path, bucket, zeros, zeros, zeros)
+
+
+def damaged_chunk(root: Path) -> None:
+    """Write bucket (2, 2) compressed, and spoil the bytes of a chunk; its header stays right."""
+    zeros = np.zeros(40, np.int64)
+    layout = pbg_files.LAYOUTS["gzip_shuffle"]
+    path = pbg_files.write_edges(root / "edges", (2, 2), zeros, zeros, zeros, layout=layout)
+    with h5py.File(path, "r") as file:
+        chunk = file["lhs"].id.get_chunk_info(3)
+    content = bytearray(path.read_bytes())
+    content[chunk.byte_offset : chunk.byte_offset + chunk.size] = b"\x00" * chunk.size
+    path.write_bytes(content)
+
+
+def setting(**changes: Any) -> Damage:
+    """Change keys of the config file; a function is called with the config's dict."""
+
+    def act(root: Path) -> None:
+        case = TinyCase(root, settings_in(root))
+        case.write_config(**{key: of(case.settings) if callable(of) else of for key, of in changes.items()})
+
+    return act
+
+
+def as_json(text: str | None = None, **changes: Any) -> Damage:
+    """Write `eval.json`: the same config with keys changed, or some text."""
+    return lambda root: (root / "eval.json").write_text(
+        json.dumps(settings_in(root) | changes) if text is None else text.replace("{settings}", _members(root))
+    )
+
+
+def settings_in(root: Path) -> dict[str, Any]:
+    """Return what the config file of a case returns."""
+    settings: dict[str, Any] = runpy.run_path(str(root / "eval.py"))["get_torchbiggraph_config"]()
+    return settings
+
+
+def _members(root: Path) -> str:
+    return json.dumps(settings_in(root))[1:-1]
+
+
+def candidates(*, less_rows: int = 0, bad_id: int | None = None) -> Damage:
+    """Write lists of candidates for every bucket into `given`."""
+
+    def act(root: Path) -> None:
+        (root / "given").mkdir()
+        for path in sorted((root / "edges").glob("edges_*.h5")):
+            with h5py.File(path) as file:
+                ids = np.zeros((len(file["rel"]) - less_rows, 3), np.int64)
+            if bad_id is not None:
+                ids[1, 2] = bad_id
+            with h5py.File(root / "given" / path.name.replace("edges", "candidates"), "w") as file:
+                for side in ("head", "tail"):
+                    file[side], file[f"{side}_partition"] = ids, np.zeros_like(ids)
+
+    return act

@@ -1,0 +1,103 @@
+"""A tiny graph -> the files that PyTorch-BigGraph would have written, and the config that evaluates them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
+from pbgeval.notation import Side
+from tests.kit import pbg_files
+from tests.kit.graphs import Bucket, Edge, TinyGraph
+
+VERSION = 7
+
+
+def write_graph(
+    graph: TinyGraph,
+    folder: Path,
+    *,
+    more_edge_paths: Sequence[Mapping[Bucket, list[Edge]]] = (),
+    filter_edges: Sequence[Mapping[Bucket, list[Edge]]] = (),
+    train_edges: Sequence[Mapping[Bucket, list[Edge]]] = (),
+    weights: Mapping[Bucket, list[float]] | None = None,
+    **settings: Any,
+) -> EvalConfig:
+    """Write a graph and its checkpoint.
+
+    Args:
+        graph: what is written.
+        folder: where.
+        more_edge_paths: edges beside those of the graph, each an edge path of its own.
+        filter_edges: known edges, each a path of `filter_paths`.
+        train_edges: known edges, each a path of `train_paths`.
+        weights: of the graph's own edges.
+        settings: keys of the config beside those that the graph decides.
+    """
+    counts = {entity_type: [len(table) for table in tables] for entity_type, tables in graph.embeddings.items()}
+    num_dynamic = len(graph.relations) if graph.dynamic else None
+    pbg_files.write_entity_counts(folder / "entity", counts, num_dynamic_relations=num_dynamic)
+    edge_paths = []
+    for index, buckets in enumerate((graph.buckets, *more_edge_paths)):
+        edge_paths.append(str(folder / f"edges{index}"))
+        _write_edges(Path(edge_paths[-1]), buckets, (weights or {}) if index == 0 else {})
+    known_paths: dict[str, list[str]] = {}
+    for key, paths in (("filter_paths", filter_edges), ("train_paths", train_edges)):
+        known_paths[key] = [str(folder / f"{key}{index}") for index in range(len(paths))]
+        for path, buckets in zip(known_paths[key], paths, strict=True):
+            _write_edges(Path(path), buckets, {})
+    _write_checkpoint(graph, folder / "checkpoint")
+    schemas = graph.relations[:1] if graph.dynamic else graph.relations
+    return EvalConfig(
+        entities={name: EntitySchema(num_partitions=count) for name, count in graph.num_partitions.items()},
+        relations=[
+            RelationSchema(
+                name=relation.name,
+                lhs=relation.lhs,
+                rhs=relation.rhs,
+                weight=relation.weight,
+                operator=relation.operator,
+                all_negs=relation.all_negs,
+            )
+            for relation in schemas
+        ],
+        entity_path=str(folder / "entity"),
+        edge_paths=edge_paths,
+        filter_paths=known_paths["filter_paths"],
+        train_paths=known_paths["train_paths"],
+        checkpoint_path=str(folder / "checkpoint"),
+        dynamic_relations=graph.dynamic,
+        dimension=graph.dimension,
+        max_norm=graph.max_norm,
+        global_emb=bool(graph.global_embeddings),
+        comparator=graph.comparator,
+        bias=graph.bias,
+        **settings,
+    )
+
+
+def _write_edges(path: Path, buckets: Mapping[Bucket, list[Edge]], weights: Mapping[Bucket, list[float]]) -> None:
+    """Write every other empty bucket as a file without edges, and leave out the rest."""
+    layouts = list(pbg_files.LAYOUTS.values())
+    for bucket, edges in buckets.items():
+        if edges or sum(bucket) % 2 == 0:
+            lhs, rel, rhs = zip(*edges, strict=True) if edges else ([], [], [])
+            layout = layouts[sum(bucket) % len(layouts)] if edges else {}
+            pbg_files.write_edges(path, bucket, lhs, rel, rhs, layout=layout, weight=weights.get(bucket))
+
+
+def _write_checkpoint(graph: TinyGraph, path: Path) -> None:
+    pbg_files.write_checkpoint_version(path, VERSION)
+    for entity_type, tables in graph.embeddings.items():
+        for partition, rows in enumerate(tables):
+            pbg_files.write_embeddings(path, entity_type, partition, rows, version=VERSION)
+    operators: dict[tuple[int, Side], dict[str, Any]] = {}
+    if graph.dynamic:
+        for side in Side:
+            stacked = [side.pick(relation.lhs_params, relation.rhs_params) for relation in graph.relations]
+            operators[0, side] = {name: [params[name] for params in stacked] for name in stacked[0]}
+    else:
+        for index, relation in enumerate(graph.relations):
+            operators[index, Side.RHS] = dict(relation.rhs_params)
+    pbg_files.write_model(path, operators, graph.global_embeddings, version=VERSION, dynamic=graph.dynamic)

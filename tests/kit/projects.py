@@ -1,0 +1,104 @@
+"""What pages of documentation take for given: a project as users have one, files of edges, models of other systems."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.kit import pbg_files
+from tests.kit.case import TinyCase
+from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal
+from tests.systems_reference import write_labels
+
+DIMENSION = 4
+
+
+def write_project(folder: Path) -> TinyCase:
+    """A project of PyTorch-BigGraph's as the pages describe it: eval.py, entity, checkpoint, three folders of edges."""
+    sizes: dict[str, Any] = {"partition_sizes": (60, 60), "num_tags": 9, "workers": 1}
+    for seed, name, num_edges in ((2, "train", 150), (3, "valid", 20)):
+        other = TinyCase.write(
+            folder.with_name(f"{folder.name}_{name}"), **sizes, edges_per_bucket=num_edges, seed=seed
+        )
+        shutil.move(other.root / "edges", folder / f"edges_{name}")
+    case = TinyCase.write(folder, **sizes, edges_per_bucket=30, edge_paths=["edges_test"])
+    (case.root / "edges").rename(case.root / "edges_test")
+    (case.root / "checkpoint" / "config.json").write_text(json.dumps(case.settings), encoding="utf-8")
+    return case
+
+
+def write_labelled_edges(path: Path, num_edges: int, num_entities: int, num_relations: int, seed: int) -> np.ndarray:
+    """Write edges by name as `label<TAB>relation<TAB>label`; return their ids (edges, 3)."""
+    source = np.random.default_rng(seed)
+    edges_E3 = source.integers((num_entities, num_relations, num_entities), size=(num_edges, 3))
+    lines = [f"entity {lhs}\trelation {rel}\tentity {rhs}\n" for lhs, rel, rhs in edges_E3.tolist()]
+    path.write_text("".join(lines), encoding="utf-8")
+    return edges_E3
+
+
+def write_untrained_model(graph: Path, num_relations: int) -> Path:
+    """Write a checkpoint for an imported graph of one type, and a config that names its dictionaries beside it.
+
+    Returns:
+        The config, `eval.py` in the folder where the graph is.
+    """
+    source = np.random.default_rng(0)
+    counts = sorted((graph / "entity").glob("entity_count_all_*.txt"))
+    checkpoint = graph / "checkpoint"
+    pbg_files.write_checkpoint_version(checkpoint, 1)
+    for partition, path in enumerate(counts):
+        values = source.standard_normal((int(path.read_text()), DIMENSION))
+        pbg_files.write_embeddings(checkpoint, "all", partition, values, version=1)
+    pbg_files.write_model(checkpoint, {}, {}, version=1, dynamic=True)
+    settings = {
+        "entity_path": f"{graph.name}/entity",
+        "edge_paths": [f"{graph.name}/test"],
+        "checkpoint_path": f"{graph.name}/checkpoint",
+        "entities": {"all": {"num_partitions": len(counts)}},
+        "relations": [{"name": "all", "lhs": "all", "rhs": "all", "operator": "none"}],
+        "dynamic_relations": True,
+        "global_emb": False,
+        "dimension": DIMENSION,
+    }
+    config = graph.with_name("eval.py")
+    config.write_text(f"def get_torchbiggraph_config():\n    return {settings}\n", encoding="utf-8")
+    return config
+
+
+def write_pykeen_arrays(folder: Path) -> None:
+    """Write the stand-in for a PyKEEN model as `scripts/export_pykeen.py` writes one."""
+    folder.mkdir()
+    description = {"model": "distmult", "reciprocal": False, "norm": 1}
+    (folder / "model.json").write_text(json.dumps(description), encoding="utf-8")
+    np.save(folder / "entity.npy", ENTITIES.astype(np.float32))
+    np.save(folder / "relation.npy", RELATIONS[:NUM_RELATIONS].astype(np.float32))
+    write_labels(folder / "entities.tsv", [f"entity {index}" for index in range(NUM_ENTITIES)])
+    write_labels(folder / "relations.tsv", [f"relation {index}" for index in range(NUM_RELATIONS)])
+
+
+def pykeen_names(test: np.ndarray, train: np.ndarray) -> dict[str, Any]:
+    """Return stand-ins for a model of PyKEEN's and its dataset, of edges (n, 3), by the names that pages use."""
+
+    def triples(edges_E3: np.ndarray) -> SimpleNamespace:
+        return SimpleNamespace(mapped_triples=torch.tensor(edges_E3), num_entities=NUM_ENTITIES)
+
+    dataset = SimpleNamespace(testing=triples(test), training=triples(train), validation=triples(train[:5]))
+    return {"model": Diagonal(), "dataset": dataset}
+
+
+def write_openbiolink_dataset(root: Path, num_test: int, num_entities: int, num_relations: int) -> None:
+    """Write `root/HQ_DIR` as OpenBioLink lays it out; every entity and relation is in a training edge."""
+    folder = root / "HQ_DIR" / "train_test_data"
+    folder.mkdir(parents=True)
+    source = np.random.default_rng(1)
+    around = [(index, index % num_relations, (index + 1) % num_entities) for index in range(num_entities)]
+    drawn = source.integers((num_entities, num_relations, num_entities), size=(num_test + 5, 3)).tolist()
+    for name, edges in (("train", around), ("test", drawn[:num_test]), ("val", drawn[num_test:])):
+        lines = [f"e{head:02}\tr{relation}\te{tail:02}\t1\t0\n" for head, relation, tail in edges]
+        (folder / f"{name}_sample.csv").write_text("".join(lines), encoding="utf-8")

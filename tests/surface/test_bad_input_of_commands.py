@@ -1,0 +1,394 @@
+"""Bad input of files by name and of the other commands: a line, and nothing written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import duckdb
+import h5py
+import pytest
+
+from pbgeval.storage import writing as files
+from tests.kit.faults import (
+    GRAPH,
+    IMPORT,
+    MONITOR,
+    NAMED,
+    NAMED_ALOUD,
+    NOTHING,
+    REPORT,
+    TOPK,
+    TYPES_COMMAND,
+    Fault,
+    World,
+    check,
+    copy,
+    fault,
+    remove,
+    setting,
+    write,
+)
+from tests.kit.reports import write_records
+
+
+def zstd(root: Path) -> None:
+    lines = "SELECT unnest(['a\tr\tb', 'b\tr', 'c\tr\ta'])"
+    duckdb.sql(f"COPY ({lines}) TO '{root / 'x.zst'}' (FORMAT csv, HEADER false, DELIMITER '|', COMPRESSION zstd)")
+
+
+def imported(name: str) -> tuple[str, ...]:
+    """The arguments of an import of this file alone."""
+    return ("import-graph", "--quiet", "--output", "graph", "--edges", f"train={name}")
+
+
+IMPORTED = [
+    *(
+        fault(f"train.tsv{message}…", write("train.tsv", content), world=IMPORT)
+        for content, message in (
+            ("a\tr\tb\n\nb\tr\n", ":3: expected 3 columns separated by tabs, found 2"),
+            ("a\tr\tb\tx\n", ":1: expected 3 columns separated by tabs, found 4"),
+            ("", ": expected at least one edge, found none"),
+            ("\n\n", ": expected at least one edge, found none"),
+            ("a\tr\tb\ncaf\xe9\tr\tb\n".encode("latin-1"), ":2: expected UTF-8 text, found byte 0xe9"),
+            ("a\tr\tb\n".encode("utf-16"), ":1: expected UTF-8 text, found byte 0xff"),
+            ("a\tr\tb\n\nb\t\ta\n", ":3: expected a name as rel, found nothing"),
+            (
+                gzip.compress(GRAPH.encode() * 500)[:60],
+                ":1166: expected a text file that can be read, found: Compressed file ended",
+            ),
+            ("a\tr\tb\r\nb\tr\ta\nc\tr\ta\r\n", ": expected lines of one form, all ended alike, found:"),
+        )
+    ),
+    *(
+        fault(
+            "train.tsv:2: expected a finite number as weight, found something else",
+            write("train.tsv", f"a\tr\tb\t1\nb\tr\ta\t{weight}\n"),
+            args=("--order", "hrtw"),
+            world=IMPORT,
+        )
+        for weight in ("nan", "-inf", "x", "")
+    ),
+    *(
+        fault(f"{message}…", args=arguments.split(), world=IMPORT)
+        for arguments, message in (
+            ("--partitions 4", "--partitions 4: expected at most 3, the entities of type all"),
+            ("--partitions 0", "--partitions 0: expected a number >= 1, or TYPE=NUMBER"),
+            ("--partitions 10001", "…expected at most 10,000"),
+            (f"--partitions {'9' * 5000}", "…expected a number >= 1"),
+            ("--partitions user=2", "--partitions user: expected one of the types all"),
+            ("--order hrx", "--order hrx: expected h, r and t once each"),
+            ("--order hrtw", "train.tsv:1: expected 4 columns separated by tabs, found 3"),
+            ("--columns a,r,x", "train.tsv:1: expected a header with columns a, r, x, found a, r, b"),
+            ("--columns a,r", "--columns a,r: expected the names of three columns"),
+            ("--balance none", "--balance none: expected random or degree"),
+            ("--dictionary-of test", "--dictionary-of test: expected one of train"),
+            ("--edges test", "--edges test: expected NAME=FILE"),
+            ("--edges entity=train.tsv", "--edges entity: expected the name of a folder"),
+            ("--edges test=none.tsv", "none.tsv: expected a file of edges that can be read, found: No such file"),
+            ("--entities none", "none: expected a folder of entities, found: No such file or directory"),
+            ("--entities .", ".: expected entity_names_<type>_<partition>.json, found train.tsv"),
+            ("--max-memory much", "…expected an amount of memory such as '800MB'"),
+            ("--types train.tsv", "train.tsv:4: expected each relation once, got 'a' again"),
+        )
+    ),
+    fault(
+        "types.tsv: expected the types of every relation, found none of s; add them…",
+        write("types.tsv", "r\tuser\titem\n"),
+        args=("--types", "types.tsv"),
+        world=IMPORT,
+    ),
+    fault(
+        "--partitions: expected 1 or the same number for every type, got item 2, user 3",
+        write("types.tsv", "*\tuser\titem\n"),
+        args=("--types", "types.tsv", "--partitions", "user=3", "--partitions", "2"),
+        world=IMPORT,
+    ),
+    fault(
+        "graph: expected a new or empty folder, found one with files; choose another…",
+        write("graph/mine", ""),
+        world=IMPORT,
+    ),
+    *(
+        fault(message, damage, args=imported("e.parquet"), world=NOTHING)
+        for damage, message in (
+            (
+                lambda root: duckdb.sql("SELECT 1 AS h, 2 AS rel, 3 AS rhs").write_parquet(f"{root}/e.parquet"),
+                "e.parquet: expected columns lhs, rel, rhs, found h, rel, rhs; name them by --columns…",
+            ),
+            (
+                lambda root: duckdb.sql(
+                    "SELECT * FROM (VALUES (1, 2, 3), (1, NULL, 3)) t(lhs, rel, rhs)"
+                ).write_parquet(f"{root}/e.parquet"),
+                "e.parquet: row 1: expected a name as rel, found nothing",
+            ),
+            (
+                write("e.parquet", "PAR1 and then something else"),
+                "e.parquet: expected a Parquet file that can be read, found:…",
+            ),
+            (
+                write("e.parquet", "a\tr\tb\n"),
+                "e.parquet: expected a Parquet file, found another format; is it whole?…",
+            ),
+        )
+    ),
+    fault("x.zst:2: expected 3 columns separated by tabs, found 2;…", zstd, args=imported("x.zst"), world=NOTHING),
+    *(
+        fault(f"x.csv{message}…", write("x.csv", text), args=(*imported("x.csv"), "--columns", "h,r,t"), world=NOTHING)
+        for text, message in (
+            ('h,r,t\n"a\nb",r,c\nb,r\n', ":4: expected 3 columns separated by commas, found 2"),
+            ('h,r,t\na,r,"c\n', ": expected quotes as in RFC 4180, found: unexpected end of data"),
+            ("h,r,h\na,r,c\n", ":1: expected a header that names each column once, found h, r, h"),
+        )
+    ),
+]
+
+
+def without_vectors(root: Path) -> None:
+    with h5py.File(root / "checkpoint" / "embeddings_user_0.v3.h5", "r+") as file:
+        del file["embeddings"]
+
+
+UNKNOWN = "user/0/1\tr0\tnew\nnew\tr1\tuser/0/0\nuser/0/0\tr9\tuser/0/0\n"
+HEAD_REL_TAIL = "SELECT * FROM (VALUES ('user/0/0', 'r0', 'user/0/1')) t(head, rel, rhs)"
+BY_NAME = [
+    *(
+        fault(message, write("edges.tsv", content), world=NAMED)
+        for content, message in (
+            (
+                "user/0/0\tr0\tuser/0/1\nuser/0/0\tr0\n",
+                "{root}/edges.tsv:2: expected 3 columns separated by tabs, found 2; is edge_columns that of the file?",
+            ),
+            ("", "{root}/edges.tsv: expected at least one edge, found none…"),
+            ("\n", "{root}/edges.tsv: expected at least one edge, found none…"),
+            (b"user/0/0\tr0\tcaf\xe9\n", "{root}/edges.tsv:1: expected UTF-8 text, found byte 0xe9…"),
+            (
+                "a\tr\tb\n",
+                "edges.tsv: expected at least one edge that the dictionaries know, found none of 1; are they "
+                "those of these…",
+            ),
+        )
+    ),
+    fault(
+        "{root}/edges.tsv: expected names that {root}/entity numbers, found 3 of 53 edges with 1 entities and 1 "
+        "relations that it lacks, first entity 'new' of type user; kgeval-dist import-graph --entities leaves such "
+        "edges out…",
+        lambda root: (root / "edges.tsv").write_text((root / "edges.tsv").read_text() + UNKNOWN),
+        world=NAMED,
+    ),
+    fault(
+        "{root}/edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them by edge_columns "
+        "HEAD,RELATION,TAIL",
+        lambda root: duckdb.sql(HEAD_REL_TAIL).write_parquet(f"{root}/edges.parquet"),
+        p="edge_paths=edges.parquet",
+        world=NAMED,
+    ),
+    *(
+        fault(
+            f"{{root}}/cut.tsv.gz:…expected a text file that can be read, found: {found}…",
+            lambda root, spoil=spoil: (root / "cut.tsv.gz").write_bytes(
+                spoil(gzip.compress((root / "edges.tsv").read_bytes() * 50))
+            ),
+            p=f"{key}=cut.tsv.gz",
+            world=NAMED,
+        )
+        for spoil, found in (
+            (lambda packed: packed[:-9], "Compressed file ended"),
+            (lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:], "CRC check failed"),
+        )
+        for key in ("edge_paths", "filter_paths", "train_paths")
+    ),
+    *(
+        fault(f"{message}…", p=override, world=NAMED)
+        for override, message in (
+            (
+                "edge_paths=none.tsv",
+                "-p edge_paths=none.tsv: edge_paths[0]: expected a file or directory; {root}/none.tsv (in",
+            ),
+            (
+                "dictionary_path=nowhere",
+                "-p dictionary_path=nowhere: expected a directory; {root}/nowhere (in the working dir",
+            ),
+            ("edge_columns=hrx", "edge_columns hrx: expected h, r and t once each (head, relation, tail), perhaps w"),
+            ("edge_columns=a,r,x", "{root}/edges.tsv:1: expected a header with columns a, r, x, found user/"),
+            ("edge_columns=a,r", "edge_columns a,r: expected the names of three columns"),
+        )
+    ),
+    *(
+        fault(
+            f"{{root}}/names/{name}: expected the names of … for edges given by name, found no such file; set "
+            "dictionary_path to the folder…",
+            copy("entity", "names"),
+            remove(f"names/{name}"),
+            p="dictionary_path=names",
+            world=NAMED,
+        )
+        for name in ("dynamic_rel_names.json", "entity_names_user_0.json")
+    ),
+    fault(
+        "{root}/names: expected the names of 9, 8 entities of type user, a number for each partition (as there are "
+        "vectors), found 9, 9; are they those of this checkpoint?",
+        copy("entity", "names"),
+        write("names/entity_names_user_1.json", json.dumps([f"user/1/{row}" for row in range(9)])),
+        write("names/entity_count_user_1.txt", "9\n"),
+        p="dictionary_path=names",
+        world=NAMED,
+    ),
+    fault("…embeddings_user_0…", without_vectors, world=NAMED_ALOUD),  # found before text is read
+    fault(
+        "relations: expected each name once, as edges are given by name, found knows again…",
+        setting(relations=lambda of: [{**relation, "name": "knows"} for relation in of["relations"]]),
+        world=NAMED,
+        dynamic=False,
+    ),
+]
+
+COMMANDS = [
+    *(
+        fault(f"{message}…", args=arguments.split(), world=TOPK)
+        for arguments, message in (
+            ("--absent first", "--absent first: expected one of bounds, last, zero"),
+            ("--filter all", "--filter all: expected one of producer, known, none"),
+            ("--ties worst", "--ties worst: expected one of confidence, order"),
+            ("--rank-type x", "--rank-type x: expected one of "),
+            ("--known absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
+        )
+    ),
+    *(
+        fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)
+        for arguments, message in (
+            ("--gain cubic", "--gain cubic: expected one of linear, exponential"),
+            ("--discount log", "--discount log: expected one of standard, jk"),
+            ("--base 1", "--base 1.0: expected a number above 1"),
+            ("--ranking absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
+        )
+    ),
+    *(
+        fault(f"{name}: expected {message}…", *damage, args=("inspect", name), world=NOTHING)
+        for name, message, *damage in (
+            ("none", "a folder of edges or entities, a checkpoint, a bucket file edges_<l>_<r>.h5, or a fo"),
+            (".", "a folder of edges or entities, a checkpoint", write("other.h5", "")),
+            ("other.h5", "a folder of edges or entities, a checkpoint", lambda root: h5py.File(root / "other.h5", "w")),
+            ("bad/edges_0_0.h5", "an HDF5 file, found another format", write("bad/edges_0_0.h5", "no HDF5, but long")),
+        )
+    ),
+    *(
+        fault(f"{message}…", args=("compare", "a", "b", *arguments.split()), world=NOTHING)
+        for arguments, message in (
+            ("--metric gmr", "metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got 'gmr'"),
+            ("--metric tail.mrr", "metrics: expected mean_rank"),
+            ("--side up", "side: expected one of head, tail, both"),
+            ("--rank-type expected", "rank_type: expected one of"),
+            ("--filter some", "filter: expected one of raw, filtered"),
+            ("--clusters relation", "clusters: expected one of key, edge"),
+            ("--format xml", "--format xml: expected one of text, json, csv, md, latex"),
+        )
+    ),
+    *(
+        fault(f"{message}", args=arguments.split(), world=MONITOR)
+        for arguments, message in (
+            ("--metric mean", "--metric mean: expected one of mrr, pos_rank, r1, r10, r50, auc, loss"),
+            ("--metric auc", "expected records of held-out edges with 'auc', found mrr, r1"),
+        )
+    ),
+    fault("…training_stats.json…", args=("monitor", "."), world=NOTHING),
+    *(
+        fault(f"{message}…", args=arguments.split(), world=REPORT)
+        for arguments, message in (
+            ("--format pdf", "--format pdf: expected one of html, md, latex"),
+            ("--metric hits@7", "--metric hits@7: expected a column of buckets.csv: no metric 'hits@7'"),
+            ("--monitor nowhere", "nowhere: expected the statistics of a training run"),
+            ("-o run/metrics.json/page.html", "run/metrics.json/page.html: "),
+        )
+    ),
+    *(
+        fault(f"…{message}…", remove(f"run/{name}"), *damage, world=REPORT)
+        for name, message, *damage in (
+            ("metrics.json", "expected metrics.json of an evaluation or training_stats.json of a training run"),
+            *(
+                (name, message, write(f"run/{name}", text))
+                for name, text, message in (
+                    ("metrics.json", "{", "metrics.json: expected a result of pbgeval, got no JSON"),
+                    ("metrics.json", "[]", "metrics.json: expected a result of pbgeval, got other JSON"),
+                    (
+                        "metrics.json",
+                        '{"schema_version": 1}',
+                        "expected the result of an evaluation, found none of the keys complete",
+                    ),
+                    (
+                        "metrics.json",
+                        '{"schema_version": 1, "complete": true}',
+                        "found none of the keys filter, headline, num_edges",
+                    ),
+                    (
+                        "buckets.csv",
+                        "edge_path,num_edges\nedges,many\n",
+                        "buckets.csv: expected a table as an evaluation writes it",
+                    ),
+                    (
+                        "relations.csv",
+                        "relation,x\nlikes\n",
+                        "relations.csv: expected a table as an evaluation writes it",
+                    ),
+                )
+            ),
+        )
+    ),
+    *(
+        fault(f"{path}: expected metrics.json of an evaluation…", *damage, args=("report", path), world=NOTHING)
+        for path, *damage in (("nowhere",), ("metrics.json", write("metrics.json", "{}")))
+    ),
+    *(
+        fault(f"…{message}…", *damage, args=("report", ".", *arguments), world=NOTHING)
+        for damage, arguments, message in (
+            ((write_records,), ("--metric", "hits@3"), "--metric hits@3: expected one of mrr, pos_rank, r1"),
+            (
+                (lambda root: write_records(root, metrics={"auc": 0.5}),),
+                (),
+                "expected records of held-out edges with 'mrr', found auc",
+            ),
+        )
+    ),
+]
+
+
+ROWS = [*IMPORTED, *BY_NAME, *COMMANDS]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.lines[0][:70])
+def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path) -> None:
+    check(row, tmp_path / "case")
+
+
+@pytest.mark.parametrize(
+    ("module", "row"),
+    [
+        (
+            "duckdb",
+            fault(
+                "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'",
+                world=NAMED,
+            ),
+        ),
+        ("jinja2", fault("expected jinja2 to make a page, found none; pip install 'pbgeval[report]'", world=REPORT)),
+    ],
+)
+def test_a_library_that_is_missing_is_named(
+    module: str, row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+
+    check(row, tmp_path / "case")
+
+
+@pytest.mark.parametrize("world", [IMPORT, NAMED])
+def test_a_full_disk_while_buckets_are_written(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(files.System):
+        def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "system", Full())
+
+    check(fault("…No space left on device…", world=world), tmp_path / "case")

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pbgeval.cluster import claim as claim_module
+from pbgeval.cluster.claim import HEARTBEAT, OWNER, Ownership, describe_process, scheduler_job
+from pbgeval.errors import OutputError
+
+
+def me(**facts: Any) -> dict[str, Any]:
+    return describe_process("here", {}) | facts
+
+
+def claim(folder: Path, **facts: Any) -> Ownership:
+    return Ownership(folder, me(**facts), [].append)
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_module, "HEARTBEAT_SECONDS", 0.1)
+
+
+def left_by(folder: Path, **facts: Any) -> None:
+    """An owner's file as a process leaves it that was killed."""
+    (folder / OWNER).write_text(json.dumps(me(**facts)))
+
+
+def dead_process() -> dict[str, Any]:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return {"process": done.pid, "started": "1"}
+
+
+def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
+    first, second = claim(tmp_path), claim(tmp_path)
+    first.acquire()
+
+    with pytest.raises(OutputError, match=f"found one that is alive \\(process {os.getpid()} on here\\)"):
+        second.acquire()
+    first.release()
+    assert [] == list(tmp_path.iterdir())
+    second.acquire()
+    second.release()
+
+
+@pytest.mark.parametrize("facts", [dead_process(), {"boot": "earlier"}, {"started": "1"}])
+def test_a_dead_owner_of_this_host_is_taken_over_at_once(tmp_path, facts):
+    left_by(tmp_path, **facts)
+    ours = claim(tmp_path)
+    ours.acquire()
+
+    assert ours.me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    ours.release()
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("facts", [{"host": "there"}, {"namespace": "another container"}])
+def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats(tmp_path, facts):
+    left_by(tmp_path, **facts)
+    (tmp_path / HEARTBEAT).write_text("last")
+    said: list[str] = []
+    ours = Ownership(tmp_path, me(), said.append)
+    ours.acquire()
+
+    assert 1 == len(said)
+    assert "watching for 0.3 s" in said[0]
+    ours.release()
+
+
+def test_an_owner_elsewhere_that_beats_is_alive(tmp_path):
+    theirs = claim(tmp_path, host="there")
+    theirs.acquire()
+
+    with pytest.raises(OutputError, match="on there"):
+        claim(tmp_path).acquire()
+    theirs.release()
+
+
+def test_the_same_job_takes_over_from_itself_on_another_host(tmp_path):
+    left_by(tmp_path, host="there", job="SLURM_JOB_ID=7")
+    (tmp_path / HEARTBEAT).write_text("last")
+    said: list[str] = []
+    ours = Ownership(tmp_path, me(job="SLURM_JOB_ID=7"), said.append)
+    ours.acquire()
+
+    assert [] == said
+    ours.release()
+
+
+def test_the_heartbeat_stays_in_its_folder_when_the_working_directory_changes(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    ours = claim(Path("output"))
+    ours.acquire()
+    monkeypatch.chdir(tmp_path / "b")
+    before = (tmp_path / "a" / "output" / HEARTBEAT).read_text()
+    until = time.monotonic() + 10
+    while (tmp_path / "a" / "output" / HEARTBEAT).read_text() == before:
+        assert time.monotonic() < until, "the heartbeat has stopped"
+        time.sleep(0.02)
+    monkeypatch.chdir(tmp_path / "a")
+    ours.release()
+
+    assert [] == [*(tmp_path / "a" / "output").iterdir(), *(tmp_path / "b").iterdir()]
+
+
+def test_a_folder_that_is_removed_does_not_come_back(tmp_path):
+    ours = claim(tmp_path / "output")
+    ours.acquire()
+    (tmp_path / "output").rename(tmp_path / "elsewhere")
+    time.sleep(0.5)  # some heartbeats
+    ours.release()
+
+    assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"host": "here"}'])
+def test_a_damaged_file_stops_nobody(tmp_path, content):
+    (tmp_path / OWNER).write_text(content)
+    ours = claim(tmp_path)
+    ours.acquire()
+    ours.release()
+
+
+@pytest.mark.parametrize("content", ["[]", '{"name": "Ada"}', "mine"])
+def test_a_file_of_that_name_that_no_run_wrote_is_refused_and_stays(tmp_path, content):
+    (tmp_path / OWNER).write_text(content)
+    with pytest.raises(OutputError, match=r"owner\.json: this file is not of a run; move it away"):
+        claim(tmp_path).acquire()
+    assert (tmp_path / OWNER).read_text() == content
+
+
+def test_who_was_taken_for_dead_leaves_the_directory_alone(tmp_path):
+    """Its job was started again while its host was cut off."""
+    first = claim(tmp_path, host="elsewhere", job="SLURM_JOB_ID=5")
+    first.acquire()
+    second = claim(tmp_path, job="SLURM_JOB_ID=5")
+    second.acquire()
+
+    assert (False, True) == (first.is_held, second.is_held)
+    time.sleep(0.25)
+    assert (tmp_path / HEARTBEAT).read_text().startswith(second.me["nonce"])
+    first.release()
+    assert {OWNER, HEARTBEAT} == {path.name for path in tmp_path.iterdir()}
+    second.release()
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_of_many_that_start_at_once_one_owns_a_directory(tmp_path):
+    left_by(tmp_path, **dead_process())
+    claims = [claim(tmp_path) for _ in range(8)]
+    owners, barrier = [], threading.Barrier(len(claims))
+
+    def start(one: Ownership) -> None:
+        barrier.wait()
+        try:
+            one.acquire()
+        except OutputError:
+            return
+        owners.append(one)
+
+    threads = [threading.Thread(target=start, args=(one,)) for one in claims]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 == len(owners)
+    assert owners[0].me["nonce"] == json.loads((tmp_path / OWNER).read_text())["nonce"]
+    owners[0].release()
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"TORCHELASTIC_RUN_ID": "none"}, None),
+        ({"TORCHELASTIC_RUN_ID": "x"}, "TORCHELASTIC_RUN_ID=x"),
+        ({"SLURM_JOB_ID": "5", "TORCHELASTIC_RUN_ID": "x"}, "SLURM_JOB_ID=5"),
+    ],
+)
+def test_a_job_is_known_by_its_scheduler(environment, expected):
+    assert expected == scheduler_job(environment)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from benchmarks.scaling.local_counter import LocalCounter
+from pbgeval.cluster import liveness
+from pbgeval.cluster.liveness import STALL_VARIABLE, Lifeline, StalledWorkerError, Watch
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "_SECONDS_BETWEEN_CHECKS", 0.02)
+    monkeypatch.setenv(STALL_VARIABLE, "0.3")
+
+
+def both() -> tuple[Watch, Watch]:
+    counters = LocalCounter()
+    return Watch(counters, "work", 0, 2), Watch(counters, "work", 1, 2)
+
+
+def test_one_alone_does_not_wait():
+    Watch(LocalCounter(), "work", 0, 1).wait_for_all()
+
+
+def test_a_worker_that_does_nothing_is_noticed():
+    first, _ = both()
+
+    begun = time.monotonic()
+    with pytest.raises(StalledWorkerError, match=r"^worker 1: expected progress, found none for 0 s$"):
+        first.wait_for_all()
+    assert time.monotonic() - begun > 0.3
+
+
+def test_a_worker_that_goes_on_is_waited_for():
+    first, second = both()
+    ended = []
+
+    def work() -> None:
+        for _ in range(8):
+            time.sleep(0.1)
+            second.tick()
+        second.wait_for_all()
+        ended.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    first.wait_for_all()
+    thread.join()
+    assert ended
+
+
+def test_slow_units_make_patience(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(STALL_VARIABLE, "0.01")
+    first, second = both()
+    time.sleep(0.05)
+    first.tick()  # 20 times as long is a second
+    thread = threading.Timer(0.5, second.wait_for_all)
+    thread.start()
+    first.wait_for_all()
+    thread.join()
+
+
+LIMIT = 2.0  # seconds: four looks
+
+
+def two() -> tuple[Lifeline, Lifeline, list[str]]:
+    counters, said = LocalCounter(), []
+    return Lifeline(counters, 0, 2, LIMIT, said.append), Lifeline(counters, 1, 2, LIMIT, said.append), said
+
+
+def test_workers_that_give_signs_of_life_go_on():
+    first, second, said = two()
+
+    for _ in range(20):
+        for one in (first, second):
+            one.beat()
+            one.look()
+    assert [] == said
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_worker_that_is_silent_is_noticed(silent):
+    *workers, said = two()
+    for one in workers:
+        one.beat()
+    other = workers[1 - silent]
+    other.beat()
+
+    for _ in range(4):
+        other.beat()
+        other.look()
+    assert [] == said
+    other.look()
+    assert [f"worker {silent}: expected a sign of life, found none for 2 s"] == said
+
+
+def test_a_store_that_does_not_answer_is_noticed():
+    _, second, said = two()
+    second.beat()
+
+    for _ in range(5):
+        second.look()
+    assert ["worker 1: expected the store of the group to answer, heard nothing for 2 s"] == said
+
+
+def test_its_threads_notice_and_end(monkeypatch):
+    monkeypatch.setattr(liveness, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    said = []
+    alone = Lifeline(LocalCounter(), 0, 2, 0.1, said.append)
+    with alone.held():
+        until = time.monotonic() + 60
+        while not said and time.monotonic() < until:
+            time.sleep(0.01)
+
+    assert "worker 1: expected a sign of life, found none for 0.1 s" == said[0]

@@ -1,0 +1,88 @@
+"""`scripts/mutation_score.py` on a package of one module: what its test notices is killed, the rest is listed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.mutation_score import copy_of, draw, mutants_of
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODULE = '''BLOCK = 1 << 10
+
+def rank(true: int, others: list[int] = [0]) -> int:
+    """Ties count for nobody."""
+    assert len(others) < 99
+    return 1 + sum(other > true for other in others)
+
+def is_first(true, others):
+    return rank(true, others) == 1
+'''
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    files = {
+        "pbgeval/__init__.py": "",
+        "pbgeval/ranking/__init__.py": "",
+        "pbgeval/ranking/ranks.py": MODULE,
+        "pbgeval/report/page.py": "def page():\n    return 1\n",
+        "conftest.py": "from hypothesis import settings\nsettings.register_profile('quick')\n",
+        "tests/test_ranks.py": "from pbgeval.ranking.ranks import rank\n\n"
+        "def test_rank():\n    assert (1, 2, 3) == (rank(5, [1, 2]), rank(4, [9]), rank(0, [7, 8]))\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text(text)
+    return tmp_path / "tree"
+
+
+def test_mutants_are_those_of_what_functions_do() -> None:
+    found = {(of.line, of.kind, of.after) for of in mutants_of("ranks.py", MODULE)}
+
+    assert found == {
+        (6, "return", "return None"),
+        (6, "arithmetic", "(1 - sum((other > true for other in others)))"),
+        (6, "constant", "2"),
+        (6, "comparison", "(other <= true)"),
+        (6, "boundary", "(other >= true)"),
+        (9, "return", "return None"),
+        (9, "comparison", "(rank(true, others) != 1)"),
+        (9, "constant", "2"),
+    }
+
+
+def test_a_seed_draws_the_same_mutants_and_none_twice(tree: Path) -> None:
+    drawn = draw(tree, ["ranking"], 6, seed=3)
+
+    assert drawn == draw(tree, ["ranking"], 6, seed=3) != draw(tree, ["ranking"], 6, seed=4)
+    assert 6 == len(set(drawn))
+    assert 8 == len(draw(tree, ["ranking", "stats"], 99, seed=3))
+
+
+def test_a_copy_has_all_files_of_a_folder(tree: Path, tmp_path: Path) -> None:
+    copy = copy_of(tree, tmp_path / "copy")
+
+    assert MODULE == (copy / "pbgeval/ranking/ranks.py").read_text()
+    assert 6 == sum(path.is_file() for path in copy.rglob("*"))
+
+
+def test_what_a_test_notices_is_killed_and_the_rest_is_listed(tree: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scripts.mutation_score", "--tree", tree, "--map", tmp_path / "map.json"]
+    done = subprocess.run(
+        [*command, "--count", "99", "--tests", "tests"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+
+    place = "  pbgeval/ranking/ranks.py:"
+    survivors = {line for line in done.stdout.splitlines() if line.startswith(place)}
+    assert survivors == {
+        f"{place}6: boundary: other > true -> (other >= true)",
+        f"{place}9: comparison: rank(true, others) == 1 -> (rank(true, others) != 1)",
+        f"{place}9: constant: 1 -> 2",
+        f"{place}9: return: return rank(true, others) == 1 -> return None",
+    }
+    assert "killed 4 of 8 (50.0%), 3 reached by no test, seed 0, " in done.stdout
+    assert MODULE == (tree / "pbgeval/ranking/ranks.py").read_text()
