@@ -13,6 +13,7 @@ OpenBioLink is not imported. What its own evaluators get wrong (docs/interfaces.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from array import array
@@ -29,9 +30,9 @@ from pbgeval.errors import DataError, ScorerError, StorageError
 from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.model import read_labels
 from pbgeval.models.triple_lines import triples_of
-from pbgeval.notation import Side, sort_distinct
+from pbgeval.notation import EntityNumbering, Side
 from pbgeval.ranking.keys import QueryKeys
-from pbgeval.ranking.known_answers import KEY_BITS, AnswersByKey
+from pbgeval.ranking.known_answers import AnswersByKey, PairStore, SemiJoin
 from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
 from pbgeval.storage.text import text_lines
@@ -116,15 +117,11 @@ class KnownAnswers:
     @classmethod
     def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
         """Keep of known edges those that share their key with an evaluated one."""
-        (lhs_E, rel_E, rhs_E), known = (of.numpy().T for of in (evaluated_E3, known_K3))
+        lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
         keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
-        answers: dict[Side, AnswersByKey] = {}
-        for side, of_side in keys.items():
-            key_K = of_side.index_of(known[1], side.pick(known[2], known[0]))
-            matters_K = key_K >= 0
-            answer_K = side.pick(known[0], known[2])[matters_K]
-            answers[side] = AnswersByKey(sort_distinct(key_K[matters_K] << KEY_BITS | answer_K))
-        return cls(keys, answers)
+        pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
+        SemiJoin(keys, pairs).feed(KnownBlock(*known_K3.numpy().T))
+        return cls(keys, {side: pairs.pairs(side, 0).by_key() for side in Side})
 
     def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the row in a batch (b, 3) and the entity of every known answer of its queries."""
