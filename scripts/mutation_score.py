@@ -33,6 +33,7 @@ TESTS = ("tests/unit", "tests/laws", "tests/golden")
 UNMARKED = "not slow and not peers and not slurm and not netns and not browser and not gpu"
 KINDS = ("comparison", "boundary", "arithmetic", "constant", "return")
 SHORTEST = 25  # tests of a mutant that run first
+USAGE_ERROR, NO_TESTS = 4, 5  # exit statuses of pytest
 START_SECONDS = 60.0  # that a pytest process may take beside its tests
 
 Function = tuple[str, int]  # a file's path in the tree, the line of `def` or of the first decorator
@@ -290,7 +291,11 @@ def is_killed(tree: Path, mutant: Mutant, reached: Reached, tests: Sequence[str]
     try:
         for part in (list(tests[:SHORTEST]), _within(tests[SHORTEST:], reached, limit)):
             seconds = sum(reached.tests[name][0] for name in part)
-            if part and _pytest(tree, ["-x", "-q", *part], START_SECONDS + 10 * seconds) not in (0, 5):
+            status = _pytest(tree, ["-x", "-q", *part], START_SECONDS + 10 * seconds) if part else 0
+            if status == USAGE_ERROR:  # a module that cannot be imported; or a name of the map that is no test's
+                path.write_bytes(whole)
+                assert _pytest(tree, ["--collect-only", "-q", *part], None) == 0, "the map is of other tests"
+            if status not in (0, NO_TESTS):
                 return True
         return False
     finally:
