@@ -118,7 +118,7 @@ def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
 def watch_moved(patch: pytest.MonkeyPatch, note: Note) -> None:
     of_side = sweep.contests
 
-    def watched(*arguments: Any) -> list[contest.Contest]:
+    def watched(*arguments: Any) -> list[contest.SharedCandidates]:
         found = of_side(*arguments)
         for one in found:
             if one.moved and any(scorer.acts_on_candidates(one.hidden) for scorer in one.scorers.values()):

@@ -31,7 +31,7 @@ from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.model import read_labels
 from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import EntityNumbering, Side
-from pbgeval.ranking.keys import QueryKeys
+from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import AnswersByKey, PairStore, SemiJoin
 from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
@@ -120,7 +120,7 @@ class KnownAnswers:
         lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
         keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
         pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
-        SemiJoin(keys, pairs).feed(KnownBlock(*known_K3.numpy().T))
+        SemiJoin(keys, pairs).feed(EdgeColumns(*known_K3.numpy().T))
         return cls(keys, {side: pairs.pairs(side, 0).by_key() for side in Side})
 
     def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from pbgeval.ranking.settings import KnownInUnit, PassSettings
 from pbgeval.ranking.tally import SideTally
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
-from pbgeval.scoring.contest import Contest
+from pbgeval.scoring.contest import SharedCandidates
 from pbgeval.storage.rows import MemoryRows
 
 BYTES_PER_RANGE = 1 << 25  # of candidates that are prepared together; changes no number
@@ -63,7 +63,7 @@ def _state(
     wants_scores = settings.loss is not None or settings.auc.exact
     num_cells = rows_E.numel() * table.num_rows
     kernel = choose_kernel(scorer, table.device, group.relation.dtype, wants_scores=wants_scores, num_cells=num_cells)
-    contest = Contest(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
+    contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
     rel_E, known_E, true_E = (
         ids_E.numpy() for ids_E in (group.edges.rel, group.side(hidden.other).ids_E, group.side(hidden).ids_E)
     )

@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from pbgeval.notation import EntityNumbering, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.settings import EdgeOrigin
-from pbgeval.scoring.contest import Contest
+from pbgeval.scoring.contest import SharedCandidates
 
 
 @frozen(eq=False)
@@ -84,7 +84,7 @@ class QueryBlock:
 class ContestQueries:
     """The queries of one contest, keys in order; a key's queries are next to each other."""
 
-    contest: Contest
+    contest: SharedCandidates
     edge_Q: np.ndarray  # int64: index in `QueryEdges`
     key_Q: np.ndarray  # int64, ascending: index of the query's key among this contest's
     true_Q: np.ndarray  # int64: number of the true entity
@@ -102,7 +102,9 @@ class ContestQueries:
         return len(self.edge_Q)
 
 
-def contest_queries(edges: QueryEdges, contest: Contest, sets: CandidateSets, queries_per_block: int) -> ContestQueries:
+def contest_queries(
+    edges: QueryEdges, contest: SharedCandidates, sets: CandidateSets, queries_per_block: int
+) -> ContestQueries:
     """Arrange the queries of a contest; those whose true entity may not compete are left out."""
     hidden, schema_E = contest.hidden, edges.schema_E
     of_contest_E = np.isin(schema_E, np.array(list(contest.scorers), np.int64))
@@ -120,7 +122,7 @@ def contest_queries(edges: QueryEdges, contest: Contest, sets: CandidateSets, qu
 
 
 def queries_by_key(
-    contest: Contest,
+    contest: SharedCandidates,
     edge_Q: np.ndarray,
     columns: tuple[np.ndarray, np.ndarray, np.ndarray],
     schema_E: np.ndarray,

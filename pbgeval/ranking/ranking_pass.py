@@ -36,7 +36,7 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 TASKS_PER_THREAD = 4  # so that none waits long for the last
 ROWS_AT_A_TIME = 2048  # candidates for certified ranks prepared together; changes no number
-CELLS_AT_A_TIME = 1 << 12  # scored together; changes no number
+CELLS_AT_A_TIME = 1 << 11  # scored together; changes no number
 
 
 def rank(
@@ -463,11 +463,12 @@ def score_cells(
         if not query.size:
             continue
         query_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
+        of_keys = None if known is None else known.of_keys(block.first_key, block.stop_key)
         for at in range(0, query.size, CELLS_AT_A_TIME):
             of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
             row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
             scores_P = score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))[1]
-            state.scores.add(of_cell, scores_P, _are_known(state, known, of_cell, numbers))
+            state.scores.add(of_cell, scores_P, _are_known(state, of_keys, of_cell, numbers))
 
 
 def score_pairs(

@@ -283,7 +283,7 @@ class ChunkPart:
 
 
 @frozen(eq=False)
-class Found:
+class ChunkResult:
     """What was found about the queries of some chunks."""
 
     counts: QueryCounts
@@ -294,7 +294,7 @@ class Found:
     loss_Q: Tensor | None = None  # None: not asked for
 
 
-def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> Found:
+def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> ChunkResult:
     """Score every query of some chunks with its list.
 
     Raises:
@@ -311,9 +311,9 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> F
     )
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
     if cells.sampled is None:
-        return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
+        return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
-    return Found(counts, true_Q, scores_QC[query, candidate], cells.sampled[0], cells.sampled_is_known, loss_Q)
+    return ChunkResult(counts, true_Q, scores_QC[query, candidate], cells.sampled[0], cells.sampled_is_known, loss_Q)
 
 
 def _counts_by_blocks(part: ChunkPart) -> bool:
@@ -327,7 +327,7 @@ def _counts_by_blocks(part: ChunkPart) -> bool:
     return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
 
 
-def _by_blocks(part: ChunkPart, cells: PartCells) -> Found:
+def _by_blocks(part: ChunkPart, cells: PartCells) -> ChunkResult:
     """Count chunk after chunk without keeping scores, each thread some of them."""
     assert cells.sampled is not None, "the caller has asked"
     num_chunks, num_queries = part.rows_BQ.shape
@@ -346,7 +346,7 @@ def _by_blocks(part: ChunkPart, cells: PartCells) -> Found:
     query, candidate = cells.sampled
     pairs = part.queries_BQD.flatten(0, 1)[query], part.candidates_BCD[query // num_queries, candidate]
     score_P = part.group.relation.scorer.comparator.paired_scores(*pairs)
-    return Found(counts, true_Q, score_P, query, cells.sampled_is_known)
+    return ChunkResult(counts, true_Q, score_P, query, cells.sampled_is_known)
 
 
 def _to(cells: CellIndex, device: torch.device) -> CellIndex:
@@ -368,17 +368,19 @@ def _scores(part: ChunkPart) -> tuple[Tensor, Tensor]:
     return true_Q, scores_BQC.flatten(0, 1)
 
 
-def _certified(comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings) -> Found:
+def _certified(
+    comparator: CertifiedComparator, part: ChunkPart, cells: PartCells, settings: PassSettings
+) -> ChunkResult:
     values = settings.loss is not None or cells.sampled is None
     chunks = CertifiedChunks.score(comparator, part.queries_BQD, part.candidates_BCD, part.true_rows(), values=values)
     scores_QC, true_Q = chunks.fast.scores_KC, chunks.queries.true.value_Q
     counts = chunks.count(part.own_Q, cells.known, cells.excluded)
     loss_Q = _losses(part, cells, settings, counts, true_Q, scores_QC)
     if cells.sampled is None:
-        return Found(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
+        return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
     values_P = chunks.values_of(query, candidate)
-    return Found(counts, true_Q, values_P, cells.sampled[0], cells.sampled_is_known, loss_Q)
+    return ChunkResult(counts, true_Q, values_P, cells.sampled[0], cells.sampled_is_known, loss_Q)
 
 
 def _all_competing(part: ChunkPart, cells: PartCells, scores_QC: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -416,7 +418,7 @@ def _losses(
 
 def score_block(
     group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings
-) -> dict[Side, tuple[PartCells, Found]] | None:
+) -> dict[Side, tuple[PartCells, ChunkResult]] | None:
     """Score every query of a block with its list, on all sides at once.
 
     Returns:
@@ -435,7 +437,9 @@ def score_block(
     return {side: (cells[side], _found(group, side, lists[side], cells[side], chunks)) for side in lists}
 
 
-def _found(group: Group, hidden: Side, candidates: CandidateList, cells: PartCells, chunks: GatheredChunks) -> Found:
+def _found(
+    group: Group, hidden: Side, candidates: CandidateList, cells: PartCells, chunks: GatheredChunks
+) -> ChunkResult:
     """Return what the loop found; the scores that are sampled have the same bits as pairs."""
     assert cells.sampled is not None, "`_serves` has asked"
     query, candidate = cells.sampled
@@ -444,7 +448,7 @@ def _found(group: Group, hidden: Side, candidates: CandidateList, cells: PartCel
     queries_PD = group.queries(hidden, known.rows(known.ids_E[rows_P]), rows_P)
     candidates_PD = group.candidates(hidden, group.side(hidden).rows(ids_P), ids_P)
     score_P = group.relation.scorer.comparator.paired_scores(queries_PD, candidates_PD)
-    return Found(*chunks.found(hidden), score_P, query, cells.sampled_is_known)
+    return ChunkResult(*chunks.found(hidden), score_P, query, cells.sampled_is_known)
 
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
@@ -515,7 +519,7 @@ def _chunks_at_a_time(block: ChunkBlock, longest: int) -> Iterator[tuple[int, in
 
 
 def _tally(
-    block: ChunkBlock, candidates: CandidateList, cells: PartCells, found: Found, start: int, tally: SideTally
+    block: ChunkBlock, candidates: CandidateList, cells: PartCells, found: ChunkResult, start: int, tally: SideTally
 ) -> None:
     """Hand over what was found about the queries whose true entity may compete."""
     rows_Q, inside_Q, copies = cells.rows_BQ.flatten(), cells.inside_Q, cells.copied_query

@@ -27,7 +27,7 @@ from pbgeval.scoring.true_scores import TrueScores
 
 
 @frozen(eq=False)
-class Contest:
+class SharedCandidates:
     """Queries of some relations that hide one side, and the candidates that they all meet."""
 
     hidden: Side
@@ -95,7 +95,7 @@ def _vectors(scorer: EdgeScorer) -> Comparator:
     return scorer.comparator
 
 
-def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[Contest]:
+def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[SharedCandidates]:
     """Group the relations of a config for queries that hide one side.
 
     Args:
@@ -122,5 +122,7 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
             and not comparator.bias  # its candidates have a column of ones already
             and any(OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in of.values())
         )
-        grouped.append(Contest(hidden, entity_type, of, moved, has_constant))
-    return grouped + [Contest(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own]
+        grouped.append(SharedCandidates(hidden, entity_type, of, moved, has_constant))
+    return grouped + [
+        SharedCandidates(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own
+    ]

@@ -166,7 +166,8 @@ def paired_product(query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
     num_products = max(-(-num_queries // grain), 1)
     missing = num_products * grain - num_queries
     query_BGD, candidate_BGD = (
-        F.pad(x_QD, (0, 0, 0, missing)).view(num_products, grain, dimension) for x_QD in (query_QD, candidate_QD)
+        (F.pad(x_QD, (0, 0, 0, missing)) if missing else x_QD).view(num_products, grain, dimension)
+        for x_QD in (query_QD, candidate_QD)
     )
     scores_BGG = product(query_BGD, candidate_BGD)
     return scores_BGG.diagonal(dim1=1, dim2=2).reshape(-1)[:num_queries]

@@ -37,8 +37,8 @@ from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, Bench
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.journal import share_names
 from pbgeval.worker.known import KeyFrequencies, join_blocks, known_files
@@ -64,7 +64,7 @@ class KnownOfBuckets:
     It holds the distinct keys of one bucket's edges and their answers in memory.
     """
 
-    bench: Bench
+    context: WorkerContext
     _bucket: Bucket | None = None
     _sides: dict[Side, _OfBucket] = field(factory=dict)
 
@@ -81,8 +81,8 @@ class KnownOfBuckets:
         }
 
     def _join(self, bucket: Bucket) -> dict[Side, _OfBucket]:
-        inputs, numbering = self.bench.inputs, self.bench.numberer.numbering
-        codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.bench.settings.sides}
+        inputs, numbering = self.context.inputs, self.context.numberer.numbering
+        codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.context.settings.sides}
         for files in inputs.buckets:
             for block in self._blocks([files[bucket]] if bucket in files else []):
                 for side, parts in codes.items():
@@ -91,7 +91,7 @@ class KnownOfBuckets:
             side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
             for side, parts in codes.items()
         }
-        store = join_blocks(self.bench, keys, self._blocks(self._files_that_meet(bucket)))
+        store = join_blocks(self.context, keys, self._blocks(self._files_that_meet(bucket)))
         sides = {}
         for side in keys:
             types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
@@ -102,12 +102,12 @@ class KnownOfBuckets:
         return sides
 
     def _files_that_meet(self, bucket: Bucket) -> list[EdgeSource]:
-        every = [item for buckets in known_files(self.bench) for item in sorted(buckets.items())]
+        every = [item for buckets in known_files(self.context) for item in sorted(buckets.items())]
         return [file for other, file in every if self._meets(other, bucket)]
 
     def _meets(self, other: Bucket, bucket: Bucket) -> bool:
         """Tell whether edges of another bucket may lie between the partitions of this one, for some relation."""
-        inputs = self.bench.inputs
+        inputs = self.context.inputs
         return any(
             all(
                 inputs.partition_of(entity_type, side, other) == inputs.partition_of(entity_type, side, bucket)
@@ -118,7 +118,7 @@ class KnownOfBuckets:
 
     def _blocks(self, files: list[EdgeSource]) -> Iterator[EdgeColumns]:
         for file in files:
-            yield from numbered_blocks(self.bench.numberer, parts_of_file(file))
+            yield from numbered_blocks(self.context.numberer, parts_of_file(file))
 
 
 # Units that different workers finish -> one report of each bucket, from whoever finishes its last unit.
@@ -176,10 +176,10 @@ SECONDS_PER_SECOND = 100.0  # of work, for each second that the last report took
 
 
 @define(eq=False)
-class SoFar:
+class InterimReport:
     """What all workers have written to the journal, as worker 0 has read it."""
 
-    bench: Bench
+    context: WorkerContext
     _record: Record = field(init=False)
     _entries: set[str] = field(factory=set, init=False)
     _done: list[str] = field(factory=list, init=False)
@@ -187,11 +187,11 @@ class SoFar:
     _cost: float = field(default=0.0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._record = Record.empty(self.bench.work.protocol)
+        self._record = Record.empty(self.context.work.protocol)
 
     def write_if_due(self) -> None:
         """Write metrics.json if the last time is long enough ago for what it takes."""
-        if self.bench.team.rank_in_team == 0:
+        if self.context.team.rank_in_team == 0:
             wait = max(LEAST_SECONDS, SECONDS_PER_SECOND * self._cost)
             if time.monotonic() - self._written >= wait:
                 self.write()
@@ -205,15 +205,15 @@ class SoFar:
         """
         begun = time.monotonic()
         self._read()
-        work = self.bench.work
+        work = self.context.work
         # A run that has taken over meanwhile, from an owner that was cut off, may have finished.
-        write_incomplete(work.output, work.provenance, self._facts(), self.bench.journal.journal.check)
+        write_incomplete(work.output, work.provenance, self._facts(), self.context.journal.journal.check)
         self._written = time.monotonic()
         self._cost = self._written - begun
 
     def _read(self) -> None:
         """Add the entries that have come since the last time."""
-        journal, part = self.bench.journal.journal, self.bench.journal.part
+        journal, part = self.context.journal.journal, self.context.journal.part
         for name in journal.entries():
             if name in self._entries:
                 continue
@@ -227,7 +227,7 @@ class SoFar:
                 self._record.add_packed(entry.arrays)
 
     def _facts(self) -> dict[str, Any]:
-        work, record = self.bench.work, self._record
+        work, record = self.context.work, self._record
         groups = record.raw if record.filtered is None else record.filtered
         auc = work.protocol.auc
         summary = summarise(
@@ -264,110 +264,112 @@ class BucketTools:
 
 
 def do_units(
-    bench: Bench, record: Record, tools: BucketTools, round_number: int, done: Collection[str], watch: Watch
+    context: WorkerContext, record: Record, tools: BucketTools, round_number: int, done: Collection[str], watch: Watch
 ) -> int:
     """Evaluate units as this worker draws them, until none is left; return how many partitions it loaded.
 
     Args:
-        bench: of this worker.
+        context: of this worker.
         record: what it finds is added to it.
         tools: shared by its units.
         round_number: from 1; each round has counters of its own.
         done: names of the units whose results the journal holds.
         watch: is told of each unit.
     """
-    team = bench.team
+    team = context.team
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
     units = [
         unit
-        for unit in bench.work.protocol.units
-        if bench.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop)
+        for unit in context.work.protocol.units
+        if context.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop)
         and unit_name(unit) not in done
     ]
     prefix = f"round/{round_number}"
-    room = _room(bench)
+    room = _room(context)
     plan = make_dispatch_plan(
         units,
-        bench.inputs.partitions_needed,
+        context.inputs.partitions_needed,
         team.size,
         room=room.partitions,
-        load_cost=EDGES_PER_ROW_LOADED * _mean_rows(bench),
+        load_cost=EDGES_PER_ROW_LOADED * _mean_rows(context),
     )
-    progress = BucketProgress(units, team, prefix, bench.evaluated.num_rows)
-    so_far = SoFar(bench) if bench.evaluated.sample is None else None
-    results = _Results(bench, record, tools.files, Record.empty(bench.work.protocol), so_far)
-    bench.journal.take(record.add_packed)
+    progress = BucketProgress(units, team, prefix, context.evaluated.num_rows)
+    interim = InterimReport(context) if context.evaluated.sample is None else None
+    results = _UnitResults(context, record, tools.files, Record.empty(context.work.protocol), interim)
+    context.journal.take(record.add_packed)
     queue = UnitQueue(plan, team, team.rank_in_team, prefix)
     holding = PartitionCache(queue, room.partitions)
-    with PartitionHolder(bench.inputs, bench.global_embeddings, bench.device, holding, room.one_more) as partitions:
-        while (index := _draw(bench, queue)) is not None:
+    with PartitionHolder(
+        context.inputs, context.global_embeddings, context.device, holding, room.one_more
+    ) as partitions:
+        while (index := _draw(context, queue)) is not None:
             unit, begun = plan.units[index], time.perf_counter()
-            with bench.time_use.spent_on(WRITING):
-                bench.journal.begin(unit_name(unit))
-            with bench.time_use.spent_on(COMPUTING):
-                headline = _do_unit(bench, results.pending, tools, partitions, index, unit)
-            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
-            with bench.time_use.spent_on(WRITING):
-                if bench.journal.finish(unit_name(unit)):
+            with context.time_use.spent_on(WRITING):
+                context.journal.begin(unit_name(unit))
+            with context.time_use.spent_on(COMPUTING):
+                headline = _do_unit(context, results.pending, tools, partitions, index, unit)
+            check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+            with context.time_use.spent_on(WRITING):
+                if context.journal.finish(unit_name(unit)):
                     results.write()
-            with bench.time_use.spent_on(QUEUE):
+            with context.time_use.spent_on(QUEUE):
                 watch.tick()
-                report = _unit_report(bench, progress, unit, headline, time.perf_counter() - begun)
-                bench.work.observer.unit_finished(report)
+                report = _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
+                context.work.observer.unit_finished(report)
                 if team.add("faults", 0):
                     break  # another worker has met a fault: there will be no result
-    with bench.time_use.spent_on(WRITING):
+    with context.time_use.spent_on(WRITING):
         results.write(at_end=True)
     return partitions.num_loads
 
 
-def _draw(bench: Bench, queue: UnitQueue) -> int | None:
-    with bench.time_use.spent_on(QUEUE):
+def _draw(context: WorkerContext, queue: UnitQueue) -> int | None:
+    with context.time_use.spent_on(QUEUE):
         return queue.claim_next()
 
 
-def _room(bench: Bench) -> PartitionRoom:
+def _room(context: WorkerContext) -> PartitionRoom:
     """Return for how many partitions every worker has memory: all must make the same plan."""
-    sizes = [source.num_bytes for source in bench.inputs.embeddings.values()]
-    buckets = {unit.bucket for unit in bench.work.protocol.units}
-    on_host = bench.device.type == "cpu"  # partitions on a GPU take none of the host's memory
-    room = in_step(
-        bench.team,
+    sizes = [source.num_bytes for source in context.inputs.embeddings.values()]
+    buckets = {unit.bucket for unit in context.work.protocol.units}
+    on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
+    room = collectively(
+        context.team,
         lambda: plan_room(
-            bench.inputs.config.max_memory_bytes if on_host else None,
+            context.inputs.config.max_memory_bytes if on_host else None,
             resident_bytes(),
-            available_bytes(bench.device) // (bench.team.local_size if on_host else 1),
+            available_bytes(context.device) // (context.team.local_size if on_host else 1),
             max(sizes, default=1),
-            max((len(bench.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
+            max((len(context.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
             len(sizes),
-            bench.held_bytes,
+            context.held_bytes,
         ),
     )
-    rooms: list[PartitionRoom] = bench.team.gather_objects(room)
+    rooms: list[PartitionRoom] = context.team.gather_objects(room)
     return min(rooms)
 
 
 @define(eq=False)
-class _Results:
+class _UnitResults:
     """What this worker has found: since the last entry of the journal, and in all."""
 
-    bench: Bench
+    context: WorkerContext
     total: Record
     files: PerEdgeFiles
     pending: Record
-    so_far: SoFar | None  # None: of a sample, whose figures need all of it
+    interim: InterimReport | None  # None: of a sample, whose figures need all of it
 
     def write(self, *, at_end: bool = False) -> None:
         """Write what is pending to the journal, and add it to the total."""
-        with self.bench.journal.counted():
+        with self.context.journal.counted():
             arrays = self.pending.pack()
             self.files.sync()  # an entry vouches for the rows of its units
-            if not at_end or self.bench.journal.is_worth_it:
-                self.bench.journal.write(arrays)
+            if not at_end or self.context.journal.is_worth_it:
+                self.context.journal.write(arrays)
             self.total.add_packed(arrays)
-            self.pending = Record.empty(self.bench.work.protocol)
-        if self.so_far is not None and not at_end:
-            self.so_far.write_if_due()
+            self.pending = Record.empty(self.context.work.protocol)
+        if self.interim is not None and not at_end:
+            self.interim.write_if_due()
 
 
 def unit_name(unit: WorkUnit) -> str:
@@ -375,58 +377,60 @@ def unit_name(unit: WorkUnit) -> str:
     return f"{unit.path_index}:{unit.bucket.lhs}_{unit.bucket.rhs}:{unit.start}-{unit.stop}"
 
 
-def _mean_rows(bench: Bench) -> float:
+def _mean_rows(context: WorkerContext) -> float:
     """Return the rows of a partition, on average."""
-    return bench.numberer.numbering.num_entities / max(len(bench.numberer.numbering.slots), 1)
+    return context.numberer.numbering.num_entities / max(len(context.numberer.numbering.slots), 1)
 
 
 def _do_unit(
-    bench: Bench, record: Record, tools: BucketTools, partitions: PartitionHolder, index: int, unit: WorkUnit
+    context: WorkerContext, record: Record, tools: BucketTools, partitions: PartitionHolder, index: int, unit: WorkUnit
 ) -> RankStats:
     """Evaluate one unit; return the sums of the headline's figures over its sides."""
-    file = bench.inputs.bucket_file(unit)
+    file = context.inputs.bucket_file(unit)
     origin = EdgeOrigin(str(file.path), unit.path_index, unit.bucket)
-    with bench.time_use.spent_on(READING):
+    with context.time_use.spent_on(READING):
         edges = file.read(unit.start, unit.stop)
-    numbered = None if bench.inputs.featurized else bench.numberer.numbered(file, edges)
-    competition = _competition(bench, tools, unit, numbered)
+    numbered = None if context.inputs.featurized else context.numberer.numbered(file, edges)
+    competition = _competition(context, tools, unit, numbered)
     # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
-    results = bucket_pass(edges, origin, _tables(bench, partitions, index, unit), bench.settings, competition)
+    results = bucket_pass(edges, origin, _tables(context, partitions, index, unit), context.settings, competition)
     sums = []
     for side, result in results.items():
         key = GroupKey(unit.path_index, unit.bucket, side)
         rows_Q = result.rows_Q.numpy()
         sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
-        bench.journal.journal.check()
+        context.journal.journal.check()
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
-        if bench.evaluated.sample is not None and numbered is not None:
-            sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
-            codes_Q = bench.numberer.key_codes(side, EdgeColumns(*numbered.columns(rows_Q)))
+        if context.evaluated.sample is not None and numbered is not None:
+            sampled = context.evaluated.sample[unit.path_index, unit.bucket]
+            codes_Q = context.numberer.key_codes(side, EdgeColumns(*numbered.columns(rows_Q)))
             record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
 
 
-def _tables(bench: Bench, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
-    with bench.time_use.spent_on(LOADING):
+def _tables(context: WorkerContext, partitions: PartitionHolder, index: int, unit: WorkUnit) -> Tables:
+    with context.time_use.spent_on(LOADING):
         tables = partitions.enter(index, unit.bucket)
         partitions.read_ahead()
     return tables
 
 
-def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: EdgeColumns | None) -> Competition:
+def _competition(
+    context: WorkerContext, tools: BucketTools, unit: WorkUnit, numbered: EdgeColumns | None
+) -> Competition:
     """Decide which edges of a unit are evaluated, and who does not compete."""
     if numbered is None:
         return Competition()
     rows_E, chunks, sampled = None, None, None
-    if bench.evaluated.sample is not None:
-        sampled = bench.evaluated.sample[unit.path_index, unit.bucket]
+    if context.evaluated.sample is not None:
+        sampled = context.evaluated.sample[unit.path_index, unit.bucket]
     if sampled is not None and tools.by_chunk:
         # Chunks are cut from all that restrictions leave; the sample says which of them are evaluated.
-        rows_E = torch.from_numpy(bench.evaluated.kept(numbered))
+        rows_E = torch.from_numpy(context.evaluated.kept(numbered))
         chunks = sampled.chunks[unit.start]
-    elif not bench.evaluated.keeps_all:
-        rows_E = torch.from_numpy(bench.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
-    numbering = bench.numberer.numbering
+    elif not context.evaluated.keeps_all:
+        rows_E = torch.from_numpy(context.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
+    numbering = context.numberer.numbering
     return Competition(
         rows_E=rows_E,
         chunks=chunks,
@@ -434,7 +438,7 @@ def _competition(bench: Bench, tools: BucketTools, unit: WorkUnit, numbered: Edg
         sets=None if tools.sets.unconstrained else tools.sets,
         cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
-            entity_type, bench.inputs.partition_of(entity_type, side, unit.bucket)
+            entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
         ),
     )
 
@@ -452,9 +456,9 @@ def _groups_of(
 
 
 def _unit_report(
-    bench: Bench, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
+    context: WorkerContext, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
 ) -> UnitReport:
-    config, num_edges = bench.inputs.config, bench.evaluated.num_rows(unit)
+    config, num_edges = context.inputs.config, context.evaluated.num_rows(unit)
     mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
@@ -462,8 +466,8 @@ def _unit_report(
         num_edges=num_edges,
         seconds=seconds,
         mean_reciprocal_rank=mean_reciprocal_rank,
-        edges_done=bench.team.add(f"{progress.prefix}/edges", num_edges),
+        edges_done=context.team.add(f"{progress.prefix}/edges", num_edges),
         # Of a sample only the round in hand is known.
-        edges_total=bench.inputs.num_edges if bench.evaluated.sample is None else progress.num_edges,
+        edges_total=context.inputs.num_edges if context.evaluated.sample is None else progress.num_edges,
         finished_bucket=progress.finished(unit, seconds, mean_reciprocal_rank),
     )

@@ -14,7 +14,7 @@ T = TypeVar("T")
 _MORE_MEMORY = "expected enough memory (set max_memory, or use fewer --workers)"
 
 
-def in_step(team: Team, action: Callable[[], T], watch: Watch | None = None) -> T:
+def collectively(team: Team, action: Callable[[], T], watch: Watch | None = None) -> T:
     """Do something on every worker, and go on only if no worker has met a fault of the user's.
 
     Every worker takes part; afterwards each knows that all have finished, so it is a barrier too.

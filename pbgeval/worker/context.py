@@ -40,7 +40,7 @@ class TimeUse:
 
     @contextmanager
     def spent_on(self, what: str) -> Iterator[None]:
-        """Count the time until the end of the context."""
+        """Count the time until the end of the block."""
         self._inside.append(0.0)
         begun = time.perf_counter()
         try:
@@ -104,7 +104,7 @@ class Outcome:
 
 
 @frozen(eq=False)
-class Bench:
+class WorkerContext:
     """What a worker has at hand: its team, its device, the model."""
 
     work: Work
@@ -126,7 +126,7 @@ class Bench:
 
 
 @frozen(eq=False)
-class Found:
+class SweepSummary:
     """What a worker knows at the end, besides its record."""
 
     num_loads: int  # partitions, or ranges of candidates, that it read

@@ -12,30 +12,30 @@ from pbgeval.ranking.known_answers import SemiJoin
 from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
 from pbgeval.ranking.settings import EdgeOrigin
 from pbgeval.report.document import EdgeDiagnostics
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import WorkerContext
 
 
-def read_query_edges(bench: Bench) -> QueryEdges:
+def read_query_edges(context: WorkerContext) -> QueryEdges:
     """Read all evaluated edges, by edge path, bucket and row."""
     segments: list[EdgeSegment] = []
     columns: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in range(4)]
     num_edges = 0
-    for path_index, files in enumerate(bench.inputs.buckets):
+    for path_index, files in enumerate(context.inputs.buckets):
         for bucket, file in sorted(files.items()):
             first = num_edges
             for _, start, stop in parts_of_file(file):
-                if not bench.evaluated.any_between(path_index, bucket, start, stop):
+                if not context.evaluated.any_between(path_index, bucket, start, stop):
                     continue
-                block = bench.numberer.numbered(file, file.read(start, stop))
-                kept = bench.evaluated.positions(block, path_index, bucket, start)
+                block = context.numberer.numbered(file, file.read(start, stop))
+                kept = context.evaluated.positions(block, path_index, bucket, start)
                 for column, values in zip(columns, (start + kept, *block.columns(kept)), strict=True):
                     column.append(values)
                 num_edges += len(kept)
             segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E = (np.concatenate(column) for column in columns)
-    dynamic = bench.inputs.config.dynamic_relations
-    return QueryEdges(bench.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, dynamic)
+    dynamic = context.inputs.config.dynamic_relations
+    return QueryEdges(context.numberer.numbering, tuple(segments), row_E, lhs_E, rel_E, rhs_E, dynamic)
 
 
 # Evaluated edges, beside each other and beside `train_paths` -> repeated edges, leaked edges, entities never trained.
@@ -113,21 +113,21 @@ class _Seen:
         return self._cells[self.entities] if self._one_each else self._is_seen
 
 
-def diagnose_edges(bench: Bench) -> EdgeDiagnostics | None:
+def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
     """Count what the evaluated edges share; every worker takes part.
 
     Returns:
         None where edges are sampled, where a type is featurized (its entities have no numbers), and where there are
         more than MOST_EDGES that the evaluation need not hold.
     """
-    work = bench.work
+    work = context.work
     few = work.protocol.sweeps or work.inputs.num_edges <= MOST_EDGES
-    if bench.evaluated.sample is not None or work.inputs.featurized or not few:
+    if context.evaluated.sample is not None or work.inputs.featurized or not few:
         return None
-    edges = in_step(bench.team, lambda: read_query_edges(bench))
+    edges = collectively(context.team, lambda: read_query_edges(context))
     of_edges = _Distinct.of_edges(edges)
     entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    leaked, is_seen = _in_training(bench, of_edges, entities)
+    leaked, is_seen = _in_training(context, of_edges, entities)
     return EdgeDiagnostics(
         num_edges=edges.num_edges,
         num_repeated=edges.num_edges - len(of_edges.codes_U),
@@ -138,23 +138,23 @@ def diagnose_edges(bench: Bench) -> EdgeDiagnostics | None:
 
 
 def _in_training(
-    bench: Bench, distinct: _Distinct, entities: np.ndarray
+    context: WorkerContext, distinct: _Distinct, entities: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Tell which distinct edges and which of some entities training edges name, bool; None where nobody looked."""
-    if not bench.inputs.config.train_paths:
+    if not context.inputs.config.train_paths:
         return None, None
     leaked, seen = _Leaked(distinct), _Seen(entities)
 
     def look() -> None:
         join = SemiJoin({Side.RHS: distinct.keys}, leaked)
-        team = bench.team
-        parts = shares_of_files(bench.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
-        for block in numbered_blocks(bench.numberer, parts):
+        team = context.team
+        parts = shares_of_files(context.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
+        for block in numbered_blocks(context.numberer, parts):
             join.feed(block)
             seen.feed(block.lhs_n)
             seen.feed(block.rhs_n)
 
-    in_step(bench.team, look)
-    found = bench.team.gather_objects((leaked.is_leaked_U, seen.is_seen))
+    collectively(context.team, look)
+    found = context.team.gather_objects((leaked.is_leaked_U, seen.is_seen))
     of_edges, of_entities = zip(*found, strict=True)
     return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

@@ -16,8 +16,8 @@ from pbgeval.notation import Side, distinct
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import WorkerContext
 
 
 @frozen(eq=False)
@@ -57,59 +57,59 @@ class QueryDimensions:
         return class_Q
 
 
-def query_dimensions(bench: Bench, evaluated: np.ndarray) -> QueryDimensions:
+def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDimensions:
     """Read what breakdowns need of `train_paths`; every worker takes part.
 
     Args:
-        bench: of this worker.
+        context: of this worker.
         evaluated: sorted numbers of the entities that evaluated edges touch.
     """
-    config = bench.inputs.config
+    config = context.inputs.config
     names = tuple(config.used_entity_types)
     types = {
         side: np.array([names.index(side.pick(relation.lhs, relation.rhs)) for relation in config.relations])
         for side in Side
     }
-    training = _training_counts(bench, evaluated) if bench.work.protocol.counts_training else None
+    training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
     return QueryDimensions(training, types, names, config.dynamic_relations)
 
 
-def _training_counts(bench: Bench, evaluated: np.ndarray) -> SlotCounts:
-    numbering = bench.numberer.numbering
-    total = SlotCounts.zero(bench.inputs.num_relations, numbering)
+def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:
+    numbering = context.numberer.numbering
+    total = SlotCounts.zero(context.inputs.num_relations, numbering)
 
     def count() -> SlotCounts:
         counts = total
         for number, (side, slot) in enumerate((side, slot) for side in Side for slot in range(len(numbering.slots))):
-            if number % bench.team.size == bench.team.rank_in_team:
+            if number % context.team.size == context.team.rank_in_team:
                 counts = counts + SlotCounts.of_blocks(
                     side,
                     [slot],
-                    _training_blocks(bench, side, slot),
+                    _training_blocks(context, side, slot),
                     numbering=numbering,
-                    num_relations=bench.inputs.num_relations,
+                    num_relations=context.inputs.num_relations,
                     evaluated=evaluated,
                 )
         return counts
 
-    own = in_step(bench.team, count)
-    for packed in bench.team.gather_objects(own.pack()):
+    own = collectively(context.team, count)
+    for packed in context.team.gather_objects(own.pack()):
         total = total.add_packed(packed)
     return total
 
 
-def _training_blocks(bench: Bench, side: Side, slot: int) -> Iterator[EdgeColumns]:
+def _training_blocks(context: WorkerContext, side: Side, slot: int) -> Iterator[EdgeColumns]:
     """Read the training edges that may touch a slot."""
-    entity_type, partition = bench.numberer.numbering.slots[slot]
-    for buckets in bench.inputs.training_buckets:
+    entity_type, partition = context.numberer.numbering.slots[slot]
+    for buckets in context.inputs.training_buckets:
         for bucket, file in sorted(buckets.items()):
-            if bench.inputs.partition_of(entity_type, side, bucket) == partition:
-                yield from numbered_blocks(bench.numberer, parts_of_file(file))
+            if context.inputs.partition_of(entity_type, side, bucket) == partition:
+                yield from numbered_blocks(context.numberer, parts_of_file(file))
 
 
-def group_classes(bench: Bench, training: SlotCounts | None) -> GroupClasses:
+def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupClasses:
     """Return what the tables of breakdowns tell relations apart by."""
-    config, num_relations = bench.inputs.config, bench.inputs.num_relations
+    config, num_relations = context.inputs.config, context.inputs.num_relations
     schemas = config.relations * num_relations if config.dynamic_relations else config.relations
     frequency_R = cardinality_R = None
     if training is not None:

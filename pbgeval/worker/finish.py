@@ -18,40 +18,40 @@ from pbgeval.ranking.sweep_pass import outside_queries
 from pbgeval.ranking.tally import SideResult
 from pbgeval.stats.groups import GroupKey, ScorePool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts, RankCounts
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 from pbgeval.worker.type_gains import record_types
 
 
-def merge_results(bench: Bench, states: list[ContestState]) -> None:
+def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
     """Give every worker what candidates have added on all of them, but for scores; every worker takes part."""
     for one in states:
-        bench.team.sum_(one.result.counts_6Q)
+        context.team.sum_(one.result.counts_6Q)
     asked = [(number, one) for number, one in enumerate(states) if one.result.top or one.result.gains]
-    if bench.team.size == 1 or not asked:
+    if context.team.size == 1 or not asked:
         return
 
     def share() -> None:
         for number, one in asked:
             for part, array in enumerate(one.result.pack()[4:]):
-                bench.scratch.append(f"result-{number}-{part}", array.astype(np.int64))
+                context.scratch.append(f"result-{number}-{part}", array.astype(np.int64))
 
     def merge() -> None:
         for number, one in asked:
             merged = one.result.empty()
-            best, *gains = (bench.scratch.read(f"result-{number}-{part}", np.int64) for part in range(4))
+            best, *gains = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in range(4))
             if merged.top is not None:
                 merged.top.merge_packed(best)
             if merged.gains is not None:
-                shape = (bench.team.size, merged.gains.excluded_LH.size)
+                shape = (context.team.size, merged.gains.excluded_LH.size)
                 merged.gains.add_packed([*gains[:2], gains[2].reshape(shape).sum(0)])
             one.result.top, one.result.gains = merged.top, merged.gains
 
-    in_step(bench.team, share)
-    in_step(bench.team, merge)
+    collectively(context.team, share)
+    collectively(context.team, merge)
 
 
 # The best candidates that all workers have met -> files, query by query (`save_topk`).
@@ -104,7 +104,7 @@ class _SideTable:
 
 
 def finish(
-    bench: Bench,
+    context: WorkerContext,
     record: Record,
     edges: QueryEdges,
     states: list[ContestState],
@@ -113,23 +113,23 @@ def finish(
     files: PerEdgeFiles,
 ) -> None:
     """Add counts over all workers, and record a part of the edges; every worker takes part."""
-    merge_results(bench, states)
-    record_types(bench, record, states, sets)
+    merge_results(context, states)
+    record_types(context, record, states, sets)
     block = EdgeColumns(edges.lhs_E, edges.rel_E, edges.rhs_E)
-    for side in bench.settings.sides:
+    for side in context.settings.sides:
         of_side = [one for one in states if one.hidden is side]
         for one in of_side:
-            _record_competitors(bench, record, edges, one)
+            _record_competitors(context, record, edges, one)
         table = _side_table(edges, of_side, outside_queries(edges, side, sets))
         frequency = KeyFrequency.of_blocks(side, [block], edges.numbering.num_entities)
-        for key, start, stop in _share(bench, edges, side):
+        for key, start, stop in _share(context, edges, side):
             rows = np.arange(start, stop)
-            sampled = None if bench.evaluated.sample is None else bench.evaluated.sample[key.path_index, key.bucket]
-            result = _result(bench, table, start, stop, sampled, edges)
+            sampled = None if context.evaluated.sample is None else context.evaluated.sample[key.path_index, key.bucket]
+            result = _result(context, table, start, stop, sampled, edges)
             ranked = rows[result.rows_Q.numpy()]
             of_ranked = EdgeColumns(*block.columns(ranked))
             frequency_Q = None  # of a sample that may still grow: counted at the end
-            if bench.evaluated.sample is None:
+            if context.evaluated.sample is None:
                 frequency_Q = frequency.of(of_ranked.rel_n, of_ranked.entity(side.other))
             groups = dimensions.of(side, of_ranked, frequency_Q)
             record.add(key, result, groups)
@@ -137,7 +137,7 @@ def finish(
                 files.write_counts(key, edges.row_E[ranked], result.counts)
             write_best(edges, of_side, key, start, stop, files)
             if sampled is not None:
-                codes_Q = bench.numberer.key_codes(side, of_ranked)
+                codes_Q = context.numberer.key_codes(side, of_ranked)
                 record.sample.add(key, sampled, edges.row_E[ranked], codes_Q, record.headline_counts(result))
 
 
@@ -154,7 +154,7 @@ def _side_table(edges: QueryEdges, states: list[ContestState], outside_E: np.nda
 
 
 def _result(
-    bench: Bench, table: _SideTable, start: int, stop: int, sampled: RowsOfBucket | None, edges: QueryEdges
+    context: WorkerContext, table: _SideTable, start: int, stop: int, sampled: RowsOfBucket | None, edges: QueryEdges
 ) -> SideResult:
     ranked = np.flatnonzero(~table.outside_E[start:stop])
     rows_Q = torch.from_numpy(ranked)
@@ -167,14 +167,14 @@ def _result(
         rows_Q=rows_Q,
         counts=QueryCounts(RankCounts(*counts_6Q[:3]), RankCounts(*counts_6Q[3:])),
         raw_pool=ScorePool([true], []),
-        filtered_pool=ScorePool([true], []) if bench.work.protocol.filtered else ScorePool(),
+        filtered_pool=ScorePool([true], []) if context.work.protocol.filtered else ScorePool(),
         num_outside=stop - start - len(ranked),
     )
 
 
-def _share(bench: Bench, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, int, int]]:
+def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, int, int]]:
     """Return (group, first edge, one past the last) of this worker's part of the edges, in blocks."""
-    rank, size = bench.team.rank_in_team, bench.team.size
+    rank, size = context.team.rank_in_team, context.team.size
     first, stop = edges.num_edges * rank // size, edges.num_edges * (rank + 1) // size
     parts = []
     for segment in edges.segments:
@@ -184,7 +184,7 @@ def _share(bench: Bench, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, 
     return parts
 
 
-def _record_competitors(bench: Bench, record: Record, edges: QueryEdges, one: ContestState) -> None:
+def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdges, one: ContestState) -> None:
     """Record the scores of competitors that this worker has collected for the pooled AUC."""
     query, image, known = one.result.scores.images()
     edge = one.queries.edge_Q[query]
@@ -196,7 +196,7 @@ def _record_competitors(bench: Bench, record: Record, edges: QueryEdges, one: Co
         if part.start < part.stop:
             key = GroupKey(of_segment.origin.path_index, of_segment.origin.bucket, one.hidden)
             pooled = image[part]
-            if bench.evaluated.sample is not None:
-                sampled = bench.evaluated.sample[key.path_index, key.bucket]
+            if context.evaluated.sample is not None:
+                sampled = context.evaluated.sample[key.path_index, key.bucket]
                 pooled = with_clusters(pooled, sampled.clusters(edges.row_E[edge[part]]))
             record.add_pools(key, ScorePool([], [pooled]), ScorePool([], [pooled[~known[part]]]))

@@ -13,7 +13,7 @@ from pbgeval.ranking.cells import CellSample, SampledCells
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.query_edges import ContestQueries, EdgeSegment, QueryEdges
-from pbgeval.worker.context import Bench
+from pbgeval.worker.context import WorkerContext
 
 ROWS_AT_A_TIME = 1 << 14  # of a file of candidates
 
@@ -22,7 +22,7 @@ ROWS_AT_A_TIME = 1 << 14  # of a file of candidates
 class GivenCells:
     """What the lists of one contest name in this worker's part of the candidates."""
 
-    bench: Bench
+    context: WorkerContext
     name: str  # of its scratch files, this worker's own
     budget_bytes: int
     _of_slot: dict[int, list[np.ndarray]] = field(factory=dict)  # int64 (2, n): query, number
@@ -30,37 +30,42 @@ class GivenCells:
 
     def add(self, query: np.ndarray, number: np.ndarray) -> None:
         """Add cells, in memory up to a budget and then in the scratch folder."""
-        slot = self.bench.numberer.numbering.slot_of(number)
+        slot = self.context.numberer.numbering.slot_of(number)
         for of_slot in distinct(slot).tolist():
             part = np.stack([query[slot == of_slot], number[slot == of_slot]])
             self._of_slot.setdefault(of_slot, []).append(part)
             self._num_bytes += part.nbytes
         if self._num_bytes > self.budget_bytes:
             for of_slot, parts in self._of_slot.items():
-                self.bench.scratch.append(self._name(of_slot), np.concatenate(parts, axis=1).T)
+                self.context.scratch.append(self._name(of_slot), np.concatenate(parts, axis=1).T)
             self._of_slot, self._num_bytes = {}, 0
 
     def within(self, part: CandidateRange) -> CellSample:
         """Return the cells of a range of candidates, arranged by query."""
-        spilled = self.bench.scratch.read(self._name(part.slot), np.int64).reshape(-1, 2).T
+        spilled = self.context.scratch.read(self._name(part.slot), np.int64).reshape(-1, 2).T
         query, number = np.concatenate([spilled, *self._of_slot.get(part.slot, [])], axis=1)
-        first, _ = self.bench.numberer.numbering.range_of_slot(part.slot)
+        first, _ = self.context.numberer.numbering.range_of_slot(part.slot)
         inside = (number >= first + part.start) & (number < first + part.stop)
         query, number = query[inside], number[inside]
         order = np.lexsort((number, query))
         return CellSample(query[order], number[order])
 
     def _name(self, slot: int) -> str:
-        return f"{self.name}-{self.bench.team.rank_in_team}-{slot}"
+        return f"{self.name}-{self.context.team.rank_in_team}-{slot}"
 
 
 def read_given(
-    bench: Bench, edges: QueryEdges, queries: ContestQueries, number: int, ranges: list[CandidateRange], budget: int
+    context: WorkerContext,
+    edges: QueryEdges,
+    queries: ContestQueries,
+    number: int,
+    ranges: list[CandidateRange],
+    budget: int,
 ) -> tuple[GivenCells, SampledCells | None]:
     """Read the lists of a contest's queries.
 
     Args:
-        bench: of this worker.
+        context: of this worker.
         edges: all edges.
         queries: the contest's.
         number: of the contest.
@@ -71,20 +76,20 @@ def read_given(
         The cells, without true entities and without those that restrictions bar; and what the pooled AUC samples of
         all workers' cells, None where it compares every cell.
     """
-    cells = GivenCells(bench, f"given-{number}", budget)
+    cells = GivenCells(context, f"given-{number}", budget)
     position_E = np.full(edges.num_edges, -1, np.int64)
     position_E[queries.edge_Q] = np.arange(queries.num_queries)
-    allowed = bench.inputs.restrictions.entities
-    numbering = bench.numberer.numbering
+    allowed = context.inputs.restrictions.entities
+    numbering = context.numberer.numbering
     own = np.array([numbering.range_of_slot(part.slot)[0] + at for part in ranges for at in (part.start, part.stop)])
-    auc = bench.settings.auc
+    auc = context.settings.auc
     kept_Q = np.ones(queries.num_queries, bool)
     sampled: list[np.ndarray] = [np.empty((2, 0), np.int64)]
     for segment in edges.segments:
         stream = DrawStream.of(
-            bench.settings.seed, segment.origin.path_index, segment.origin.bucket, queries.contest.hidden, "auc"
+            context.settings.seed, segment.origin.path_index, segment.origin.bucket, queries.contest.hidden, "auc"
         )
-        for edge, number_QK in _lists(bench, edges, segment, queries, position_E):
+        for edge, number_QK in _lists(context, edges, segment, queries, position_E):
             query_Q = position_E[edge]
             query, number_P = np.repeat(query_Q, number_QK.shape[1]), number_QK.reshape(-1)
             competes = _compete(queries, query, number_P, allowed)
@@ -111,7 +116,7 @@ def _compete(queries: ContestQueries, query: np.ndarray, number: np.ndarray, all
 
 
 def _lists(
-    bench: Bench, edges: QueryEdges, segment: EdgeSegment, queries: ContestQueries, position_E: np.ndarray
+    context: WorkerContext, edges: QueryEdges, segment: EdgeSegment, queries: ContestQueries, position_E: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (edges, numbers that their lists name) of a segment's queries in a contest, int64 (Q,) and (Q, K)."""
     hidden = queries.contest.hidden
@@ -119,12 +124,12 @@ def _lists(
     edge = edge[position_E[edge] >= 0]
     if not edge.size:
         return
-    file = bench.inputs.candidate_files[segment.origin.path_index][segment.origin.bucket]
-    numbering = bench.numberer.numbering
+    file = context.inputs.candidate_files[segment.origin.path_index][segment.origin.bucket]
+    numbering = context.numberer.numbering
     entity_type = queries.contest.candidate_type
-    partitions = range(bench.inputs.config.entities[entity_type].num_partitions)
+    partitions = range(context.inputs.config.entities[entity_type].num_partitions)
     offset_P = np.array([numbering.offset(entity_type, partition) for partition in partitions])
-    sizes = [[bench.inputs.embeddings[entity_type, partition].num_rows for partition in partitions]]
+    sizes = [[context.inputs.embeddings[entity_type, partition].num_rows for partition in partitions]]
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]

@@ -16,7 +16,7 @@ from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journa
 from pbgeval.cluster.team import Team
 from pbgeval.errors import JournalError
 from pbgeval.progress import Observer
-from pbgeval.worker.collective import in_step
+from pbgeval.worker.collective import collectively
 
 LEAST_SECONDS = 0.2  # between two entries of a worker
 LEAST_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
@@ -62,7 +62,7 @@ class RunJournal:
         """
         entries = team.broadcast_object(self.journal.entries() if team.rank_in_team == 0 else None)
         mine = entries[team.rank_in_team :: team.size]
-        found = in_step(team, lambda: {entry: self._units_of(entry, observer) for entry in mine})
+        found = collectively(team, lambda: {entry: self._units_of(entry, observer) for entry in mine})
         units_of = {entry: units for of_worker in team.gather_objects(found) for entry, units in of_worker.items()}
         done: list[str] = []
         for entry in entries:
@@ -116,7 +116,7 @@ class RunJournal:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count what happens in the context as the cost of an entry: packing and adding up take time, too."""
+        """Count what happens inside as the cost of an entry: packing and adding up take time, too."""
         begun = time.monotonic()
         yield
         self._written = time.monotonic()

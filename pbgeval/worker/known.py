@@ -13,78 +13,80 @@ from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KeyFrequency, ObservedEntities, PairStore, SemiJoin
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import WorkerContext
 
 
-def known_files(bench: Bench) -> list[dict[Bucket, EdgeSource]]:
+def known_files(context: WorkerContext) -> list[dict[Bucket, EdgeSource]]:
     """Return the buckets of every path whose edges are known: those of the evaluated edges always are."""
-    return [*bench.inputs.buckets, *bench.inputs.known_buckets]
+    return [*context.inputs.buckets, *context.inputs.known_buckets]
 
 
-def join_all(bench: Bench, keys: Mapping[Side, QueryKeys], budget_bytes: int, known_rows: int) -> PairStore:
+def join_all(context: WorkerContext, keys: Mapping[Side, QueryKeys], budget_bytes: int, known_rows: int) -> PairStore:
     """Stream this worker's part of the known edges past the keys; every worker takes part.
 
     Returns:
         The pairs of all workers.
     """
-    alone = bench.team.size == 1
-    store = PairStore(bench.numberer.numbering, budget_bytes, bench.scratch)
+    alone = context.team.size == 1
+    store = PairStore(context.numberer.numbering, budget_bytes, context.scratch)
 
     def feed() -> None:
         join = SemiJoin(keys, store)
-        for block in _known_blocks(bench, known_rows):
+        for block in _known_blocks(context, known_rows):
             join.feed(block)
         if not alone:
             store.flush()
 
-    in_step(bench.team, feed)
+    collectively(context.team, feed)
     return store
 
 
-def _known_blocks(bench: Bench, known_rows: int) -> Iterator[EdgeColumns]:
-    team = bench.team
-    parts = shares_of_files(known_files(bench), team.rank_in_team, team.size, known_rows)
-    return numbered_blocks(bench.numberer, parts)
+def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColumns]:
+    team = context.team
+    parts = shares_of_files(known_files(context), team.rank_in_team, team.size, known_rows)
+    return numbered_blocks(context.numberer, parts)
 
 
-def candidate_sets(bench: Bench, evaluated_relations: np.ndarray) -> CandidateSets:
+def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> CandidateSets:
     """Return who may compete; with observed types, known edges are read once for it. Every worker takes part."""
-    restrictions = bench.inputs.restrictions
+    restrictions = context.inputs.restrictions
     observed: dict[Side, np.ndarray] | None = None
-    if bench.inputs.config.type_constraint == "observed":
-        seen = ObservedEntities(evaluated_relations, bench.numberer.numbering.num_entities)
+    if context.inputs.config.type_constraint == "observed":
+        seen = ObservedEntities(evaluated_relations, context.numberer.numbering.num_entities)
 
         def feed() -> None:
-            for block in _known_blocks(bench, ROWS_AT_A_TIME):
+            for block in _known_blocks(context, ROWS_AT_A_TIME):
                 seen.feed(block)
 
-        in_step(bench.team, feed)
-        observed = {side: _merged(bench, seen, side) for side in Side}
+        collectively(context.team, feed)
+        observed = {side: _merged(context, seen, side) for side in Side}
     return CandidateSets(
-        num_entities=bench.numberer.numbering.num_entities,
+        num_entities=context.numberer.numbering.num_entities,
         allowed=restrictions.entities,
         of_side=restrictions.of_side,
         observed=observed,
     )
 
 
-def _merged(bench: Bench, seen: ObservedEntities, side: Side) -> np.ndarray:
+def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.ndarray:
     """Return what all workers have observed, on every worker."""
-    if bench.team.size == 1:
+    if context.team.size == 1:
         return seen.codes(side)
     name = f"observed-{side.name}"
 
     def share() -> None:
-        bench.scratch.append(name, seen.codes(side))
+        context.scratch.append(name, seen.codes(side))
 
-    in_step(bench.team, share)
-    return distinct(bench.scratch.read(name, np.int64))
+    collectively(context.team, share)
+    return distinct(context.scratch.read(name, np.int64))
 
 
-def join_blocks(bench: Bench, hidden_keys: Mapping[Side, QueryKeys], blocks: Iterable[EdgeColumns]) -> PairStore:
+def join_blocks(
+    context: WorkerContext, hidden_keys: Mapping[Side, QueryKeys], blocks: Iterable[EdgeColumns]
+) -> PairStore:
     """Join some known edges with some keys, in this worker's memory alone."""
-    store = PairStore(bench.numberer.numbering, 1 << 62, None)
+    store = PairStore(context.numberer.numbering, 1 << 62, None)
     join = SemiJoin(hidden_keys, store)
     for block in blocks:
         join.feed(block)
@@ -98,13 +100,13 @@ def join_blocks(bench: Bench, hidden_keys: Mapping[Side, QueryKeys], blocks: Ite
 class KeyFrequencies:
     """The tables of all slots of known entities; those of the bucket in hand are in memory."""
 
-    bench: Bench
+    context: WorkerContext
     _of_slot: dict[tuple[Side, int], KeyFrequency] = field(factory=dict)  # of a worker alone
     _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
-        inputs, numbering = self.bench.inputs, self.bench.numberer.numbering
+        inputs, numbering = self.context.inputs, self.context.numberer.numbering
         types = {hidden.other.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
         slots = frozenset(
             numbering.slots.index((name, inputs.partition_of(name, hidden.other, bucket))) for name in types
@@ -120,34 +122,34 @@ class KeyFrequencies:
         codes = np.concatenate([table.codes_K for table in tables])
         order = np.argsort(codes)
         counts = np.concatenate([table.counts_K for table in tables])
-        return KeyFrequency(hidden, self.bench.numberer.numbering.num_entities, codes[order], counts[order])
+        return KeyFrequency(hidden, self.context.numberer.numbering.num_entities, codes[order], counts[order])
 
     def _table(self, hidden: Side, slot: int) -> KeyFrequency:
-        if self.bench.team.size == 1:
+        if self.context.team.size == 1:
             return self._of_slot[hidden, slot]
-        codes, counts = self.bench.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
-        return KeyFrequency(hidden, self.bench.numberer.numbering.num_entities, codes, counts)
+        codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
+        return KeyFrequency(hidden, self.context.numberer.numbering.num_entities, codes, counts)
 
 
-def count_keys(bench: Bench) -> KeyFrequencies:
+def count_keys(context: WorkerContext) -> KeyFrequencies:
     """Count the keys of all evaluated edges, a part of the slots on each worker; every worker takes part."""
-    frequencies = KeyFrequencies(bench)
-    numbering = bench.numberer.numbering
-    slots = [(side, slot) for side in bench.settings.sides for slot in range(len(numbering.slots))]
+    frequencies = KeyFrequencies(context)
+    numbering = context.numberer.numbering
+    slots = [(side, slot) for side in context.settings.sides for slot in range(len(numbering.slots))]
 
     def count() -> dict[tuple[Side, int], KeyFrequency]:
         tables = {}
         for number, (hidden, slot) in enumerate(slots):
-            if number % bench.team.size != bench.team.rank_in_team:
+            if number % context.team.size != context.team.rank_in_team:
                 continue
-            table = KeyFrequency.of_blocks(hidden, _edges_of_slot(bench, hidden, slot), numbering.num_entities)
-            if bench.team.size == 1:
+            table = KeyFrequency.of_blocks(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
+            if context.team.size == 1:
                 tables[hidden, slot] = table
             else:
-                bench.scratch.append(_name(hidden, slot), np.stack([table.codes_K, table.counts_K]))
+                context.scratch.append(_name(hidden, slot), np.stack([table.codes_K, table.counts_K]))
         return tables
 
-    frequencies._of_slot = in_step(bench.team, count)
+    frequencies._of_slot = collectively(context.team, count)
     return frequencies
 
 
@@ -155,20 +157,20 @@ def _name(hidden: Side, slot: int) -> str:
     return f"frequency-{hidden.name}-{slot}"
 
 
-def _edges_of_slot(bench: Bench, hidden: Side, slot: int) -> Iterator[EdgeColumns]:
+def _edges_of_slot(context: WorkerContext, hidden: Side, slot: int) -> Iterator[EdgeColumns]:
     """Read the evaluated edges whose known entity is in a slot."""
-    entity_type, partition = bench.numberer.numbering.slots[slot]
-    low, high = bench.numberer.numbering.range_of_slot(slot)
-    for path_index, buckets in enumerate(bench.inputs.buckets):
+    entity_type, partition = context.numberer.numbering.slots[slot]
+    low, high = context.numberer.numbering.range_of_slot(slot)
+    for path_index, buckets in enumerate(context.inputs.buckets):
         for bucket, file in sorted(buckets.items()):
-            if bench.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
+            if context.inputs.partition_of(entity_type, hidden.other, bucket) != partition:
                 continue
             for _, start, stop in parts_of_file(file):
-                block = bench.numberer.numbered(file, file.read(start, stop))
+                block = context.numberer.numbered(file, file.read(start, stop))
                 known_n = block.entity(hidden.other)
                 inside = (known_n >= low) & (known_n < high)
-                if not bench.evaluated.keeps_all:
+                if not context.evaluated.keeps_all:
                     kept = np.zeros(block.num_edges, bool)
-                    kept[bench.evaluated.positions(block, path_index, bucket, start)] = True
+                    kept[context.evaluated.positions(block, path_index, bucket, start)] = True
                     inside &= kept
                 yield block if inside.all() else EdgeColumns(*block.columns(np.flatnonzero(inside)))

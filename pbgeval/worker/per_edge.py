@@ -18,8 +18,8 @@ from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.ranks import create_ranks_file, open_ranks_file
 from pbgeval.storage.row_files import QueryFile
 from pbgeval.storage.topk import Vocabulary, create_topk_file, open_topk_file, write_topk_table
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import WorkerContext
 
 
 @frozen(eq=False)
@@ -77,12 +77,12 @@ class PerEdgeFiles:
         for topk in self.topk.values():
             topk.rows.sync()
 
-    def write_tables(self, bench: Bench) -> None:
+    def write_tables(self, context: WorkerContext) -> None:
         """Write the best candidates as tables with names, a part of the files on each worker."""
         files = sorted(self.topk.items())
         if not files:
             return
-        config, inputs = bench.inputs.config, bench.inputs
+        config, inputs = context.inputs.config, context.inputs
         sizes = {key: file.num_rows for key, file in inputs.embeddings.items()}
         vocabulary = Vocabulary(
             EntityLabels(Path(config.entity_path), sizes),
@@ -90,23 +90,23 @@ class PerEdgeFiles:
             [(relation.lhs, relation.rhs) for relation in config.relations],
             {name: config.entities[name].num_partitions for name in config.used_entity_types},
         )
-        for (path_index, bucket), file in files[bench.team.rank_in_team :: bench.team.size]:
+        for (path_index, bucket), file in files[context.team.rank_in_team :: context.team.size]:
             write_topk_table(file, inputs.buckets[path_index][bucket], vocabulary)
 
 
-def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
+def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     """Make the files that the config asks for, and open them on every worker; every worker takes part.
 
     Where the journal holds units, files of ranks hold their rows already, and are kept. Should one be missing, all are
     computed again: which rows it had cannot be told from the sums in the entries.
     """
-    config, folder, digest = bench.inputs.config, bench.work.output, bench.work.digest
-    sides, k = bench.settings.sides, config.save_topk
-    check = bench.journal.journal.check
-    buckets = [(path_index, file) for path_index, files in enumerate(bench.inputs.buckets) for file in files.values()]
+    config, folder, digest = context.inputs.config, context.work.output, context.work.digest
+    sides, k = context.settings.sides, config.save_topk
+    check = context.journal.journal.check
+    buckets = [(path_index, file) for path_index, files in enumerate(context.inputs.buckets) for file in files.values()]
 
     def create() -> None:
-        entries = [] if bench.work.protocol.sweeps else bench.journal.journal.entries()  # sweeps write at their end
+        entries = [] if context.work.protocol.sweeps else context.journal.journal.entries()  # sweeps write at their end
         is_whole = True
         for path_index, file in buckets:
             if config.save_ranks and not (entries and _is_kept(folder, path_index, file, digest)):
@@ -115,11 +115,11 @@ def open_per_edge_files(bench: Bench) -> PerEdgeFiles:
             if k is not None:
                 create_topk_file(folder, path_index, file.bucket, file.num_edges, sides, k, digest, check)
         if entries and not is_whole:
-            bench.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
+            context.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:
-                bench.journal.journal.remove(entry)
+                context.journal.journal.remove(entry)
 
-    in_step(bench.team, lambda: create() if bench.team.rank_in_team == 0 else None)
+    collectively(context.team, lambda: create() if context.team.rank_in_team == 0 else None)
     places = [(path_index, file.bucket) for path_index, file in buckets]
     return PerEdgeFiles(
         {place: open_ranks_file(folder, *place) for place in places} if config.save_ranks else {},

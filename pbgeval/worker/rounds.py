@@ -20,8 +20,8 @@ from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.report.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.buckets import BucketTools, KnownOfBuckets, do_units
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench, Found
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import SweepSummary, WorkerContext
 from pbgeval.worker.diagnostics import diagnose_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.journal import RunJournal, share_names
@@ -55,48 +55,48 @@ class Sampling:
         totals = tuple(self.sample.round_totals[number - 1] for number in rounds)
         return evolve(self, sample=self.sample.with_totals(totals), rounds=tuple(rounds))
 
-    def rows_of_round(self, bench: Bench, round_number: int) -> EvaluatedRows:
+    def rows_of_round(self, context: WorkerContext, round_number: int) -> EvaluatedRows:
         """Return the rows that a round adds."""
         chosen: dict[tuple[int, Bucket], RowsOfBucket] = {}
-        for path_index, files in enumerate(bench.inputs.buckets):
+        for path_index, files in enumerate(context.inputs.buckets):
             for bucket, file in sorted(files.items()):
                 drawn = self.sample.draw(path_index, bucket, round_number)
                 clusters = drawn.first_cluster + np.arange(len(drawn.units_U))
                 if self.by_chunk:
-                    chosen[path_index, bucket] = _rows_of_chunks(bench, file, drawn.units_U, clusters)
+                    chosen[path_index, bucket] = _rows_of_chunks(context, file, drawn.units_U, clusters)
                 else:
-                    rows = _kept_rows(bench, file)
+                    rows = _kept_rows(context, file)
                     units = drawn.units_U
                     chosen[path_index, bucket] = RowsOfBucket(units if rows is None else rows[units], clusters, {})
-        return EvaluatedRows(bench.inputs.restrictions, chosen)
+        return EvaluatedRows(context.inputs.restrictions, chosen)
 
 
-def plan_sampling(bench: Bench) -> Sampling | None:
+def plan_sampling(context: WorkerContext) -> Sampling | None:
     """Decide on the sample; None where all edges are evaluated. Every worker takes part."""
-    config = bench.inputs.config
+    config = context.inputs.config
     if config.sample_edges is None and config.target_error is None:
         return None
-    if bench.inputs.featurized:
+    if context.inputs.featurized:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(
             f"{key}: expected None, as a type is featurized: its entities have no numbers; remove the key"
         )
-    by_chunk = "sampled" in bench.inputs.candidates
+    by_chunk = "sampled" in context.inputs.candidates
     files = [
         (path_index, bucket, file)
-        for path_index, files in enumerate(bench.inputs.buckets)
+        for path_index, files in enumerate(context.inputs.buckets)
         for bucket, file in sorted(files.items())
     ]
 
     def count() -> dict[int, int]:
-        mine = range(bench.team.rank_in_team, len(files), bench.team.size)
-        return {number: _num_units(bench, files[number][2], by_chunk=by_chunk) for number in mine}
+        mine = range(context.team.rank_in_team, len(files), context.team.size)
+        return {number: _num_units(context, files[number][2], by_chunk=by_chunk) for number in mine}
 
     counts: dict[int, int] = {}
-    for of_worker in bench.team.gather_objects(in_step(bench.team, count)):
+    for of_worker in context.team.gather_objects(collectively(context.team, count)):
         counts |= of_worker
     population = [(path_index, bucket, counts[number]) for number, (path_index, bucket, _) in enumerate(files)]
-    edges_per_unit = bench.settings.lists.chunk_size if by_chunk else 1
+    edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
     if config.sample_edges is not None:
         num_draws = math.ceil(config.sample_edges / edges_per_unit)
         return Sampling(EdgeSample.of_size(population, num_draws, config.seed), by_chunk, with_target=False)
@@ -104,44 +104,44 @@ def plan_sampling(bench: Bench) -> Sampling | None:
     return Sampling(EdgeSample.of_rounds(population, config.seed, first_units), by_chunk, with_target=True)
 
 
-def _num_units(bench: Bench, file: EdgeSource, *, by_chunk: bool) -> int:
+def _num_units(context: WorkerContext, file: EdgeSource, *, by_chunk: bool) -> int:
     if by_chunk:
-        size = bench.settings.lists.chunk_size
-        return sum(_num_chunks(rows_E, size) for _, groups in _windows(bench, file) for rows_E in groups)
-    rows = _kept_rows(bench, file)
+        size = context.settings.lists.chunk_size
+        return sum(_num_chunks(rows_E, size) for _, groups in _windows(context, file) for rows_E in groups)
+    rows = _kept_rows(context, file)
     return file.num_edges if rows is None else len(rows)
 
 
-def _kept_rows(bench: Bench, file: EdgeSource) -> np.ndarray | None:
+def _kept_rows(context: WorkerContext, file: EdgeSource) -> np.ndarray | None:
     """Return the rows that restrictions leave, None for all."""
-    if not bench.inputs.restrictions.drops_edges:
+    if not context.inputs.restrictions.drops_edges:
         return None
     parts = [np.empty(0, np.int64)]
     for _, start, stop in parts_of_file(file):
-        parts.append(_kept(bench, file, start, stop)[0])
+        parts.append(_kept(context, file, start, stop)[0])
     return np.concatenate(parts)
 
 
-def _kept(bench: Bench, file: EdgeSource, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+def _kept(context: WorkerContext, file: EdgeSource, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (rows, their relations) of the edges of a range that restrictions leave."""
     block = file.read(start, stop)
-    if not bench.inputs.restrictions.drops_edges:
+    if not context.inputs.restrictions.drops_edges:
         return np.arange(start, stop), block.rel.numpy()
-    kept = EvaluatedRows(bench.inputs.restrictions).kept(bench.numberer.numbered(file, block))
+    kept = EvaluatedRows(context.inputs.restrictions).kept(context.numberer.numbered(file, block))
     return start + kept, block.rel.numpy()[kept]
 
 
-def _windows(bench: Bench, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
+def _windows(context: WorkerContext, file: EdgeSource) -> Iterator[tuple[int, list[np.ndarray]]]:
     """Yield (first row, rows of each group) of every window of a bucket, in the order in which the pass cuts chunks."""
-    window_rows = bench.settings.lists.window_rows()
-    is_whole = len(bench.settings.relations) == 1 and not bench.inputs.restrictions.drops_edges
+    window_rows = context.settings.lists.window_rows()
+    is_whole = len(context.settings.relations) == 1 and not context.inputs.restrictions.drops_edges
     for start in range(0, file.num_edges, window_rows):
         stop = min(start + window_rows, file.num_edges)
         if is_whole:  # nothing has to be read
             yield start, [np.arange(start, stop)]
             continue
-        rows, rel = _kept(bench, file, start, stop)
-        if bench.settings.dynamic:
+        rows, rel = _kept(context, file, start, stop)
+        if context.settings.dynamic:
             rel = np.zeros_like(rel)
         groups = group_by_relation(torch.from_numpy(rel), torch.arange(len(rel))) if len(rel) else []
         yield start, [rows[group.rows_E.numpy()] for group in groups]
@@ -151,13 +151,13 @@ def _num_chunks(rows_E: np.ndarray, chunk_size: int) -> int:
     return -(-len(rows_E) // chunk_size)
 
 
-def _rows_of_chunks(bench: Bench, file: EdgeSource, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
+def _rows_of_chunks(context: WorkerContext, file: EdgeSource, units: np.ndarray, clusters: np.ndarray) -> RowsOfBucket:
     """Return the rows of the chunks drawn from a bucket, with their clusters; and the chunks by window."""
-    size = bench.settings.lists.chunk_size
+    size = context.settings.lists.chunk_size
     rows, cluster_of_row = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     of_windows: dict[int, np.ndarray] = {}
     before = 0  # chunks of the bucket before a group
-    for start, groups in _windows(bench, file) if len(units) else ():
+    for start, groups in _windows(context, file) if len(units) else ():
         before_window = before
         for rows_E in groups:
             first, stop = np.searchsorted(units, [before, before + _num_chunks(rows_E, size)])
@@ -176,110 +176,116 @@ def _rows_of_chunks(bench: Bench, file: EdgeSource, units: np.ndarray, clusters:
 FEW_CHUNKS = 30  # below, intervals of rare hits covered 86 to 92 % in simulations (decision 0009)
 
 
-def do_rounds(bench: Bench, record: Record) -> Found:
+def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
     """Evaluate; every worker takes part, and comes to the same end."""
-    planned = plan_sampling(bench)
+    planned = plan_sampling(context)
     if planned is None:
-        num_scores = bench.settings.auc.num_scores(bench.inputs.num_edges * len(bench.settings.sides))
-        bench = evolve(bench, held_bytes=num_scores * BYTES_PER_SCORE[bench.work.protocol.filtered])
+        num_scores = context.settings.auc.num_scores(context.inputs.num_edges * len(context.settings.sides))
+        context = evolve(context, held_bytes=num_scores * BYTES_PER_SCORE[context.work.protocol.filtered])
     sampling = planned
-    files = open_per_edge_files(bench)
-    rounds, found, scratch_path = list[int](), None, bench.scratch.path  # rounds that were planned, and are done
+    files = open_per_edge_files(context)
+    rounds, found, scratch_path = list[int](), None, context.scratch.path  # rounds that were planned, and are done
     number: int | None = 1
     while number is not None:
         rounds.append(number)
-        bench = evolve(bench, journal=RunJournal(bench.journal.journal, f"round-{number}/"))
+        context = evolve(context, journal=RunJournal(context.journal.journal, f"round-{number}/"))
         if planned is not None:
             sampling = planned.only(rounds)
             # A folder of its own: keys are numbered anew, and another round's answers must not be read for this one's.
-            scratch = evolve(bench.scratch, path=scratch_path / f"round-{number}")
-            bench = evolve(bench, scratch=scratch)
-            evaluated, held = _begin_round(bench, sampling)
-            bench = evolve(bench, evaluated=evaluated, held_bytes=held)
+            scratch = evolve(context.scratch, path=scratch_path / f"round-{number}")
+            context = evolve(context, scratch=scratch)
+            evaluated, held = _begin_round(context, sampling)
+            context = evolve(context, evaluated=evaluated, held_bytes=held)
         by_chunk = sampling is not None and sampling.by_chunk
-        found = _do_round(bench, record, files, number, by_chunk=by_chunk)
-        number = None if planned is None or sampling is None else _next_round(bench, record, planned, sampling)
-    in_step(bench.team, files.close)
-    in_step(bench.team, lambda: files.write_tables(bench))
+        found = _do_round(context, record, files, number, by_chunk=by_chunk)
+        number = None if planned is None or sampling is None else _next_round(context, record, planned, sampling)
+    collectively(context.team, files.close)
+    collectively(context.team, lambda: files.write_tables(context))
     assert found is not None, "there is at least one round"
-    found = evolve(found, edges=diagnose_edges(bench))
-    return found if sampling is None else evolve(found, estimate=_estimate(bench, record, sampling))
+    found = evolve(found, edges=diagnose_edges(context))
+    return found if sampling is None else evolve(found, estimate=_estimate(context, record, sampling))
 
 
-def _begin_round(bench: Bench, sampling: Sampling) -> tuple[EvaluatedRows, int]:
+def _begin_round(context: WorkerContext, sampling: Sampling) -> tuple[EvaluatedRows, int]:
     """Make the folder that workers share in the latest round; return the rows to evaluate, and the sample's bytes."""
 
     def begin() -> tuple[EvaluatedRows, int]:
         # All of it comes to worker 0, however many workers there are.
-        per_unit = (bench.settings.lists.chunk_size if sampling.by_chunk else 1) * len(bench.settings.sides)
+        per_unit = (context.settings.lists.chunk_size if sampling.by_chunk else 1) * len(context.settings.sides)
         num_queries = min(
-            sampling.sample.round_totals[-1] * per_unit, bench.inputs.num_edges * len(bench.settings.sides)
+            sampling.sample.round_totals[-1] * per_unit, context.inputs.num_edges * len(context.settings.sides)
         )
-        num_scores = bench.settings.auc.num_scores(num_queries)
-        limit, filtered = bench.inputs.config.max_memory_bytes, bench.work.protocol.filtered
+        num_scores = context.settings.auc.num_scores(num_queries)
+        limit, filtered = context.inputs.config.max_memory_bytes, context.work.protocol.filtered
         held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
-        if bench.team.rank_in_team == 0:
-            bench.scratch.make()
-        return sampling.rows_of_round(bench, sampling.sample.num_rounds), held
+        if context.team.rank_in_team == 0:
+            context.scratch.make()
+        return sampling.rows_of_round(context, sampling.sample.num_rounds), held
 
-    return in_step(bench.team, begin)
+    return collectively(context.team, begin)
 
 
-def _do_round(bench: Bench, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool) -> Found:
-    if bench.work.protocol.sweeps:
-        return do_sweep(bench, record, files)
+def _do_round(
+    context: WorkerContext, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool
+) -> SweepSummary:
+    if context.work.protocol.sweeps:
+        return do_sweep(context, record, files)
     tools = BucketTools(
-        sets=candidate_sets(bench, np.arange(bench.inputs.num_relations)),
-        dimensions=query_dimensions(bench, np.arange(bench.numberer.numbering.num_entities)),
-        frequencies=count_keys(bench) if bench.work.protocol.counts_keys and bench.evaluated.sample is None else None,
-        known=KnownOfBuckets(bench) if bench.work.protocol.filtered else None,
+        sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
+        dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
+        frequencies=count_keys(context)
+        if context.work.protocol.counts_keys and context.evaluated.sample is None
+        else None,
+        known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
         files=files,
         by_chunk=by_chunk,
     )
-    done = set(bench.journal.look(bench.team, bench.work.observer, share_names))
-    watch = bench.team.watch(f"round/{round_number}")
-    num_loads = in_step(bench.team, lambda: do_units(bench, record, tools, round_number, done, watch), watch)
-    return Found(num_loads, in_step(bench.team, lambda: group_classes(bench, tools.dimensions.training)))
+    done = set(context.journal.look(context.team, context.work.observer, share_names))
+    watch = context.team.watch(f"round/{round_number}")
+    num_loads = collectively(context.team, lambda: do_units(context, record, tools, round_number, done, watch), watch)
+    return SweepSummary(
+        num_loads, collectively(context.team, lambda: group_classes(context, tools.dimensions.training))
+    )
 
 
-def _next_round(bench: Bench, record: Record, planned: Sampling, sampling: Sampling) -> int | None:
+def _next_round(context: WorkerContext, record: Record, planned: Sampling, sampling: Sampling) -> int | None:
     """Move the round's queries to worker 0, which decides for all which round is needed, if any."""
-    record.sample.gather(bench.team)
+    record.sample.gather(context.team)
     done = sampling.rounds[-1]
     if not sampling.with_target or done == planned.sample.num_rounds:
         return None
     number: int | None = None
-    if bench.team.rank_in_team == 0:
-        config = bench.inputs.config
+    if context.team.rank_in_team == 0:
+        config = context.inputs.config
         target_error = config.target_error or 0.0
-        target = _intervals(bench, record, sampling, [config.target_key]).get(config.target_key)
+        target = _intervals(context, record, sampling, [config.target_key]).get(config.target_key)
         if not should_stop(target, target_error):
             number = round_needed(target, target_error, done, planned.sample.round_totals)
-    return bench.team.broadcast_object(number)
+    return context.team.broadcast_object(number)
 
 
 def _intervals(
-    bench: Bench, record: Record, sampling: Sampling, keys: list[str] | None, path_index: int | None = None
+    context: WorkerContext, record: Record, sampling: Sampling, keys: list[str] | None, path_index: int | None = None
 ) -> dict[str, Interval]:
     return sample_intervals(
         record.sample.queries(path_index),
         sampling.sample.design(sampling.sample.num_rounds),
-        bench.settings.sides,
-        bench.settings.layout.cutoffs,
+        context.settings.sides,
+        context.settings.layout.cutoffs,
         level=sampling.level,
         keys=keys,
     )
 
 
-def _estimate(bench: Bench, record: Record, sampling: Sampling) -> SampleEstimate | None:
+def _estimate(context: WorkerContext, record: Record, sampling: Sampling) -> SampleEstimate | None:
     """Return what the report says of the sample, on worker 0."""
-    if bench.team.rank_in_team != 0:
+    if context.team.rank_in_team != 0:
         return None
     record.sample.add_key_frequencies(record.grouped)
     num_rounds = sampling.sample.num_rounds
     num_units, is_population = sampling.sample.round_totals[-1], sampling.sample.is_complete(num_rounds)
     if sampling.by_chunk and num_units < FEW_CHUNKS and not is_population:
-        bench.work.observer.warn(
+        context.work.observer.warn(
             f"only {num_units} chunks were sampled: intervals of rare hits may cover less than they say; "
             "sample more edges"
         )
@@ -289,8 +295,8 @@ def _estimate(bench: Bench, record: Record, sampling: Sampling) -> SampleEstimat
         rounds=num_rounds,
         level=sampling.level,
         is_population=is_population,
-        intervals=_intervals(bench, record, sampling, None),
+        intervals=_intervals(context, record, sampling, None),
         intervals_of_paths=[
-            _intervals(bench, record, sampling, None, path_index) for path_index in range(len(bench.inputs.buckets))
+            _intervals(context, record, sampling, None, path_index) for path_index in range(len(context.inputs.buckets))
         ],
     )

@@ -30,8 +30,8 @@ from pbgeval.scoring.self_check import KernelReport, check_kernels
 from pbgeval.storage.objects import read_object_folder
 from pbgeval.storage.writing import ScratchFolder, make_folder, remove_scratch, write_atomically
 from pbgeval.version import __version__
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench, Found, Outcome, TimeUse, Work
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import Outcome, SweepSummary, TimeUse, Work, WorkerContext
 from pbgeval.worker.journal import RunJournal
 from pbgeval.worker.record import Record
 from pbgeval.worker.rounds import do_rounds
@@ -55,24 +55,24 @@ def do_work(work: Work, team: Team) -> Outcome:
 
 def _do_work(work: Work, team: Team) -> Outcome:
     try:
-        bench, kernels = in_step(team, lambda: _set_up(work, team))
-        in_step(team, lambda: _begin_scratch(work, bench) if team.rank_in_team == 0 else None)
+        context, kernels = collectively(team, lambda: _set_up(work, team))
+        collectively(team, lambda: _begin_scratch(work, context) if team.rank_in_team == 0 else None)
         record = Record.empty(work.protocol)
         work.observer.started(work.inputs.num_edges, team.rank_in_team)
-        found = _do_rounds(bench, record)
+        found = _do_rounds(context, record)
         record.sum_over(team)
     except EvalError as error:
         return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
     finally:
         work.observer.finished()
-    facts = _facts(kernels, found.num_loads, bench)
+    facts = _facts(kernels, found.num_loads, context)
     facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
     if team.rank_in_team != 0:
         return Outcome()
     return Outcome(report=_report(work, record, found, facts_of_workers))
 
 
-def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
+def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
     inputs, config = work.inputs, work.inputs.config
     use_threads(team.local_size)
     device = choose_device(work.device, team.local_rank)
@@ -91,7 +91,7 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
     scratch = work.scratch_path / team.nonce
     claim = evolve(work.claim, lease=scratch / LEASE)
     journal = Journal(work.journal_path, work.journal_digest, writer_name(host_name()), claim.check)
-    bench = Bench(
+    context = WorkerContext(
         work=work,
         team=team,
         device=device,
@@ -104,24 +104,24 @@ def _set_up(work: Work, team: Team) -> tuple[Bench, KernelReport]:
         evaluated=EvaluatedRows(inputs.restrictions),
         time_use=TimeUse(),
     )
-    return bench, kernels
+    return context, kernels
 
 
-def _do_rounds(bench: Bench, record: Record) -> Found:
+def _do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
     try:
-        return do_rounds(bench, record)
+        return do_rounds(context, record)
     except FileNotFoundError:
-        bench.journal.journal.check()  # what workers share has been removed by others: no bug
+        context.journal.journal.check()  # what workers share has been removed by others: no bug
         raise
 
 
-def _begin_scratch(work: Work, bench: Bench) -> None:
+def _begin_scratch(work: Work, context: WorkerContext) -> None:
     """Make the folder that workers share; what a group that has been ended left must not be read as this one's."""
     work.claim.check()
     remove_scratch(work.scratch_path)
-    make_folder(bench.scratch.path)
-    bench.journal.journal.make()
-    write_atomically(bench.scratch.path / LEASE, bench.team.nonce, check=work.claim.check)
+    make_folder(context.scratch.path)
+    context.journal.journal.make()
+    write_atomically(context.scratch.path / LEASE, context.team.nonce, check=work.claim.check)
 
 
 def _drawn(record: Record, protocol: Protocol) -> Drawn:
@@ -129,20 +129,20 @@ def _drawn(record: Record, protocol: Protocol) -> Drawn:
     return Drawn(record.draws.sums(protocol.sides, filtered=False), filtered)
 
 
-def _facts(kernels: KernelReport, num_loads: int, bench: Bench) -> dict[str, Any]:
+def _facts(kernels: KernelReport, num_loads: int, context: WorkerContext) -> dict[str, Any]:
     """Return what the report says about one worker."""
-    certified = bench.relations[0].scorer.certified
+    certified = context.relations[0].scorer.certified
     decided = {} if certified is None else {"certified": certified.tally.as_dict()}
     return {
         **decided,
         "host": host_name(),
-        "device": str(bench.device),
+        "device": str(context.device),
         "threads": kernels.num_threads,
         "block_rule": kernels.rule.value,
         "kernels": kernels.fingerprint,
         "self_check_passed": kernels.passed,
         "partition_loads": num_loads,
-        "seconds": bench.time_use.seconds,
+        "seconds": context.time_use.seconds,
     }
 
 
@@ -162,7 +162,7 @@ def _edges_from_output(work: Work) -> list[str]:
     ]
 
 
-def _report(work: Work, record: Record, found: Found, facts_of_workers: list[dict[str, Any]]) -> Report:
+def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: list[dict[str, Any]]) -> Report:
     config, protocol = work.inputs.config, work.protocol
     # Certified ranks are the same whatever the kernels.
     certified = config.precision == "certified"

@@ -43,8 +43,8 @@ from pbgeval.ranking.topk import TopCandidates
 from pbgeval.scoring.contest import contests
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.storage.rows import MemoryRows, ScratchRows
-from pbgeval.worker.collective import in_step
-from pbgeval.worker.context import Bench, Found
+from pbgeval.worker.collective import collectively
+from pbgeval.worker.context import SweepSummary, WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
 from pbgeval.worker.finish import finish
@@ -77,64 +77,68 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
     )
 
 
-def do_sweep(bench: Bench, record: Record, files: PerEdgeFiles) -> Found:
+def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
     """Rank all evaluated edges against all entities."""
-    edges = in_step(bench.team, lambda: read_query_edges(bench))
-    resident = in_step(bench.team, lambda: _resident(bench))  # before what the plan counts is made
-    sets = candidate_sets(bench, distinct(edges.rel_E))
+    edges = collectively(context.team, lambda: read_query_edges(context))
+    resident = collectively(context.team, lambda: _resident(context))  # before what the plan counts is made
+    sets = candidate_sets(context, distinct(edges.rel_E))
     vectors = EntityVectors(
-        bench.global_embeddings, bench.inputs.config.max_norm, bench.relations[0].dtype, bench.device
+        context.global_embeddings, context.inputs.config.max_norm, context.relations[0].dtype, context.device
     )
-    kernel = _kernel(bench, edges)
-    queries_per_block = kernel.queries_per_block(bench.relations[0].scorer.comparator)
+    kernel = _kernel(context, edges)
+    queries_per_block = kernel.queries_per_block(context.relations[0].scorer.comparator)
     of_contests = [
         contest_queries(edges, contest, sets, queries_per_block)
-        for side in bench.settings.sides
-        for contest in contests([relation.scorer for relation in bench.relations], side)
+        for side in context.settings.sides
+        for contest in contests([relation.scorer for relation in context.relations], side)
     ]
-    keys = {side: _keys_of_side(edges, of_contests, side) for side in bench.settings.sides}
-    plan = in_step(bench.team, lambda: _plan(bench, edges, sum(queries.num_keys for queries in of_contests), resident))
-    pairs = join_all(bench, keys, plan.pairs_bytes, plan.known_rows) if bench.work.protocol.filtered else None
-    entities = _gather(bench, edges, vectors, plan)
-    done = bench.journal.look(bench.team, bench.work.observer, share_rows)
-    ranges = _ranges(bench, plan, [range_of_name(name) for name in done])
-    states = _states(bench, edges, of_contests, sets, kernel, plan, entities, vectors)
-    given = _given(bench, edges, states, ranges, plan)
-    _prepare(bench, states)
-    _rank(bench, edges, states, given, keys, vectors, pairs, plan, ranges)
+    keys = {side: _keys_of_side(edges, of_contests, side) for side in context.settings.sides}
+    plan = collectively(
+        context.team, lambda: _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
+    )
+    pairs = join_all(context, keys, plan.pairs_bytes, plan.known_rows) if context.work.protocol.filtered else None
+    entities = _gather(context, edges, vectors, plan)
+    done = context.journal.look(context.team, context.work.observer, share_rows)
+    ranges = _ranges(context, plan, [range_of_name(name) for name in done])
+    states = _states(context, edges, of_contests, sets, kernel, plan, entities, vectors)
+    given = _given(context, edges, states, ranges, plan)
+    _prepare(context, states)
+    _rank(context, edges, states, given, keys, vectors, pairs, plan, ranges)
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    dimensions = query_dimensions(bench, touched)
-    finish(bench, record, edges, states, sets, dimensions, files)
-    return Found(len(ranges), in_step(bench.team, lambda: group_classes(bench, dimensions.training)))
+    dimensions = query_dimensions(context, touched)
+    finish(context, record, edges, states, sets, dimensions, files)
+    return SweepSummary(len(ranges), collectively(context.team, lambda: group_classes(context, dimensions.training)))
 
 
-def _kernel(bench: Bench, edges: QueryEdges) -> Kernel:
-    config, relation = bench.inputs.config, bench.relations[0]  # all have one comparator, and one type of numbers
-    wants_best = config.save_topk is not None or bench.inputs.types is not None
-    wants_scores = wants_best or bench.settings.auc.exact or bool(bench.inputs.candidate_files)
-    num_cells = edges.num_edges * bench.numberer.numbering.num_entities
-    return choose_kernel(relation.scorer, bench.device, relation.dtype, wants_scores=wants_scores, num_cells=num_cells)
+def _kernel(context: WorkerContext, edges: QueryEdges) -> Kernel:
+    config, relation = context.inputs.config, context.relations[0]  # all have one comparator, and one type of numbers
+    wants_best = config.save_topk is not None or context.inputs.types is not None
+    wants_scores = wants_best or context.settings.auc.exact or bool(context.inputs.candidate_files)
+    num_cells = edges.num_edges * context.numberer.numbering.num_entities
+    return choose_kernel(
+        relation.scorer, context.device, relation.dtype, wants_scores=wants_scores, num_cells=num_cells
+    )
 
 
-def _resident(bench: Bench) -> int:
+def _resident(context: WorkerContext) -> int:
     """Return what this process holds, what compiled loops take among it."""
-    if bench.inputs.config.max_memory_bytes is not None:
-        load_compiled(bench.device, bench.relations[0].prepared_dtype)
+    if context.inputs.config.max_memory_bytes is not None:
+        load_compiled(context.device, context.relations[0].prepared_dtype)
     return resident_bytes()
 
 
-def _plan(bench: Bench, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
-    config = bench.inputs.config
+def _plan(context: WorkerContext, edges: QueryEdges, num_keys: int, resident: int) -> MemoryPlan:
+    config = context.inputs.config
     widest = max(config.dimension_of(name) for name in config.used_entity_types) + 3
-    num_queries = edges.num_edges * len(bench.settings.sides)
-    itemsize = torch.empty(0, dtype=bench.relations[0].dtype).element_size()
+    num_queries = edges.num_edges * len(context.settings.sides)
+    itemsize = torch.empty(0, dtype=context.relations[0].dtype).element_size()
     limit, threads = config.max_memory_bytes, torch.get_num_threads()
-    held = bench.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
+    held = context.held_bytes + num_keys * (config.save_topk or 0) * BYTES_PER_BEST
     plan = plan_memory(limit, resident, edges.num_edges, num_queries, widest * itemsize, threads, held)
-    if bench.inputs.scorer is None:
+    if context.inputs.scorer is None:
         return plan
     # Rows are numbers, and small; a model may score all entities for each range. It is called by one thread.
-    longest = max(part.num_rows for part in bench.inputs.embeddings.values())
+    longest = max(part.num_rows for part in context.inputs.embeddings.values())
     return evolve(plan, rows_per_range=max(longest, 1), block_threads=1)
 
 
@@ -147,7 +151,7 @@ def _keys_of_side(edges: QueryEdges, of_contests: list[ContestQueries], side: Si
 
 
 def _states(
-    bench: Bench,
+    context: WorkerContext,
     edges: QueryEdges,
     of_contests: list[ContestQueries],
     sets: CandidateSets,
@@ -159,35 +163,35 @@ def _states(
     """Make room for the queries of each contest, and draw what the pooled AUC compares of it."""
     competing = [_competing(edges, queries, sets) for queries in of_contests]
     samples: list[SampledCells | None] = [None] * len(of_contests)
-    if not bench.inputs.candidate_files:  # else it is drawn among those
+    if not context.inputs.candidate_files:  # else it is drawn among those
         threads, auc, seed = (
-            BlockThreads.of_device(bench.device, plan.block_threads),
-            bench.settings.auc,
-            bench.settings.seed,
+            BlockThreads.of_device(context.device, plan.block_threads),
+            context.settings.auc,
+            context.settings.seed,
         )
         samples = threads.map(
             lambda number: sample_cells(edges, of_contests[number], competing[number], auc, seed),
             range(len(of_contests)),
         )
-    dtype = bench.relations[0].prepared_dtype
+    dtype = context.relations[0].prepared_dtype
     states = []
     for number, queries in enumerate(of_contests):
         contest = queries.contest
-        dimension = bench.inputs.config.dimension_of(contest.candidate_type)
+        dimension = context.inputs.config.dimension_of(contest.candidate_type)
         state = ContestState(
             queries,
             competing[number],
             kernel,
             GatheredQueries(edges, queries, entities, vectors),
-            _rows(bench, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
-            _rows(bench, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
-            bench.relations[0].dtype,
-            bench.device,
+            _rows(context, f"queries-{number}", queries.num_keys, contest.width(dimension), dtype, plan),
+            _rows(context, f"true-{number}", queries.num_queries, contest.true_width(dimension, dtype), dtype, plan),
+            context.relations[0].dtype,
+            context.device,
             samples[number],
         )
-        topk = bench.inputs.config.save_topk
+        topk = context.inputs.config.save_topk
         state.result.top = TopCandidates(queries.num_keys, topk) if topk is not None else None
-        state.result.gains = type_gains(bench, edges, queries)
+        state.result.gains = type_gains(context, edges, queries)
         states.append(state)
     return states
 
@@ -199,44 +203,48 @@ def _competing(edges: QueryEdges, queries: ContestQueries, sets: CandidateSets) 
 
 
 def _given(
-    bench: Bench, edges: QueryEdges, states: list[ContestState], ranges: list[CandidateRange], plan: MemoryPlan
+    context: WorkerContext,
+    edges: QueryEdges,
+    states: list[ContestState],
+    ranges: list[CandidateRange],
+    plan: MemoryPlan,
 ) -> list[GivenCells] | None:
     """Read what lists name, where candidates are given, and what the pooled AUC compares of it."""
-    if not bench.inputs.candidate_files:
+    if not context.inputs.candidate_files:
         return None
     given = []
     for number, one in enumerate(states):
-        cells, one.sample = in_step(
-            bench.team, partial(read_given, bench, edges, one.queries, number, ranges, plan.pairs_bytes)
+        cells, one.sample = collectively(
+            context.team, partial(read_given, context, edges, one.queries, number, ranges, plan.pairs_bytes)
         )
         given.append(cells)
     return given
 
 
-def _rows(bench: Bench, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
+def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: torch.dtype, plan: MemoryPlan) -> Rows:
     """Return where rows are kept: in memory where one worker has room for them, else in the scratch folder."""
-    if bench.team.size == 1 and plan.queries_in_memory:
+    if context.team.size == 1 and plan.queries_in_memory:
         return MemoryRows(num_rows, width, dtype)
-    rows = ScratchRows(bench.scratch, name, num_rows, width, dtype)
+    rows = ScratchRows(context.scratch, name, num_rows, width, dtype)
 
     def create() -> None:
-        if bench.team.rank_in_team == 0:
+        if context.team.rank_in_team == 0:
             rows.create()
 
-    in_step(bench.team, create)
+    collectively(context.team, create)
     return rows
 
 
-def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: MemoryPlan) -> GatheredEntities:
+def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, plan: MemoryPlan) -> GatheredEntities:
     """The first sweep: every worker looks up the evaluated entities in its part of the partitions."""
-    config = bench.inputs.config
+    config = context.inputs.config
     types = tuple(config.used_entity_types)
     numbers = entities_of_edges(edges, types)
-    dtype = torch.float32 if bench.inputs.scorer is None else torch.float64  # numbers, not vectors
+    dtype = torch.float32 if context.inputs.scorer is None else torch.float64  # numbers, not vectors
     entities = GatheredEntities(
         numbers,
         {
-            name: _rows(bench, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), dtype, plan)
+            name: _rows(context, f"vectors-{name}", len(numbers[name]), config.dimension_of(name), dtype, plan)
             for name in types
         },
     )
@@ -248,45 +256,45 @@ def _gather(bench: Bench, edges: QueryEdges, vectors: EntityVectors, plan: Memor
         return bool(low < high)
 
     def work() -> None:
-        parts = [part for part in _ranges(bench, plan) if is_touched(part)]
-        for part, table in zip(parts, _tables(bench, vectors, parts), strict=True):
+        parts = [part for part in _ranges(context, plan) if is_touched(part)]
+        for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
             entities.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
 
-    in_step(bench.team, work)
+    collectively(context.team, work)
     return entities
 
 
-def _ranges(bench: Bench, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:
+def _ranges(context: WorkerContext, plan: MemoryPlan, done: Sequence[CandidateRange] = ()) -> list[CandidateRange]:
     """Return this worker's part of all rows of all partitions that are not done."""
-    team = bench.team
-    return candidate_ranges(bench.numberer.numbering, team.rank_in_team, team.size, plan.rows_per_range, done)
+    team = context.team
+    return candidate_ranges(context.numberer.numbering, team.rank_in_team, team.size, plan.rows_per_range, done)
 
 
-def _tables(bench: Bench, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
+def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[CandidateRange]) -> Iterator[EntityTable]:
     """Read ranges of rows, one after the other, and look at each row."""
-    config, slots = bench.inputs.config, bench.numberer.numbering.slots
+    config, slots = context.inputs.config, context.numberer.numbering.slots
 
     def read(part: CandidateRange) -> torch.Tensor:
-        return bench.inputs.embeddings[slots[part.slot]].read_rows(part.start, part.stop)
+        return context.inputs.embeddings[slots[part.slot]].read_rows(part.start, part.stop)
 
-    of_parts = rows_ahead(parts, read, bench.device)
+    of_parts = rows_ahead(parts, read, context.device)
     for part in parts:
         table = vectors.table(*slots[part.slot], next(of_parts), part.start)
         table.check(refuse_zero_vectors=config.comparator == "cos", has_bias=config.bias)
         yield table
 
 
-def _prepare(bench: Bench, states: list[ContestState]) -> None:
+def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
     def work() -> None:
         for one in states:
-            num_keys, rank_in_team, size = one.queries.num_keys, bench.team.rank_in_team, bench.team.size
+            num_keys, rank_in_team, size = one.queries.num_keys, context.team.rank_in_team, context.team.size
             one.prepare((num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size))
 
-    in_step(bench.team, work)
+    collectively(context.team, work)
 
 
 def _rank(
-    bench: Bench,
+    context: WorkerContext,
     edges: QueryEdges,
     states: list[ContestState],
     given: list[GivenCells] | None,
@@ -297,40 +305,40 @@ def _rank(
     ranges: list[CandidateRange],
 ) -> None:
     """The second sweep: every worker streams its part of the candidates past all queries."""
-    results, watch = _Results(bench, states), bench.team.watch(bench.journal.part)
-    threads = BlockThreads.of_device(bench.device, plan.block_threads)
+    results, watch = _SweepResults(context, states), context.team.watch(context.journal.part)
+    threads = BlockThreads.of_device(context.device, plan.block_threads)
     keys_of = [_keys_among(keys[one.hidden], one.queries) for one in states]
     type_of = [one.queries.contest.candidate_type for one in states]
 
     def work() -> None:
-        bench.journal.take(results.add)
+        context.journal.take(results.add)
         total = sum(part.num_rows for part in ranges)
         done = 0
-        tables = _tables(bench, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in type_of])
-        for part, of_slots in _with_known(bench, ranges, pairs):
-            bench.journal.begin(range_name(part))
+        tables = _tables(context, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in type_of])
+        for part, of_slots in _with_known(context, ranges, pairs):
+            context.journal.begin(range_name(part))
             entity_type, _ = edges.numbering.slots[part.slot]
             table = next(tables) if entity_type in type_of else None
             for number, one in enumerate(states):
                 if table is not None and type_of[number] == entity_type:
                     named = None if given is None else given[number].within(part)
                     _rank_range(edges, part, table, of_slots, one, keys_of[number], named, threads)
-            check_held(bench.inputs.config.max_memory_bytes, anonymous_bytes())
-            if bench.journal.finish(range_name(part)):
+            check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+            if context.journal.finish(range_name(part)):
                 results.write()
             watch.tick()
             done += part.num_rows
-            bench.work.observer.candidates_done(done, total)
+            context.work.observer.candidates_done(done, total)
         results.finish()
 
-    in_step(bench.team, work, watch)
+    collectively(context.team, work, watch)
 
 
 @define(eq=False)
-class _Results:
+class _SweepResults:
     """What all contests have met: in their states since the last entry of the journal, and here before it."""
 
-    bench: Bench
+    context: WorkerContext
     states: list[ContestState]
     _total: list[ContestResult] = field(init=False)
 
@@ -344,16 +352,16 @@ class _Results:
 
     def write(self) -> None:
         """Write an entry, and begin anew."""
-        with self.bench.journal.counted():
+        with self.context.journal.counted():
             arrays = [array for one in self.states for array in one.result.pack()]
-            self.bench.journal.write(arrays)
+            self.context.journal.write(arrays)
             self.add(arrays)
             for one in self.states:
                 one.result = one.result.empty()
 
     def finish(self) -> None:
         """Give the states the total."""
-        if self.bench.journal.is_worth_it:
+        if self.context.journal.is_worth_it:
             self.write()
         self.add([array for one in self.states for array in one.result.pack()])
         for one, total in zip(self.states, self._total, strict=True):
@@ -389,12 +397,12 @@ def _keys_among(keys: QueryKeys, queries: ContestQueries) -> np.ndarray:
 
 
 def _with_known(
-    bench: Bench, ranges: list[CandidateRange], pairs: PairStore | None
+    context: WorkerContext, ranges: list[CandidateRange], pairs: PairStore | None
 ) -> Iterator[tuple[CandidateRange, dict[Side, KnownPairs] | None]]:
     """Yield ranges with the known answers of their slot, which are read once per slot."""
     slot, of_slot = -1, None
     for part in ranges:
         if pairs is not None and part.slot != slot:
             of_slot = None  # the last slot's go before the next ones come
-            slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in bench.settings.sides}
+            slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in context.settings.sides}
         yield part, of_slot

@@ -11,40 +11,40 @@ from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.query_edges import ContestQueries, QueryEdges
 from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
 from pbgeval.stats.groups import TypeStats
-from pbgeval.worker.context import Bench
+from pbgeval.worker.context import WorkerContext
 from pbgeval.worker.record import Record
 
 KEYS_AT_A_TIME = 1 << 12  # whose ideal lists are in memory together; changes no number
 
 
-def type_gains(bench: Bench, edges: QueryEdges, queries: ContestQueries) -> TypeGains | None:
+def type_gains(context: WorkerContext, edges: QueryEdges, queries: ContestQueries) -> TypeGains | None:
     """Return the queries of a contest that ask for types; None where there are none."""
-    types = bench.inputs.types
+    types = context.inputs.types
     if types is None or queries.contest.hidden is not Side.RHS:
         return None
     truth = TypeTruth.of_queries(queries, types.relations, types.entities, edges.numbering.num_entities)
-    filtered = bench.work.protocol.filtered
-    return TypeGains(truth, max(bench.settings.layout.cutoffs), filtered) if truth.num_keys else None
+    filtered = context.work.protocol.filtered
+    return TypeGains(truth, max(context.settings.layout.cutoffs), filtered) if truth.num_keys else None
 
 
-def record_types(bench: Bench, record: Record, states: list[ContestState], sets: CandidateSets) -> None:
+def record_types(context: WorkerContext, record: Record, states: list[ContestState], sets: CandidateSets) -> None:
     """Record this worker's part of the queries for types."""
-    types = bench.inputs.types
+    types = context.inputs.types
     if types is None:
         return
-    cutoffs = bench.settings.layout.cutoffs
+    cutoffs = context.settings.layout.cutoffs
     relations = tuple(types.relations.tolist())
     record.raw_types = TypeStats.zero(relations, num_values(cutoffs))
-    if bench.work.protocol.filtered:
+    if context.work.protocol.filtered:
         record.filtered_types = TypeStats.zero(relations, num_values(cutoffs))
     for one in states:
         if one.result.gains is not None:
             gains = one.result.gains
-            num_keys, rank, size = gains.truth.num_keys, bench.team.rank_in_team, bench.team.size
+            num_keys, rank, size = gains.truth.num_keys, context.team.rank_in_team, context.team.size
             first, stop = num_keys * rank // size, num_keys * (rank + 1) // size
             for at in range(first, stop, KEYS_AT_A_TIME):
                 rows = slice(at, min(at + KEYS_AT_A_TIME, stop))
-                _record(record, one, gains, rows, _ideal(bench, one, gains, rows, sets), cutoffs)
+                _record(record, one, gains, rows, _ideal(context, one, gains, rows, sets), cutoffs)
 
 
 def _record(
@@ -62,10 +62,10 @@ def _record(
         record.filtered_types.add(relation_L, values(gains.unknown, ideal_LH - gains.excluded_LH[rows]))
 
 
-def _ideal(bench: Bench, one: ContestState, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
+def _ideal(context: WorkerContext, one: ContestState, gains: TypeGains, rows: slice, sets: CandidateSets) -> np.ndarray:
     """Return how many entities that may compete have which distance, int64 (L, max_depth + 1)."""
     truth, queries = gains.truth, one.queries
-    low, high = bench.numberer.numbering.range_of_type(queries.contest.candidate_type)
+    low, high = context.numberer.numbering.range_of_type(queries.contest.candidate_type)
     ideal_LH = np.zeros_like(gains.excluded_LH[rows])
     of_truth: dict[tuple[int, ...], np.ndarray] = {}
     competing: dict[int, np.ndarray] = {}

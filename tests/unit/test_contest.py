@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.contest import Contest, contests
+from pbgeval.scoring.contest import SharedCandidates, contests
 from pbgeval.scoring.operators import OPERATORS as ALL_OPERATORS
 from pbgeval.scoring.operators import moves_to_query
 from pbgeval.scoring.scorer import RelationScorer
@@ -47,12 +47,14 @@ def tensors(of: dict[str, Any], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(values, dtype=dtype) for name, values in of.items()}
 
 
-def contest_of(of: list[Contest], relation: int) -> Contest:
+def contest_of(of: list[SharedCandidates], relation: int) -> SharedCandidates:
     (contest,) = [contest for contest in of if relation in contest.scorers]
     return contest
 
 
-def scores_of(contest: Contest, relation: int, known: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def scores_of(
+    contest: SharedCandidates, relation: int, known: torch.Tensor, x: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """All scores (K, C), and the true scores (2, K) of pairs as queries are compared with, and from the kernel."""
     queries, candidates = contest.queries(relation, known, None), contest.candidates(x)
     assert contest.width(known.shape[1]) == queries.shape[1] == candidates.shape[1]

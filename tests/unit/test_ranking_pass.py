@@ -19,7 +19,7 @@ from pbgeval.ranking.known_by_block import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
-from pbgeval.scoring.contest import Contest
+from pbgeval.scoring.contest import SharedCandidates
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.scoring.self_check import check_kernels
@@ -49,7 +49,7 @@ def ranked(kernel: Kernel, comparator: str, monkeypatch: pytest.MonkeyPatch) -> 
     x_ND[::3] = x_ND[0]
     known_E, true_E = (torch.randint(NUM_ENTITIES, (NUM_QUERIES,), generator=random).numpy() for _ in range(2))
     scorer = scorer_of(Comparator(comparator))
-    contest = Contest(Side.RHS, "user", {0: scorer}, moved=False, has_constant=False)
+    contest = SharedCandidates(Side.RHS, "user", {0: scorer}, moved=False, has_constant=False)
     nothing_E = np.zeros(NUM_QUERIES, np.int64)
     columns = nothing_E, known_E % 20, true_E
     queries = queries_by_key(contest, np.arange(NUM_QUERIES), columns, nothing_E, 20, 7, by_relation=False)
