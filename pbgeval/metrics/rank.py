@@ -17,7 +17,7 @@ Sums = Callable[[str], int]  # the sum of a column of `StatsLayout`: `RankStats.
 
 def query_mean(sums: Sums, metric: QueryMetric, rank_type: RankType) -> float | None:
     """Return a metric from its sums, rounded once; None where nothing is counted."""
-    return metric.mean(sums(f"{rank_type.value}.{metric.name}"), sums(metric.per), FRACTION_BITS)
+    return metric.mean(metric.numerator(sums, rank_type), sums(metric.per), FRACTION_BITS)
 
 
 def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False) -> dict[str, float | int | None]:
