@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import add
+from typing import TypeVar
 
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import QueryMetric, keyed_metrics, ratio
@@ -16,7 +17,7 @@ Sums = Callable[[str], int]  # the sum of a column of `StatsLayout`: `RankStats.
 
 def query_mean(sums: Sums, metric: QueryMetric, rank_type: RankType) -> float | None:
     """Return a metric from its sums, rounded once; None where nothing is counted."""
-    return metric.mean(sums(f"{rank_type.value}.{metric.name}"), sums(metric.per), FRACTION_BITS)
+    return metric.mean(metric.numerator(sums, rank_type), sums(metric.per), FRACTION_BITS)
 
 
 def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False) -> dict[str, float | int | None]:
@@ -42,7 +43,10 @@ def mean_loss(stats: RankStats, num_edges: int) -> float | None:
     return ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
 
 
-def by_label(of_side: Mapping[Side, RankStats], sides: Sequence[Side]) -> dict[str, RankStats]:
-    """Return the statistics of the enabled sides, and of `both`: their queries pooled."""
+Added = TypeVar("Added")  # statistics, histograms, lists: whatever adds
+
+
+def by_label(of_side: Mapping[Side, Added], sides: Sequence[Side]) -> dict[str, Added]:
+    """Return what is known of the enabled sides by label, and of `both`: their queries pooled."""
     labelled = {side.label: of_side[side] for side in sides}
     return {**labelled, "both": reduce(add, labelled.values())}

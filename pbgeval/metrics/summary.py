@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
 from math import lcm
-from operator import add
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -201,14 +199,11 @@ def summarise(
     `both` pools the queries of the enabled sides; a disabled side has no keys. A bucket has only the metrics that
     follow from sums: mean rank, mean reciprocal rank, hits, and the pooled AUC.
     """
-    of_side = {side.label: groups.rank_stats(side, path_index, bucket) for side in sides}
-    keys_of = {side.label: list(groups.keys_of(side, path_index, bucket)) for side in sides}
-    labelled = {**of_side, "both": reduce(add, of_side.values())}
-    keys_of["both"] = reduce(add, keys_of.values())
+    labelled = by_label({side: groups.rank_stats(side, path_index, bucket) for side in sides}, sides)
+    keys_of = by_label({side: groups.keys_of(side, path_index, bucket) for side in sides}, sides)
     histograms_of = None
     if bucket is None:
-        of_each = {side.label: groups.side_histograms(side, path_index) for side in sides}
-        histograms_of = {**of_each, "both": reduce(add, of_each.values())}
+        histograms_of = by_label({side: groups.side_histograms(side, path_index) for side in sides}, sides)
     metrics: Metrics = {}
     intervals: dict[str, dict[str, float]] = {}
     for label, stats in labelled.items():
@@ -220,7 +215,7 @@ def summarise(
         of_pool, intervals_of_pool = _pool_metrics(stats, pools, keys_of[label], selection, only_auc=bucket is not None)
         metrics |= {f"{label}.{name}": value for name, value in of_pool.items()}
         intervals |= {f"{label}.{name}": interval for name, interval in intervals_of_pool.items()}
-    one_side = of_side[sides[0].label]
+    one_side = labelled[sides[0].label]
     num_edges = one_side.total("num_queries") + one_side.total("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
@@ -256,12 +251,9 @@ def _pool_metrics(
 
 def diagnose(groups: GroupStats, sides: tuple[Side, ...]) -> dict[str, object]:
     """Return what a reader must know about the queries, by side and for both."""
-    of_side = {side.label: (groups.rank_stats(side), groups.side_histograms(side)) for side in sides}
-    both = (
-        reduce(add, (stats for stats, _ in of_side.values())),
-        reduce(add, (histograms for _, histograms in of_side.values())),
-    )
-    return {label: _diagnosis(*values) for label, values in {**of_side, "both": both}.items()}
+    stats_of = by_label({side: groups.rank_stats(side) for side in sides}, sides)
+    histograms_of = by_label({side: groups.side_histograms(side) for side in sides}, sides)
+    return {label: _diagnosis(stats, histograms_of[label]) for label, stats in stats_of.items()}
 
 
 def _diagnosis(stats: RankStats, histograms: RankHistograms) -> dict[str, object]:

@@ -38,6 +38,7 @@ class QueryMetric:
     start: int = 0
     slope: int = 1
     rank_type: RankType | None = None  # that it is always of; None: of any
+    rest_of: QueryMetric | None = None  # whose numerators and its own add up to what is counted: no sum of its own
     is_share: bool = True  # the ratio of the sums lies in [0, 1]
     of_rank_alone: bool = True  # whatever the number of candidates
     # (best rank, worst rank, competitors) -> the mean over all orders of the ties, float64 (Q,)
@@ -49,8 +50,18 @@ class QueryMetric:
 
     def numerators(self, counts: RankCounts, rank_type: RankType, bits: int) -> Tensor:
         """Return what each query adds, int64 (Q,); fractions are rounded once, to `bits` bits."""
-        found_Q = self.of_query(counts.doubled_rank(self.rank_type or rank_type), counts.competing_Q)
+        return self.of_doubled(counts.doubled_rank(self.rank_type or rank_type), counts.competing_Q, bits)
+
+    def of_doubled(self, doubled_Q: Tensor, competing_Q: Tensor, bits: int) -> Tensor:
+        """Return `numerators` from twice the ranks."""
+        found_Q = self.of_query(doubled_Q, competing_Q)
         return fixed_point(found_Q, bits) if self.units is None else found_Q.long()
+
+    def numerator(self, sums: Callable[[str], int], rank_type: RankType) -> int:
+        """Return the sum of numerators from the columns of `StatsLayout`."""
+        if self.rest_of is not None:
+            return (self.units or 0) * sums(self.per) - self.rest_of.numerator(sums, rank_type)
+        return sums(self.name if self.rank_type is not None else f"{rank_type.value}.{self.name}")
 
     def counted(self, counts: RankCounts) -> Tensor:
         """Return what each query counts for in the denominator, int64 (Q,)."""
@@ -102,6 +113,7 @@ ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors th
     per=COMPETITORS,
     start=-1,
     slope=2,
+    rest_of=MEAN_RANK,
     of_rank_alone=False,
 )
 QUERY_AUC = QueryMetric(  # ties one half

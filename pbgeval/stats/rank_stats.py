@@ -15,7 +15,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.stats.query_metrics import ADJUSTED_MEAN_RANK_INDEX, QUERY_AUC, QueryMetric, fixed_point, query_metrics
+from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric, fixed_point, query_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
@@ -35,7 +35,7 @@ class StatsLayout:
     def columns(self) -> tuple[str, ...]:
         names = ["num_queries", "num_competing_queries", "num_tied_queries", "num_short_lists", "num_excluded"]
         names += ["num_undefined_losses", "num_outside"]
-        limbs = ["num_competitors", "known", "loss"]
+        limbs = ["num_competitors", "known", "loss", QUERY_AUC.name]
         limbs += [f"expected_below_optimistic.{metric.name}" for metric in self.tied_metrics]
         for rank_type in RankType:
             for metric in self.metrics:
@@ -50,7 +50,7 @@ class StatsLayout:
     @cached_property
     def metrics(self) -> tuple[QueryMetric, ...]:
         """What is added up of every rank type."""
-        return (*query_metrics(self.cutoffs), ADJUSTED_MEAN_RANK_INDEX, QUERY_AUC)
+        return query_metrics(self.cutoffs)
 
     @cached_property
     def tied_metrics(self) -> tuple[QueryMetric, ...]:
@@ -155,6 +155,7 @@ def sum_groups(
     table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
     columns = {"num_competing_queries": counts.competing_Q > 0, "num_tied_queries": counts.tied_Q > 0}
     columns |= _limbs("num_competitors", counts.competing_Q)
+    columns |= _limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS))
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
     _put_rank_sums(table_GF, layout, counts, starts_G, times_Q)
@@ -212,8 +213,9 @@ def _rank_sums(
 ) -> np.ndarray:
     """Return the sums of `_rank_columns` for each group, int64 (G, columns)."""
     columns: list[Tensor] = []
+    doubled_Q = counts.doubled_rank(rank_type)
     for metric in layout.metrics:
-        values_Q = metric.numerators(counts, rank_type, FRACTION_BITS)
+        values_Q = metric.of_doubled(doubled_Q, counts.competing_Q, FRACTION_BITS)
         columns += [values_Q] if metric.units == 1 else _limbs("", values_Q).values()
     return np.stack([_sums(values_Q, starts_G, times_Q) for values_Q in columns], axis=1)
 

@@ -63,7 +63,7 @@ def reference_sums(of: list[tuple[int, int, int]]) -> dict[str, int]:
             sums[f"{name}.hits_at_{cutoff}"] = sum(value <= cutoff for value in values)
         sums[f"{name}.mean_reciprocal_rank"] = sum(Fraction(1) / value for value in values) * 2**FRACTION_BITS
     not_beaten = [(2 * better + tied, 2 * (better + tied + beaten)) for better, tied, beaten in of]
-    sums["realistic.query_auc"] = sum((1 - Fraction(n, d)) * 2**FRACTION_BITS for n, d in not_beaten if d)
+    sums["query_auc"] = sum((1 - Fraction(n, d)) * 2**FRACTION_BITS for n, d in not_beaten if d)
     return sums
 
 
