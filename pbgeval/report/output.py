@@ -64,17 +64,12 @@ def result_line(report: Report, name: str) -> tuple[LoggedRun, int, dict[str, fl
         f"{prefix}{key}": float(value)
         for prefix, part in (("", "metrics"), ("raw.", "raw_metrics"))
         for key, value in document.get(part, {}).items()
-        if value is not None and _is_headline(key, document["headline"])
+        if value is not None and key.split(".")[1:-1] in ([], [document["headline"]])
     }
     for key, interval in document["intervals"].items():
         if key in values and "standard_error" in interval:
             values[f"{key}.standard_error"] = float(interval["standard_error"])
     return LoggedRun(name, facts), version if isinstance(version, int) else 0, values
-
-
-def _is_headline(key: str, headline: str) -> bool:
-    parts = key.split(".")
-    return len(parts) == 2 or parts[1] == headline
 
 
 # Histograms of ranks -> the rows of `rank_histogram.csv`, of which there are tens of thousands: made when wanted.

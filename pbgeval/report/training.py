@@ -28,7 +28,7 @@ def write_picture(curves: Curves, folder: Path) -> Path:
         raise ConfigError("expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'") from None
     path = folder / PICTURE
     refuse_others(path, f"Software\0{_MARK}", "a picture of kgeval-dist monitor")
-    figure = Figure(figsize=(9, 9), layout="constrained")
+    figure = Figure(figsize=(9, 8), layout="constrained")
     charts = training_charts(curves)
     for axes, chart in zip(figure.subplots(len(charts), 1, sharex=True), charts, strict=True):
         for line in chart.lines:
