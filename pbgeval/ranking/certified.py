@@ -107,22 +107,8 @@ def decide(
     return torch.cat(parts)
 
 
-def with_decisions(counts: QueryCounts, query_P: Tensor, signs_P: Tensor, known_P: Tensor) -> QueryCounts:
-    """Return counts in which the undecided candidates, counted as tied, are what they were found to be.
-
-    Args:
-        counts: of a block, by its thresholds.
-        query_P: query of each undecided candidate that competes.
-        signs_P: what was decided.
-        known_P: whether it is a known answer, bool.
-    """
-    return QueryCounts(
-        _with_decisions(counts.raw, query_P, signs_P),
-        _with_decisions(counts.known, query_P[known_P], signs_P[known_P]),
-    )
-
-
 def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> RankCounts:
+    """Return counts in which the undecided candidates, counted as tied, are what they were found to be."""
     num_queries = counts.better_Q.numel()
     better_Q = torch.bincount(query_P[signs_P > 0], minlength=num_queries)
     tied_Q = torch.bincount(query_P[signs_P == 0], minlength=num_queries)
@@ -303,7 +289,8 @@ def _decided(
         queries.true,
         query_P,
     )
-    return with_decisions(counts, query_P, signs_P, known_P)
+    of_known = _with_decisions(counts.known, query_P[known_P], signs_P[known_P])
+    return QueryCounts(_with_decisions(counts.raw, query_P, signs_P), of_known)
 
 
 @frozen(eq=False)

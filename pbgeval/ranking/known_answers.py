@@ -137,10 +137,6 @@ class KnownPairs:
 
     packed_P: np.ndarray  # int64, increasing: row << KEY_BITS | key
 
-    @property
-    def num_pairs(self) -> int:
-        return len(self.packed_P)
-
     def in_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (key_P, row_P), int64, of the answers in rows start to stop of the slot; by key, then by row."""
         first, last = np.searchsorted(self.packed_P, [start << KEY_BITS, stop << KEY_BITS])
@@ -366,12 +362,6 @@ class ObservedEntities:
     def codes(self, side: Side) -> np.ndarray:
         """Return relation x num_entities + entity of the entities seen at a side, int64, increasing."""
         return self._seen[side].sorted()
-
-    def entities(self, side: Side, rel: int) -> np.ndarray:
-        """Return the numbers of the entities seen at a side of a relation, int64, increasing."""
-        codes = self.codes(side)
-        first, last = np.searchsorted(codes, [rel * self._num_entities, (rel + 1) * self._num_entities])
-        return codes[first:last] - rel * self._num_entities
 
 
 # Evaluated edges of one slot of known entities -> how often each query key occurs.

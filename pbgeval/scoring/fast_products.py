@@ -266,16 +266,8 @@ def operands_of(queries: PreparedRows, candidates: PreparedRows, *, in_bfloat16:
     return Operands(kind, *rows) if kind.is_safe(*rows) else None
 
 
-def values_of_cells(queries: PreparedRows, row_P: Tensor, candidates: PreparedRows, column_P: Tensor) -> Tensor:
-    """Return the values (P,) of cells of a block, with the bits that `fast_scores` gives."""
-    if row_P.numel() < candidates.rows_NL.shape[0] // 2:  # putting their rows on grids costs less than all rows
-        return values_of_pairs(queries.comparator, queries.rows_NL[row_P], candidates.rows_NL[column_P])
-    kind = GridProduct(queries.comparator)
-    return kind.paired(queries.on_grid().take(row_P), candidates.on_grid().take(column_P))
-
-
 def values_of_pairs(comparator: CertifiedComparator, query_PL: Tensor, candidate_PL: Tensor) -> Tensor:
-    """Return the values (P,) of each query with its own candidate, likewise."""
+    """Return the values (P,) of each query with its own candidate, with the bits that `fast_scores` gives."""
     kind = GridProduct(comparator)
     return kind.paired(kind.operand(query_PL, of_queries=True), kind.operand(candidate_PL, of_queries=False))
 

@@ -105,7 +105,7 @@ def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkey
         store.add(Side.RHS, np.zeros(100, np.int64), np.arange(start, start + 100))
 
     assert sum(sorted_sizes) < 3 * 100_000
-    assert 100_000 == store.pairs(Side.RHS, 0).num_pairs
+    assert 100_000 == len(store.pairs(Side.RHS, 0).packed_P)
 
 
 def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
