@@ -82,10 +82,6 @@ def evaluate(
         return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
     if config.source is None:
         config = check_config(config)
-    return _evaluate_files(config, options, observer, started)
-
-
-def _evaluate_files(config: EvalConfig, options: RunOptions, observer: Observer, started: float) -> Report:
     if is_worker_of_a_group() and (has_urls(config) or has_files_of_edges(config)):
         with inputs_of_group(config, options.output, observer) as (inputs, team):
             return _evaluate(inputs, options, observer, started, team)
@@ -126,10 +122,13 @@ def _evaluate(
     is_first = team.rank_in_team == 0
     try:
         with team.signs_of_life() if in_group else ended_by_signals():
-            claimed = team.together(lambda: _claim(work, options, output, team) if is_first else None)
+            with team.together():
+                claimed = _claim(work, options, output, team) if is_first else None
             report = team.broadcast_object(claimed)
             if report is None:
-                report = team.broadcast_object(team.together(lambda: _work(work, options, output, team)))
+                with team.together():
+                    report = _work(work, options, output, team)
+                report = team.broadcast_object(report)
             team.leave()
     except BaseException:  # what is done must not be lost; where a fault has been dealt with, the directory is not held
         if in_group:

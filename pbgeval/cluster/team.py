@@ -9,7 +9,7 @@ import datetime
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -129,17 +129,17 @@ class Team:
             dist.broadcast_object_list(values, src=0)
         return values[0]  # type: ignore[no-any-return]
 
-    def together(self, action: Callable[[], T]) -> T:
-        """Do something on every worker, and go on only if no worker has met a fault; else the group ends.
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Do what is inside on every worker, and go on only if no worker has met a fault; else the group ends.
 
         Raises:
             EvalError: the faults of all workers, on every worker.
             IncompleteError: likewise, where one of them was ended.
         """
-        result: T | None = None
         mine: tuple[tuple[str, ...], bool] = (), False
         try:
-            result = action()
+            yield
         except EvalError as error:
             if self.size == 1:
                 raise
@@ -149,7 +149,6 @@ class Team:
         if faults:
             self.leave()
             raise (IncompleteError if any(incomplete for _, incomplete in of_workers) else EvalError)(*faults)
-        return result  # type: ignore[return-value]  # no fault: the action returned
 
     def watch(self, name: str) -> Watch:
         """Return this worker's part in a stretch of work; every worker calls it, with a name of its own each time."""

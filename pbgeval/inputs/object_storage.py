@@ -68,8 +68,11 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
     local_of = {url: str(folder / str(index) / _name(url)) for index, url in enumerate(urls)}
     try:
         with ExitStack() as used:
-            made = team.together(lambda: used.enter_context(private_folder(folder, f"{prefix}{'[0-9a-f]' * 16}")))
-            team.together(lambda: _copy(config, local_of, folder, read_in_place) if made else None)
+            with team.together():
+                made = used.enter_context(private_folder(folder, f"{prefix}{'[0-9a-f]' * 16}"))
+            with team.together():
+                if made:
+                    _copy(config, local_of, folder, read_in_place)
 
             def local(path: str) -> str:
                 return local_of.get(path, path)

@@ -333,9 +333,8 @@ def _room(context: WorkerContext) -> PartitionRoom:
     sizes = [source.num_bytes for source in context.inputs.embeddings.values()]
     buckets = {unit.bucket for unit in context.work.protocol.units}
     on_host = context.device.type == "cpu"  # partitions on a GPU take none of the host's memory
-    room = collectively(
-        context.team,
-        lambda: plan_room(
+    with collectively(context.team):
+        room = plan_room(
             context.inputs.config.max_memory_bytes if on_host else None,
             resident_bytes(),
             available_bytes(context.device) // (context.team.local_size if on_host else 1),
@@ -343,8 +342,7 @@ def _room(context: WorkerContext) -> PartitionRoom:
             max((len(context.inputs.partitions_needed(bucket)) for bucket in buckets), default=1),
             len(sizes),
             context.held_bytes,
-        ),
-    )
+        )
     rooms: list[PartitionRoom] = context.team.gather_objects(room)
     return min(rooms)
 

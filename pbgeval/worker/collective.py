@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pbgeval.cluster.liveness import Watch
 from pbgeval.cluster.team import Team
 from pbgeval.errors import EvalError, IncompleteError, OutputError, StorageError
 
-T = TypeVar("T")
-
 _MORE_MEMORY = "expected enough memory (set max_memory, or use fewer --workers)"
 
 
-def collectively(team: Team, action: Callable[[], T], watch: Watch | None = None) -> T:
-    """Do something on every worker, and go on only if no worker has met a fault of the user's.
+@contextmanager
+def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
+    """Do what is inside on every worker, and go on only if no worker has met a fault of the user's.
 
     Every worker takes part; afterwards each knows that all have finished, so it is a barrier too.
 
     Args:
         team: of all workers.
-        action: what this worker does.
-        watch: to which the action reports its progress, so that those who have finished notice a worker that stalls.
+        watch: to which the step reports its progress, so that those who have finished notice a worker that stalls.
 
     Raises:
         StalledWorkerError: a worker has made no progress for too long.
         IncompleteError: the faults of all workers, on every worker, where all of them may pass.
         EvalError: likewise, where some are faults of the input.
     """
-    result: T | None = None
     faults: tuple[str, ...] = ()
     passes = True
     try:
-        result = action()
+        yield
     except EvalError as error:
         faults, passes = error.faults, _may_pass(error)
     except (MemoryError, RuntimeError) as error:
@@ -49,7 +46,6 @@ def collectively(team: Team, action: Callable[[], T], watch: Watch | None = None
     all_faults = dict.fromkeys(fault for of_worker, _ in of_workers for fault in of_worker)
     if all_faults:
         raise (IncompleteError if all(passing for _, passing in of_workers) else EvalError)(*all_faults)
-    return result  # type: ignore[return-value]  # no fault: the action returned
 
 
 def _may_pass(error: EvalError) -> bool:

@@ -124,7 +124,8 @@ def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
     few = work.protocol.sweeps or work.inputs.num_edges <= MOST_EDGES
     if context.evaluated.sample is not None or work.inputs.featurized or not few:
         return None
-    edges = collectively(context.team, lambda: read_query_edges(context))
+    with collectively(context.team):
+        edges = read_query_edges(context)
     of_edges = _Distinct.of_edges(edges)
     entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     leaked, is_seen = _in_training(context, of_edges, entities)
@@ -145,7 +146,7 @@ def _in_training(
         return None, None
     leaked, seen = _Leaked(distinct), _Seen(entities)
 
-    def look() -> None:
+    with collectively(context.team):
         join = SemiJoin({Side.RHS: distinct.keys}, leaked)
         team = context.team
         parts = shares_of_files(context.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
@@ -153,8 +154,6 @@ def _in_training(
             join.feed(block)
             seen.feed(block.lhs_n)
             seen.feed(block.rhs_n)
-
-    collectively(context.team, look)
     found = context.team.gather_objects((leaked.is_leaked_U, seen.is_seen))
     of_edges, of_entities = zip(*found, strict=True)
     return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

@@ -78,11 +78,11 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
     numbering = context.numberer.numbering
     total = SlotCounts.zero(context.inputs.num_relations, numbering)
 
-    def count() -> SlotCounts:
-        counts = total
+    with collectively(context.team):
+        own = total
         for number, (side, slot) in enumerate((side, slot) for side in Side for slot in range(len(numbering.slots))):
             if number % context.team.size == context.team.rank_in_team:
-                counts = counts + SlotCounts.of_blocks(
+                own = own + SlotCounts.of_blocks(
                     side,
                     [slot],
                     _training_blocks(context, side, slot),
@@ -90,9 +90,6 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
                     num_relations=context.inputs.num_relations,
                     evaluated=evaluated,
                 )
-        return counts
-
-    own = collectively(context.team, count)
     for packed in context.team.gather_objects(own.pack()):
         total = total.add_packed(packed)
     return total

@@ -34,12 +34,11 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
     if context.team.size == 1 or not asked:
         return
 
-    def share() -> None:
+    with collectively(context.team):
         for number, one in asked:
             for part, array in enumerate(one.result.pack()[4:]):
                 context.scratch.append(f"result-{number}-{part}", array.astype(np.int64))
-
-    def merge() -> None:
+    with collectively(context.team):
         for number, one in asked:
             merged = one.result.empty()
             best, *gains = (context.scratch.read(f"result-{number}-{part}", np.int64) for part in range(4))
@@ -49,9 +48,6 @@ def merge_results(context: WorkerContext, states: list[ContestState]) -> None:
                 shape = (context.team.size, merged.gains.excluded_LH.size)
                 merged.gains.add_packed([*gains[:2], gains[2].reshape(shape).sum(0)])
             one.result.top, one.result.gains = merged.top, merged.gains
-
-    collectively(context.team, share)
-    collectively(context.team, merge)
 
 
 # The best candidates that all workers have met -> files, query by query (`save_topk`).

@@ -28,9 +28,11 @@ def inputs_of_group(config: EvalConfig, output: Path | None, observer: Observer)
         with team.signs_of_life():  # the evaluation gives its own
             mine = stack.enter_context(local_copies(config, team))
             buckets = buckets_of_files(mine, output, observer)
-            made = team.together(lambda: stack.enter_context(buckets) if team.rank_in_team == 0 else None)
+            with team.together():
+                made = stack.enter_context(buckets) if team.rank_in_team == 0 else None
             of_worker_0 = team.broadcast_object(made)
-            inputs = team.together(lambda: open_inputs(_with_buckets_of(of_worker_0, mine)))
+            with team.together():
+                inputs = open_inputs(_with_buckets_of(of_worker_0, mine))
         yield inputs, team
 
 

@@ -62,7 +62,8 @@ class RunJournal:
         """
         entries = team.broadcast_object(self.journal.entries() if team.rank_in_team == 0 else None)
         mine = entries[team.rank_in_team :: team.size]
-        found = collectively(team, lambda: {entry: self._units_of(entry, observer) for entry in mine})
+        with collectively(team):
+            found = {entry: self._units_of(entry, observer) for entry in mine}
         units_of = {entry: units for of_worker in team.gather_objects(found) for entry, units in of_worker.items()}
         done: list[str] = []
         for entry in entries:

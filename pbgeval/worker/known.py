@@ -31,14 +31,12 @@ def join_all(context: WorkerContext, keys: Mapping[Side, QueryKeys], budget_byte
     alone = context.team.size == 1
     store = PairStore(context.numberer.numbering, budget_bytes, context.scratch)
 
-    def feed() -> None:
+    with collectively(context.team):
         join = SemiJoin(keys, store)
         for block in _known_blocks(context, known_rows):
             join.feed(block)
         if not alone:
             store.flush()
-
-    collectively(context.team, feed)
     return store
 
 
@@ -55,11 +53,9 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
     if context.inputs.config.type_constraint == "observed":
         seen = ObservedEntities(evaluated_relations, context.numberer.numbering.num_entities)
 
-        def feed() -> None:
+        with collectively(context.team):
             for block in _known_blocks(context, ROWS_AT_A_TIME):
                 seen.feed(block)
-
-        collectively(context.team, feed)
         observed = {side: _merged(context, seen, side) for side in Side}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,
@@ -75,10 +71,8 @@ def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.nd
         return seen.codes(side)
     name = f"observed-{side.name}"
 
-    def share() -> None:
+    with collectively(context.team):
         context.scratch.append(name, seen.codes(side))
-
-    collectively(context.team, share)
     return distinct(context.scratch.read(name, np.int64))
 
 
@@ -137,19 +131,15 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
     numbering = context.numberer.numbering
     slots = [(side, slot) for side in context.settings.sides for slot in range(len(numbering.slots))]
 
-    def count() -> dict[tuple[Side, int], KeyFrequency]:
-        tables = {}
+    with collectively(context.team):
         for number, (hidden, slot) in enumerate(slots):
             if number % context.team.size != context.team.rank_in_team:
                 continue
             table = KeyFrequency.of_blocks(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
             if context.team.size == 1:
-                tables[hidden, slot] = table
+                frequencies._of_slot[hidden, slot] = table
             else:
                 context.scratch.append(_name(hidden, slot), np.stack([table.codes_K, table.counts_K]))
-        return tables
-
-    frequencies._of_slot = collectively(context.team, count)
     return frequencies
 
 

@@ -119,7 +119,9 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
             for entry in entries:
                 context.journal.journal.remove(entry)
 
-    collectively(context.team, lambda: create() if context.team.rank_in_team == 0 else None)
+    with collectively(context.team):
+        if context.team.rank_in_team == 0:
+            create()
     places = [(path_index, file.bucket) for path_index, file in buckets]
     return PerEdgeFiles(
         {place: open_ranks_file(folder, *place) for place in places} if config.save_ranks else {},

@@ -88,12 +88,12 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
         for bucket, file in sorted(files.items())
     ]
 
-    def count() -> dict[int, int]:
+    with collectively(context.team):
         mine = range(context.team.rank_in_team, len(files), context.team.size)
-        return {number: _num_units(context, files[number][2], by_chunk=by_chunk) for number in mine}
+        own = {number: _num_units(context, files[number][2], by_chunk=by_chunk) for number in mine}
 
     counts: dict[int, int] = {}
-    for of_worker in context.team.gather_objects(collectively(context.team, count)):
+    for of_worker in context.team.gather_objects(own):
         counts |= of_worker
     population = [(path_index, bucket, counts[number]) for number, (path_index, bucket, _) in enumerate(files)]
     edges_per_unit = context.settings.lists.chunk_size if by_chunk else 1
@@ -199,8 +199,10 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
         by_chunk = sampling is not None and sampling.by_chunk
         found = _do_round(context, record, files, number, by_chunk=by_chunk)
         number = None if planned is None or sampling is None else _next_round(context, record, planned, sampling)
-    collectively(context.team, files.close)
-    collectively(context.team, lambda: files.write_tables(context))
+    with collectively(context.team):
+        files.close()
+    with collectively(context.team):
+        files.write_tables(context)
     assert found is not None, "there is at least one round"
     found = evolve(found, edges=diagnose_edges(context))
     return found if sampling is None else evolve(found, estimate=_estimate(context, record, sampling))
@@ -208,8 +210,7 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
 
 def _begin_round(context: WorkerContext, sampling: Sampling) -> tuple[EvaluatedRows, int]:
     """Make the folder that workers share in the latest round; return the rows to evaluate, and the sample's bytes."""
-
-    def begin() -> tuple[EvaluatedRows, int]:
+    with collectively(context.team):
         # All of it comes to worker 0, however many workers there are.
         per_unit = (context.settings.lists.chunk_size if sampling.by_chunk else 1) * len(context.settings.sides)
         num_queries = min(
@@ -220,9 +221,8 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> tuple[EvaluatedR
         held = check_sample(limit, resident_bytes(), num_queries, num_scores, filtered=filtered)
         if context.team.rank_in_team == 0:
             context.scratch.make()
-        return sampling.rows_of_round(context, sampling.sample.num_rounds), held
-
-    return collectively(context.team, begin)
+        evaluated = sampling.rows_of_round(context, sampling.sample.num_rounds)
+    return evaluated, held
 
 
 def _do_round(
@@ -242,10 +242,11 @@ def _do_round(
     )
     done = set(context.journal.look(context.team, context.work.observer, share_names))
     watch = context.team.watch(f"round/{round_number}")
-    num_loads = collectively(context.team, lambda: do_units(context, record, tools, round_number, done, watch), watch)
-    return SweepSummary(
-        num_loads, collectively(context.team, lambda: group_classes(context, tools.dimensions.training))
-    )
+    with collectively(context.team, watch):
+        num_loads = do_units(context, record, tools, round_number, done, watch)
+    with collectively(context.team):
+        classes = group_classes(context, tools.dimensions.training)
+    return SweepSummary(num_loads, classes)
 
 
 def _next_round(context: WorkerContext, record: Record, planned: Sampling, sampling: Sampling) -> int | None:

@@ -50,26 +50,29 @@ def work_as_local_worker(work: Work) -> Outcome:
 def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
     with threads_put_back(), full_precision(of_autocast=work.inputs.scorer is None):
-        return _do_work(work, team)
-
-
-def _do_work(work: Work, team: Team) -> Outcome:
-    try:
-        context, kernels = collectively(team, lambda: _set_up(work, team))
-        collectively(team, lambda: _begin_scratch(work, context) if team.rank_in_team == 0 else None)
-        record = Record.empty(work.protocol)
-        work.observer.started(work.inputs.num_edges, team.rank_in_team)
-        found = _do_rounds(context, record)
-        record.sum_over(team)
-    except EvalError as error:
-        return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
-    finally:
-        work.observer.finished()
-    facts = _facts(kernels, found.num_loads, context)
-    facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
-    if team.rank_in_team != 0:
-        return Outcome()
-    return Outcome(report=_report(work, record, found, facts_of_workers))
+        try:
+            with collectively(team):
+                context, kernels = _set_up(work, team)
+            with collectively(team):
+                if team.rank_in_team == 0:
+                    _begin_scratch(work, context)
+            record = Record.empty(work.protocol)
+            work.observer.started(work.inputs.num_edges, team.rank_in_team)
+            try:
+                found = do_rounds(context, record)
+            except FileNotFoundError:
+                context.journal.journal.check()  # what workers share has been removed by others: no bug
+                raise
+            record.sum_over(team)
+        except EvalError as error:
+            return Outcome(error.faults, incomplete=isinstance(error, IncompleteError))
+        finally:
+            work.observer.finished()
+        facts = _facts(kernels, found.num_loads, context)
+        facts_of_workers = team.gather_objects({**facts, "peak_memory_bytes": peak_memory_bytes()})
+        if team.rank_in_team != 0:
+            return Outcome()
+        return Outcome(report=_report(work, record, found, facts_of_workers))
 
 
 def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
@@ -105,14 +108,6 @@ def _set_up(work: Work, team: Team) -> tuple[WorkerContext, KernelReport]:
         time_use=TimeUse(),
     )
     return context, kernels
-
-
-def _do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
-    try:
-        return do_rounds(context, record)
-    except FileNotFoundError:
-        context.journal.journal.check()  # what workers share has been removed by others: no bug
-        raise
 
 
 def _begin_scratch(work: Work, context: WorkerContext) -> None:

@@ -12,7 +12,6 @@ Between two steps lies a barrier, where a fault of one worker stops all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -79,8 +78,10 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
 
 def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
     """Rank all evaluated edges against all entities."""
-    edges = collectively(context.team, lambda: read_query_edges(context))
-    resident = collectively(context.team, lambda: _resident(context))  # before what the plan counts is made
+    with collectively(context.team):
+        edges = read_query_edges(context)
+    with collectively(context.team):
+        resident = _resident(context)  # before what the plan counts is made
     sets = candidate_sets(context, distinct(edges.rel_E))
     vectors = EntityVectors(
         context.global_embeddings, context.inputs.config.max_norm, context.relations[0].dtype, context.device
@@ -93,9 +94,8 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
         for contest in contests([relation.scorer for relation in context.relations], side)
     ]
     keys = {side: _keys_of_side(edges, of_contests, side) for side in context.settings.sides}
-    plan = collectively(
-        context.team, lambda: _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
-    )
+    with collectively(context.team):
+        plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     pairs = join_all(context, keys, plan.pairs_bytes, plan.known_rows) if context.work.protocol.filtered else None
     entities = _gather(context, edges, vectors, plan)
     done = context.journal.look(context.team, context.work.observer, share_rows)
@@ -107,7 +107,9 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(context, touched)
     finish(context, record, edges, states, sets, dimensions, files)
-    return SweepSummary(len(ranges), collectively(context.team, lambda: group_classes(context, dimensions.training)))
+    with collectively(context.team):
+        classes = group_classes(context, dimensions.training)
+    return SweepSummary(len(ranges), classes)
 
 
 def _kernel(context: WorkerContext, edges: QueryEdges) -> Kernel:
@@ -214,9 +216,8 @@ def _given(
         return None
     given = []
     for number, one in enumerate(states):
-        cells, one.sample = collectively(
-            context.team, partial(read_given, context, edges, one.queries, number, ranges, plan.pairs_bytes)
-        )
+        with collectively(context.team):
+            cells, one.sample = read_given(context, edges, one.queries, number, ranges, plan.pairs_bytes)
         given.append(cells)
     return given
 
@@ -227,11 +228,9 @@ def _rows(context: WorkerContext, name: str, num_rows: int, width: int, dtype: t
         return MemoryRows(num_rows, width, dtype)
     rows = ScratchRows(context.scratch, name, num_rows, width, dtype)
 
-    def create() -> None:
+    with collectively(context.team):
         if context.team.rank_in_team == 0:
             rows.create()
-
-    collectively(context.team, create)
     return rows
 
 
@@ -255,12 +254,10 @@ def _gather(context: WorkerContext, edges: QueryEdges, vectors: EntityVectors, p
         low, high = np.searchsorted(of_type, [first + part.start, first + part.stop])
         return bool(low < high)
 
-    def work() -> None:
+    with collectively(context.team):
         parts = [part for part in _ranges(context, plan) if is_touched(part)]
         for part, table in zip(parts, _tables(context, vectors, parts), strict=True):
             entities.add(table, edges.numbering.range_of_slot(part.slot)[0] + part.start)
-
-    collectively(context.team, work)
     return entities
 
 
@@ -285,12 +282,10 @@ def _tables(context: WorkerContext, vectors: EntityVectors, parts: Sequence[Cand
 
 
 def _prepare(context: WorkerContext, states: list[ContestState]) -> None:
-    def work() -> None:
+    with collectively(context.team):
         for one in states:
             num_keys, rank_in_team, size = one.queries.num_keys, context.team.rank_in_team, context.team.size
             one.prepare((num_keys * rank_in_team // size, num_keys * (rank_in_team + 1) // size))
-
-    collectively(context.team, work)
 
 
 def _rank(
@@ -310,7 +305,7 @@ def _rank(
     keys_of = [_keys_among(keys[one.hidden], one.queries) for one in states]
     type_of = [one.queries.contest.candidate_type for one in states]
 
-    def work() -> None:
+    with collectively(context.team, watch):
         context.journal.take(results.add)
         total = sum(part.num_rows for part in ranges)
         done = 0
@@ -330,8 +325,6 @@ def _rank(
             done += part.num_rows
             context.work.observer.candidates_done(done, total)
         results.finish()
-
-    collectively(context.team, work, watch)
 
 
 @define(eq=False)
