@@ -63,7 +63,7 @@ def test_workers_blocks_and_spilling_change_nothing(candidates, data):
         stack.enter_context(mock.patch("pbgeval.worker.sweep.plan_memory", spilled))
         assert alone == result(config, 1, graph, protocol.sides)
         stack.enter_context(mock.patch.dict(os.environ, OMP_NUM_THREADS="3"))
-        loops = ("compiled", "count_chunks", "gathered_chunks")
+        loops = ("counting", "blocks", "gathered_chunks")
         with_constants(stack, {f"ranking.{loop}.JIT_MIN_CELLS": 0 for loop in loops})
         assert alone == result(config, 1, graph, protocol.sides)
 
