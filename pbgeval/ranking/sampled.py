@@ -442,7 +442,7 @@ def _found(group: Group, hidden: Side, candidates: CandidateList, cells: PartCel
     query, candidate = cells.sampled
     rows_P, ids_P = cells.rows_BQ.flatten()[query], candidates.ids_BC[query // cells.rows_BQ.shape[1], candidate]
     known, parts = group.side(hidden.other), [torch.empty(0)]
-    for rows_p, ids_p in zip(rows_P.split(PAIRS_AT_A_TIME), ids_P.split(PAIRS_AT_A_TIME), strict=True):
+    for rows_p, ids_p in zip(*(torch.split(of, PAIRS_AT_A_TIME) for of in (rows_P, ids_P)), strict=True):
         queries_pD = group.queries(hidden, known.rows(known.ids_E[rows_p]), rows_p)
         candidates_pD = group.candidates(hidden, group.side(hidden).rows(ids_p), ids_p)
         parts.append(group.relation.scorer.comparator.paired_scores(queries_pD, candidates_pD))
