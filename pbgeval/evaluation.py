@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def _evaluate(
     team = team or (Team.join() if in_group else Team())
     is_first = team.rank_in_team == 0
     try:
-        with team.signs_of_life() if in_group else ended_by_signals():
+        with team.signs_of_life() if in_group else nullcontext():
             with team.together():
                 claimed = _claim(work, options, output, team) if is_first else None
             report = team.broadcast_object(claimed)
@@ -156,10 +157,11 @@ def _work(work: Work, options: RunOptions, output: OutputDirectory, team: Team) 
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
     num_workers = 1 if is_worker_of_a_group() else options.workers or _default_workers(work)
     try:
-        if num_workers == 1:
-            outcome = do_work(work, team)
-        else:
-            outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
+        with nullcontext() if is_worker_of_a_group() else ended_by_signals():
+            if num_workers == 1:
+                outcome = do_work(work, team)
+            else:
+                outcome = start_local_workers(work_as_local_worker, (work,), num_workers, work.observer.warn)[0]
         return _conclude(outcome, output, work) if team.rank_in_team == 0 else None
     except EvalError as error:
         raise _end_of(error, output, work) from None

@@ -77,59 +77,69 @@ def add_up(scores_C: Compiled) -> Compiled:
 
 
 @inner_loop()
-def gather_scores(scores_C: Compiled, start: Compiled, column_P: Compiled, score_P: Compiled) -> None:
-    """Copy the scores of some columns, which are numbered from `start` on."""
-    for at in range(column_P.size):
-        score_P[at] = scores_C[column_P[at] - start]
+def gather_scores(scores_C: Compiled, start: Compiled, known: Compiled) -> None:
+    """Copy the scores of a row's known answers, whose columns are numbered from `start` on."""
+    known_P, known_score_P, first, stop = known
+    for at in range(first, stop):
+        known_score_P[at] = scores_C[known_P[at] - start]
 
 
 @inner_loop()
 def count_row(
     scores_C: Compiled,
     start: Compiled,
+    query: Compiled,
     limits: Compiled,
     own: Compiled,
-    excluded_P: Compiled,
+    excluded: Compiled,
     known: Compiled,
-    counts_6: Compiled,
+    counts_6Q: Compiled,
 ) -> Compiled:
     """Add a query's candidates to its counts: better, tied, competing; then those of its known answers.
+
+    Cells are named by whole arrays and a range in them: making parts of arrays takes as long as a short row.
 
     Args:
         scores_C: of its candidates, which are numbered from `start` on.
         start: see above.
+        query: whose counts they are.
         limits: a score above the first is better; one from the second up to the first ties.
         own: its true entity, which does not compete; any other number where it is not here.
-        excluded_P: candidates that do not compete either, each once, none known.
+        excluded: candidates that do not compete either, each once, none known.
         known: its known answers here, ascending, and their scores; the true entity may be among them.
-        counts_6: what is added to.
+        counts_6Q: what is added to.
 
     Returns:
         How many candidates tie.
     """
     high, low = limits
-    known_P, known_score_P = known
+    excluded_P, first, stop = excluded
     better, tied = compare(scores_C, high, low)
-    known_better, known_tied = compare(known_score_P, high, low)
-    place = own - start
-    if 0 <= place < scores_C.size:
-        is_better, is_tied = np.int64(scores_C[place] > high), np.int64(low <= scores_C[place] <= high)
-        better, tied = better - is_better, tied - is_tied
-        counts_6[2] -= 1
-        entry = np.searchsorted(known_P, own)
-        if entry < known_P.size and known_P[entry] == own:
-            known_better, known_tied = known_better - is_better, known_tied - is_tied
-            counts_6[5] -= 1
-    for at in range(excluded_P.size):
+    competing, place = scores_C.size - (stop - first), own - start
+    for at in range(first, stop):
         score = scores_C[excluded_P[at] - start]
         better -= np.int64(score > high)
         tied -= np.int64(low <= score <= high)
-    counts_6[0] += better
-    counts_6[1] += tied
-    counts_6[2] += scores_C.size - excluded_P.size
-    counts_6[3] += known_better
-    counts_6[4] += known_tied
-    counts_6[5] += known_P.size
+    is_here = 0 <= place < scores_C.size
+    if is_here:
+        better -= np.int64(scores_C[place] > high)
+        tied -= np.int64(low <= scores_C[place] <= high)
+        competing -= 1
+    counts_6Q[0, query] += better
+    counts_6Q[1, query] += tied
+    counts_6Q[2, query] += competing
+    known_P, known_score_P, first, stop = known
+    if first < stop:
+        known_better, known_tied = compare(known_score_P[first:stop], high, low)
+        competing = stop - first
+        entry = first + np.searchsorted(known_P[first:stop], own)
+        if is_here and entry < stop and known_P[entry] == own:
+            known_better -= np.int64(scores_C[place] > high)
+            known_tied -= np.int64(low <= scores_C[place] <= high)
+            competing -= 1
+        counts_6Q[3, query] += known_better
+        counts_6Q[4, query] += known_tied
+        counts_6Q[5, query] += competing
     return tied
 
 
@@ -151,20 +161,14 @@ def _count_rows(
     excluded_start_Q, excluded_P = excluded
     known_start_R, known_P, known_score_P = known
     for row in range(known_start_R.size - 1):
-        of_row = slice(known_start_R[row], known_start_R[row + 1])
-        gather_scores(flat[row * stride : row * stride + num_columns], 0, known_P[of_row], known_score_P[of_row])
+        of_row = known_P, known_score_P, known_start_R[row], known_start_R[row + 1]
+        gather_scores(flat[row * stride : row * stride + num_columns], 0, of_row)
     for query in range(row_Q.size):
         row = row_Q[query]
-        of_row = slice(known_start_R[row], known_start_R[row + 1])
-        count_row(
-            flat[row * stride : row * stride + num_columns],
-            0,
-            (high_Q[query], low_Q[query]),
-            own_Q[query],
-            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
-            (known_P[of_row], known_score_P[of_row]),
-            counts_6Q[:, query],
-        )
+        scores_C, limits = flat[row * stride : row * stride + num_columns], (high_Q[query], low_Q[query])
+        of_row = known_P, known_score_P, known_start_R[row], known_start_R[row + 1]
+        of_query = excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1]
+        count_row(scores_C, 0, query, limits, own_Q[query], of_query, of_row, counts_6Q)
 
 
 # Blocks of queries and candidates -> counts.
@@ -226,13 +230,12 @@ def _count_block(
                 scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
                 first = known_at_R[row]
                 stop = first_beyond(known_P, start + num_columns, row, known_at_R, known_start_R)
-                of_known = known_P[first:stop], known_score_P[first:stop]
-                gather_scores(scores_C, start, *of_known)
+                of_row = known_P, known_score_P, first, stop
+                gather_scores(scores_C, start, of_row)
                 for query in range(first_R[row], first_R[row + 1]):
-                    limits, own, of_query = (high_Q[query], low_Q[query]), own_Q[query], counts_6Q[:, query]
-                    first = excluded_at_Q[query]
+                    limits, own, first = (high_Q[query], low_Q[query]), own_Q[query], excluded_at_Q[query]
                     stop = first_beyond(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
-                    tied = count_row(scores_C, start, limits, own, excluded_P[first:stop], of_known, of_query)
+                    tied = count_row(scores_C, start, query, limits, own, (excluded_P, first, stop), of_row, counts_6Q)
                     if open_cells[0].size and tied:
                         num_open = list_open(scores_C, start, query, limits, own, open_cells, num_open)
     return num_open
@@ -319,17 +322,10 @@ def count_side(
         query, scores_C = chunk * num_queries + row, scores_RS[row, :num_candidates]
         true_Q[query] = scores_C[row]  # lists begin with the true entities of their queries
         total += add_up(scores_C)
-        of_known = slice(known_start_Q[query], known_start_Q[query + 1])
-        gather_scores(scores_C, 0, known_P[of_known], known_score_P[of_known])
-        count_row(
-            scores_C,
-            0,
-            (true_Q[query], true_Q[query]),
-            row,
-            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
-            (known_P[of_known], known_score_P[of_known]),
-            counts_6Q[:, query],
-        )
+        of_known = known_P, known_score_P, known_start_Q[query], known_start_Q[query + 1]
+        gather_scores(scores_C, 0, of_known)
+        of_excluded = excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1]
+        count_row(scores_C, 0, query, (true_Q[query], true_Q[query]), row, of_excluded, of_known, counts_6Q)
     return total
 
 

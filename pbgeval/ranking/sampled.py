@@ -209,6 +209,7 @@ def _excluded_and_known(
     return excluded, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
 
 
+PAIRS_AT_A_TIME = 512  # so that their rows stay in cache; changes no number
 CELLS_OF_BLOCK = 1 << 18  # so large chunks are counted as blocks are
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
@@ -444,11 +445,12 @@ def _found(
     assert cells.sampled is not None, "`_serves` has asked"
     query, candidate = cells.sampled
     rows_P, ids_P = cells.rows_BQ.flatten()[query], candidates.ids_BC[query // cells.rows_BQ.shape[1], candidate]
-    known = group.side(hidden.other)
-    queries_PD = group.queries(hidden, known.rows(known.ids_E[rows_P]), rows_P)
-    candidates_PD = group.candidates(hidden, group.side(hidden).rows(ids_P), ids_P)
-    score_P = group.relation.scorer.comparator.paired_scores(queries_PD, candidates_PD)
-    return ChunkResult(*chunks.found(hidden), score_P, query, cells.sampled_is_known)
+    known, parts = group.side(hidden.other), [torch.empty(0)]
+    for rows_p, ids_p in zip(*(torch.split(of, PAIRS_AT_A_TIME) for of in (rows_P, ids_P)), strict=True):
+        queries_pD = group.queries(hidden, known.rows(known.ids_E[rows_p]), rows_p)
+        candidates_pD = group.candidates(hidden, group.side(hidden).rows(ids_p), ids_p)
+        parts.append(group.relation.scorer.comparator.paired_scores(queries_pD, candidates_pD))
+    return ChunkResult(*chunks.found(hidden), torch.cat(parts), query, cells.sampled_is_known)
 
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
