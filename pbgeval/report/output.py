@@ -98,13 +98,13 @@ class HistogramRows(Sequence[Row]):
 
     def __iter__(self) -> Iterator[Row]:
         for side, kind, bins_B, counts_B in self.parts:
-            halves = 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
+            name, halves = kind.value, 2 if kind is RankType.REALISTIC else 1  # what a bin's rank is divided by
             wide = int(np.searchsorted(bins_B, EXACT_BINS))  # the first bin of more than one rank
             exact = (bins_B[:wide] / halves).tolist()
             edges = [*zip(exact, exact, strict=True)]
             edges += [(low / halves, high / halves) for low, high in map(bin_edges, bins_B[wide:].tolist())]
             for (low, high), count in zip(edges, counts_B.tolist(), strict=True):
-                yield {"side": side, "rank_type": kind.value, "lower_edge": low, "upper_edge": high, "count": count}
+                yield {"side": side, "rank_type": name, "lower_edge": low, "upper_edge": high, "count": count}
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a row or rows, as of a list
         return list(self)[index]
