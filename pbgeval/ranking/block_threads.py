@@ -44,7 +44,7 @@ class BlockThreads:
         What the first failing item (in order) raises is raised, once no call is under way any more.
         """
         if min(self.num_threads, len(items)) <= 1:
-            return [function(item) for item in items]
+            return list(map(function, items))
         futures = [_pool(self.num_threads).submit(function, item) for item in items]
         try:
             return [future.result() for future in futures]

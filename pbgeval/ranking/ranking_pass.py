@@ -8,6 +8,7 @@ all scores are wanted, and of a user's model, they are read from the blocks that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -198,11 +199,7 @@ def _rank_blocks(
     duplicates = DuplicateRows.from_rows(columns.prepared_CD) if state.certified is None else None
     work = RangeWork(state, columns, known, known_of, duplicates, cells)
     tasks = _tasks(queries, len(columns.largest), threads.num_threads if state.losses is None else 1)
-
-    def count_task(task: BlockTask) -> QueryCounts:
-        return _count_exactly(work, task) if duplicates is None else _count(work, duplicates, task)
-
-    for task, counts in zip(tasks, threads.map(count_task, tasks), strict=True):
+    for task, counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
         state.add(task.block.first, task.block.stop, counts)
 
 
@@ -254,10 +251,12 @@ def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tenso
     return row_Q.to(work.device), own_Q
 
 
-def _count(work: RangeWork, duplicates: DuplicateRows, task: BlockTask) -> QueryCounts:
+def _count(work: RangeWork, task: BlockTask) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
+    if work.duplicates is None:
+        return _count_exactly(work, task)
     rows, columns, kernel = _BlockRows.read(work, task.block), work.columns, work.state.kernel
-    total = _duplicates_tie(work, duplicates, rows, task.runs)
+    total = _duplicates_tie(work, work.duplicates, rows, task.runs)
     for run in task.runs:
         may_overflow = not overflow_is_impossible(rows.largest, columns.largest[run], rows.prepared_KD.shape[1])
         if kernel is Kernel.FUSED:

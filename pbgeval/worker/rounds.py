@@ -197,7 +197,10 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
             evaluated, held = _begin_round(context, sampling)
             context = evolve(context, evaluated=evaluated, held_bytes=held)
         by_chunk = sampling is not None and sampling.by_chunk
-        found = _do_round(context, record, files, number, by_chunk=by_chunk)
+        if context.work.protocol.sweeps:
+            found = do_sweep(context, record, files)
+        else:
+            found = _do_buckets(context, record, files, number, by_chunk=by_chunk)
         number = None if planned is None or sampling is None else _next_round(context, record, planned, sampling)
     with collectively(context.team):
         files.close()
@@ -225,11 +228,9 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> tuple[EvaluatedR
     return evaluated, held
 
 
-def _do_round(
+def _do_buckets(
     context: WorkerContext, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool
 ) -> SweepSummary:
-    if context.work.protocol.sweeps:
-        return do_sweep(context, record, files)
     tools = BucketTools(
         sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
         dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),

@@ -22,7 +22,7 @@ from pbgeval.inputs.partitions import BYTES_PER_BEST, MemoryPlan, check_held, pl
 from pbgeval.inputs.protocol import CandidateRange, candidate_ranges
 from pbgeval.notation import Side, distinct
 from pbgeval.ranking.block_threads import BlockThreads
-from pbgeval.ranking.cells import CellSample, SampledCells, sample_cells
+from pbgeval.ranking.cells import SampledCells, sample_cells
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.contest_state import RESULT_ARRAYS, ContestResult, ContestState, Rows
 from pbgeval.ranking.kernels import Kernel, choose_kernel, load_compiled
@@ -316,8 +316,15 @@ def _rank(
             table = next(tables) if entity_type in type_of else None
             for number, one in enumerate(states):
                 if table is not None and type_of[number] == entity_type:
-                    named = None if given is None else given[number].within(part)
-                    _rank_range(edges, part, table, of_slots, one, keys_of[number], named, threads)
+                    first = edges.numbering.range_of_slot(part.slot)[0]
+                    known = None
+                    if of_slots is not None:
+                        key_P, row_P = of_slots[one.hidden].in_rows(part.start, part.stop)
+                        known = KnownAnswers.select(keys_of[number], key_P, row_P + first)
+                    if given is None:
+                        rank(one, table, first + part.start, known, threads)
+                    else:
+                        rank_given(one, table, first + part.start, given[number].within(part), known)
             check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
             if context.journal.finish(range_name(part)):
                 results.write()
@@ -359,28 +366,6 @@ class _SweepResults:
         self.add([array for one in self.states for array in one.result.pack()])
         for one, total in zip(self.states, self._total, strict=True):
             one.result = total
-
-
-def _rank_range(
-    edges: QueryEdges,
-    part: CandidateRange,
-    table: EntityTable,
-    of_slot: dict[Side, KnownPairs] | None,
-    state: ContestState,
-    keys_K: np.ndarray,
-    named: CellSample | None,
-    threads: BlockThreads,
-) -> None:
-    """Count a contest's queries against a range of candidates, or against those that lists name of it."""
-    first, _ = edges.numbering.range_of_slot(part.slot)
-    known = None
-    if of_slot is not None:
-        key_P, row_P = of_slot[state.hidden].in_rows(part.start, part.stop)
-        known = KnownAnswers.select(keys_K, key_P, row_P + first)
-    if named is None:
-        rank(state, table, first + part.start, known, threads)
-    else:
-        rank_given(state, table, first + part.start, named, known)
 
 
 def _keys_among(keys: QueryKeys, queries: ContestQueries) -> np.ndarray:
