@@ -55,31 +55,24 @@ def product_of_chunk(
         )  # fmt: skip
 
 
-@inner_loop(may_reorder=True)  # sums of ones
+@inner_loop(may_reorder=True)  # sums of ones, and of what may be rounded
 def compare(scores_C: Compiled, high: Compiled, low: Compiled) -> Compiled:
-    """Return how many scores are higher, and how many lie between."""
+    """Return how many scores are higher, how many lie between, and their sum."""
     one, zero = scores_C.dtype.type(1), scores_C.dtype.type(0)
-    better, at_least = zero, zero  # in the scores' own type: integers would take twice the registers
+    better, at_least, total = zero, zero, zero  # in the scores' own type: integers would take twice the registers
     for column in range(scores_C.size):  # an iterator over the scores is not vectorised
         score = scores_C[column]
         better += one if score > high else zero
         at_least += one if score >= low else zero
-    return np.int64(better), np.int64(at_least - better)
-
-
-@inner_loop(may_reorder=True)  # rounded in any order
-def add_up(scores_C: Compiled) -> Compiled:
-    """Return the sum of some scores."""
-    total = np.float32(0)
-    for column in range(scores_C.size):
-        total += scores_C[column]
-    return total
+        total += score
+    return np.int64(better), np.int64(at_least - better), total
 
 
 @inner_loop()
-def gather_scores(scores_C: Compiled, start: Compiled, known: Compiled) -> None:
+def gather_scores(
+    scores_C: Compiled, start: Compiled, known_P: Compiled, known_score_P: Compiled, first: Compiled, stop: Compiled
+) -> None:
     """Copy the scores of a row's known answers, whose columns are numbered from `start` on."""
-    known_P, known_score_P, first, stop = known
     for at in range(first, stop):
         known_score_P[at] = scores_C[known_P[at] - start]
 
@@ -91,13 +84,19 @@ def count_row(
     query: Compiled,
     limits: Compiled,
     own: Compiled,
-    excluded: Compiled,
-    known: Compiled,
+    excluded_P: Compiled,
+    first_excluded: Compiled,
+    stop_excluded: Compiled,
+    known_P: Compiled,
+    known_score_P: Compiled,
+    first_known: Compiled,
+    stop_known: Compiled,
     counts_6Q: Compiled,
 ) -> Compiled:
     """Add a query's candidates to its counts: better, tied, competing; then those of its known answers.
 
-    Cells are named by whole arrays and a range in them: making parts of arrays takes as long as a short row.
+    Cells are named by whole arrays and a range in them: making parts of arrays, or tuples of arrays, takes as long as a
+    short row.
 
     Args:
         scores_C: of its candidates, which are numbered from `start` on.
@@ -105,18 +104,22 @@ def count_row(
         query: whose counts they are.
         limits: a score above the first is better; one from the second up to the first ties.
         own: its true entity, which does not compete; any other number where it is not here.
-        excluded: candidates that do not compete either, each once, none known.
-        known: its known answers here, ascending, and their scores; the true entity may be among them.
+        excluded_P: candidates that do not compete either, each once, none known.
+        first_excluded: the first that is meant.
+        stop_excluded: one past the last.
+        known_P: its known answers here, ascending; the true entity may be among them.
+        known_score_P: their scores.
+        first_known: the first that is meant.
+        stop_known: one past the last.
         counts_6Q: what is added to.
 
     Returns:
-        How many candidates tie.
+        How many candidates tie, and the sum of all scores.
     """
     high, low = limits
-    excluded_P, first, stop = excluded
-    better, tied = compare(scores_C, high, low)
-    competing, place = scores_C.size - (stop - first), own - start
-    for at in range(first, stop):
+    better, tied, total = compare(scores_C, high, low)
+    competing, place = scores_C.size - (stop_excluded - first_excluded), own - start
+    for at in range(first_excluded, stop_excluded):
         score = scores_C[excluded_P[at] - start]
         better -= np.int64(score > high)
         tied -= np.int64(low <= score <= high)
@@ -128,19 +131,18 @@ def count_row(
     counts_6Q[0, query] += better
     counts_6Q[1, query] += tied
     counts_6Q[2, query] += competing
-    known_P, known_score_P, first, stop = known
-    if first < stop:
-        known_better, known_tied = compare(known_score_P[first:stop], high, low)
-        competing = stop - first
-        entry = first + np.searchsorted(known_P[first:stop], own)
-        if is_here and entry < stop and known_P[entry] == own:
+    if first_known < stop_known:
+        known_better, known_tied, _ = compare(known_score_P[first_known:stop_known], high, low)
+        competing = stop_known - first_known
+        entry = first_known + np.searchsorted(known_P[first_known:stop_known], own)
+        if is_here and entry < stop_known and known_P[entry] == own:
             known_better -= np.int64(scores_C[place] > high)
             known_tied -= np.int64(low <= scores_C[place] <= high)
             competing -= 1
         counts_6Q[3, query] += known_better
         counts_6Q[4, query] += known_tied
         counts_6Q[5, query] += competing
-    return tied
+    return tied, total
 
 
 # Rows of scores -> counts.
@@ -161,14 +163,16 @@ def _count_rows(
     excluded_start_Q, excluded_P = excluded
     known_start_R, known_P, known_score_P = known
     for row in range(known_start_R.size - 1):
-        of_row = known_P, known_score_P, known_start_R[row], known_start_R[row + 1]
-        gather_scores(flat[row * stride : row * stride + num_columns], 0, of_row)
+        first, stop = known_start_R[row], known_start_R[row + 1]
+        gather_scores(flat[row * stride : row * stride + num_columns], 0, known_P, known_score_P, first, stop)
     for query in range(row_Q.size):
         row = row_Q[query]
         scores_C, limits = flat[row * stride : row * stride + num_columns], (high_Q[query], low_Q[query])
-        of_row = known_P, known_score_P, known_start_R[row], known_start_R[row + 1]
-        of_query = excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1]
-        count_row(scores_C, 0, query, limits, own_Q[query], of_query, of_row, counts_6Q)
+        count_row(
+            scores_C, 0, query, limits, own_Q[query],
+            excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1],
+            known_P, known_score_P, known_start_R[row], known_start_R[row + 1], counts_6Q,
+        )  # fmt: skip
 
 
 # Blocks of queries and candidates -> counts.
@@ -230,12 +234,14 @@ def _count_block(
                 scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
                 first = known_at_R[row]
                 stop = first_beyond(known_P, start + num_columns, row, known_at_R, known_start_R)
-                of_row = known_P, known_score_P, first, stop
-                gather_scores(scores_C, start, of_row)
+                gather_scores(scores_C, start, known_P, known_score_P, first, stop)
                 for query in range(first_R[row], first_R[row + 1]):
-                    limits, own, first = (high_Q[query], low_Q[query]), own_Q[query], excluded_at_Q[query]
-                    stop = first_beyond(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
-                    tied = count_row(scores_C, start, query, limits, own, (excluded_P, first, stop), of_row, counts_6Q)
+                    limits, own, begin = (high_Q[query], low_Q[query]), own_Q[query], excluded_at_Q[query]
+                    end = first_beyond(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
+                    tied, _ = count_row(
+                        scores_C, start, query, limits, own, excluded_P, begin, end,
+                        known_P, known_score_P, first, stop, counts_6Q,
+                    )  # fmt: skip
                     if open_cells[0].size and tied:
                         num_open = list_open(scores_C, start, query, limits, own, open_cells, num_open)
     return num_open
@@ -321,11 +327,13 @@ def count_side(
     for row in range(num_queries):
         query, scores_C = chunk * num_queries + row, scores_RS[row, :num_candidates]
         true_Q[query] = scores_C[row]  # lists begin with the true entities of their queries
-        total += add_up(scores_C)
-        of_known = known_P, known_score_P, known_start_Q[query], known_start_Q[query + 1]
-        gather_scores(scores_C, 0, of_known)
-        of_excluded = excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1]
-        count_row(scores_C, 0, query, (true_Q[query], true_Q[query]), row, of_excluded, of_known, counts_6Q)
+        first, stop = known_start_Q[query], known_start_Q[query + 1]
+        gather_scores(scores_C, 0, known_P, known_score_P, first, stop)
+        total += count_row(
+            scores_C, 0, query, (true_Q[query], true_Q[query]), row,
+            excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1],
+            known_P, known_score_P, first, stop, counts_6Q,
+        )[1]  # fmt: skip
     return total
 
 

@@ -190,6 +190,7 @@ def test_bfloat16_is_multiplied_with_or_without_a_routine_for_it(monkeypatch: py
 
 
 def test_a_routine_that_is_off_by_more_than_its_roundings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert blocks.product_is_callable()  # which is remembered
     routines = iter([object()])  # there is one, which the loop does not call
     monkeypatch.setattr(blocks.blas, "find_bfloat16_gemm", lambda: next(routines, None))
     monkeypatch.setattr(blocks, "multiplied", lambda q, c: (q.float() @ c.float().T) * 1.01)
