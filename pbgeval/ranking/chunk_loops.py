@@ -100,17 +100,12 @@ def count_row(
 
     Args:
         scores_C: of its candidates, which are numbered from `start` on.
-        start: see above.
         query: whose counts they are.
         limits: a score above the first is better; one from the second up to the first ties.
         own: its true entity, which does not compete; any other number where it is not here.
-        excluded_P: candidates that do not compete either, each once, none known.
-        first_excluded: the first that is meant.
-        stop_excluded: one past the last.
-        known_P: its known answers here, ascending; the true entity may be among them.
+        excluded_P: candidates that do not compete either, each once, none known; those of a range in it are meant.
+        known_P: its known answers here, ascending; the true entity may be among them; of a range in it.
         known_score_P: their scores.
-        first_known: the first that is meant.
-        stop_known: one past the last.
         counts_6Q: what is added to.
 
     Returns:
