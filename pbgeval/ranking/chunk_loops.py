@@ -93,24 +93,24 @@ def count_row(
     stop_known: Compiled,
     counts_6Q: Compiled,
 ) -> Compiled:
-    """Add a query's candidates to its counts: better, tied, competing; then those of its known answers.
-
-    Cells are named by whole arrays and a range in them: making parts of arrays, or tuples of arrays, takes as long as a
-    short row.
+    """Add a query's candidates, then its known answers, to its counts; return how many tie, and the sum of scores.
 
     Args:
         scores_C: of its candidates, which are numbered from `start` on.
+        start: see above.
         query: whose counts they are.
         limits: a score above the first is better; one from the second up to the first ties.
         own: its true entity, which does not compete; any other number where it is not here.
-        excluded_P: candidates that do not compete either, each once, none known; those of a range in it are meant.
-        known_P: its known answers here, ascending; the true entity may be among them; of a range in it.
+        excluded_P: candidates that do not compete either, each once, none known.
+        first_excluded: the first that is meant.
+        stop_excluded: one past the last.
+        known_P: its known answers here, ascending; the true entity may be among them.
         known_score_P: their scores.
-        counts_6Q: what is added to.
-
-    Returns:
-        How many candidates tie, and the sum of all scores.
+        first_known: the first that is meant.
+        stop_known: one past the last.
+        counts_6Q: what is added to: better, tied, competing; of candidates, of known answers.
     """
+    # Making parts of arrays, or tuples of arrays, takes as long as a short row: cells are an array and a range in it.
     high, low = limits
     better, tied, total = compare(scores_C, high, low)
     competing, place = scores_C.size - (stop_excluded - first_excluded), own - start
