@@ -205,7 +205,7 @@ def expected_estimates(
     if without_draws:
         return without_draws, {}
     columns = list(np.array(rows, np.int64).reshape(-1, 5).T)
-    sample = UniformSample.of_ranks(*columns[:4], with_replacement=True, lists=columns[4])
+    sample = UniformSample(*columns[:4], with_replacement=True, list_Q=columns[4])
     estimates = {"query_auc": estimate_query_auc(sample)}
     functions: dict[str, Callable[..., Estimate]] = {
         "mean_rank": estimate_mean_rank,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +181,10 @@ class WorkersInThreads(Team):
     def broadcast_object(self, value: Any) -> Any:
         return self.secret
 
-    def together(self, action: Callable[[], Any]) -> Any:
-        result = action()
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        yield
         self.barrier.wait()
-        return result
 
 
 def test_workers_of_a_group_on_one_host_copy_each_object_once(
