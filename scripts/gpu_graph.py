@@ -149,7 +149,7 @@ def rank_bucket(
 
 def _columns(counts: Any) -> dict[str, Tensor]:  # noqa: ANN401 - QueryCounts
     parts = {"all": counts.raw, "known": counts.known}
-    names = ("better_Q", "tied_Q", "competing_Q")
+    names = ("better_Q", "tied_Q", "num_competitors_Q")
     return {f"{of} {name[:-2]}": getattr(part, name) for of, part in parts.items() for name in names}
 
 

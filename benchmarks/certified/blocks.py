@@ -44,7 +44,7 @@ def _in_float32(
 ) -> Callable[[], None]:
     queries_QD = comparator.prepare_queries(query_QD)
     blocks = [comparator.prepare_candidates(block) for block in candidate_CD.split(columns)]
-    true = TrueScores.of_pairs(comparator, queries_QD, comparator.prepare_candidates(true_QD))
+    true = TrueScores.from_pairs(comparator, queries_QD, comparator.prepare_candidates(true_QD))
     row_Q = torch.arange(len(query_QD))
 
     def count() -> None:
@@ -68,7 +68,7 @@ def _certified(
         PreparedRows(comparator, comparator.prepare_candidates(block.double()), of_queries=False)
         for block in candidate_CD.split(columns)
     ]
-    true = CertifiedTrue.of_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
+    true = CertifiedTrue.from_pairs(comparator, query_QL, comparator.prepare_candidates(true_QD.double()))
     queries = CertifiedQueries(comparator, prepared, torch.arange(len(query_QD)), true)
     own_Q = torch.full((len(query_QD),), -1)
 

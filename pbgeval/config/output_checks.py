@@ -68,7 +68,7 @@ def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
     from pbgeval.metrics.names import Selection
 
     for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
-        if Selection.of([name]).ndcg:
+        if Selection.from_names([name]).ndcg:
             yield Fault(
                 ("metrics", index),
                 f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it",

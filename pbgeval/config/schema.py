@@ -428,7 +428,7 @@ class EvalConfig:
         """The metrics to report: those of `preset`, else `metrics`."""
         from pbgeval.metrics.names import PRESETS, Selection  # here: see `headline`
 
-        return Selection.of(self.metrics if self.preset is None else PRESETS[self.preset])
+        return Selection.from_names(self.metrics if self.preset is None else PRESETS[self.preset])
 
     @property
     def max_memory_bytes(self) -> int | None:

@@ -36,7 +36,7 @@ class Uses:
     _positions: dict[Partition, list[int]] = field(factory=dict, init=False)
 
     @classmethod
-    def of(cls, needs: Iterable[Partitions]) -> Uses:
+    def from_needs(cls, needs: Iterable[Partitions]) -> Uses:
         """Note every use."""
         uses = cls()
         for position, needed in enumerate(needs):
@@ -74,7 +74,7 @@ def evict(held: set[Partition], needed: Partitions, room: int, uses: Uses, posit
 
 def num_loads(needs: Sequence[Partitions], room: int) -> int:
     """Count the partitions loaded by a worker that goes through a sequence with room for so many, or for one step."""
-    uses = Uses.of(needs)
+    uses = Uses.from_needs(needs)
     loads = 0
     held: set[Partition] = set()
     for position, needed in enumerate(needs):

@@ -162,7 +162,7 @@ class PartitionCache:
         if stripe is None:
             return Uses(), 0
         if stripe not in self._uses:
-            self._uses[stripe] = Uses.of(plan.needs[stripe.start : stripe.stop])
+            self._uses[stripe] = Uses.from_needs(plan.needs[stripe.start : stripe.stop])
         return self._uses[stripe], index - stripe.start
 
     def read_ahead(self) -> Partition | None:

@@ -108,14 +108,14 @@ def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor)
 
 
 @frozen(eq=False)
-class KnownAnswers:
+class KnownBySide:
     """The answers of evaluated queries that are known, by side."""
 
     keys: Mapping[Side, QueryKeys]
     answers: Mapping[Side, AnswersByKey]
 
     @classmethod
-    def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownAnswers:
+    def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownBySide:
         """Keep of known edges those that share their key with an evaluated one."""
         lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
         keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
@@ -130,7 +130,7 @@ class KnownAnswers:
         return np.repeat(np.arange(len(key_b)), np.diff(offsets)), answers
 
 
-def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownAnswers | None) -> RankCounts:
+def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySide | None) -> RankCounts:
     """Rank the true entities of a batch among those that are no known answers.
 
     Args:
@@ -159,7 +159,7 @@ def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownAnsw
 
 
 @frozen(eq=False)
-class RankedEdges:
+class EdgeRanks:
     """The ranks of all test edges, in their order."""
 
     of_side: Mapping[Side, RankCounts]
@@ -169,14 +169,17 @@ class RankedEdges:
     @property
     def num_all_tied(self) -> int:
         """The queries whose true entity ties with every competitor, as an edge does that a file lacks."""
-        return sum(int(((of.tied_Q == of.competing_Q) & (of.competing_Q > 0)).sum()) for of in self.of_side.values())
+        return sum(
+            int(((of.tied_Q == of.num_competitors_Q) & (of.num_competitors_Q > 0)).sum())
+            for of in self.of_side.values()
+        )
 
     def metrics(self, side: Side | None = None) -> RankMetrics:
         """Return every metric of every rank type: of the queries that hide a side, or of both sides pooled."""
         parts = [self.of_side[one] for one in ([side] if side else Side)]
         counts = RankCounts.concatenate(parts)
         optimistic_Q = 1 + counts.better_Q
-        return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.competing_Q)
+        return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.num_competitors_Q)
 
 
 HITS_AT = (1, 3, 10)
@@ -285,7 +288,7 @@ class Evaluator(ABC):
         found = {name: metrics[f"pessimistic.{name}"] for name in names}
         return {name: float(value) for name, value in found.items() if value is not None}
 
-    def rank(self, batch_size: int = 100, filtering: bool = True) -> RankedEdges:
+    def rank(self, batch_size: int = 100, filtering: bool = True) -> EdgeRanks:
         """Rank the test edges: every rank type, every metric, each side, and what a reader must know of the scores.
 
         Args:
@@ -299,7 +302,7 @@ class Evaluator(ABC):
             raise DataError("testing: expected edges to rank, got none")
         if batch_size < 1:
             raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
-        known = KnownAnswers.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
+        known = KnownBySide.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
         counts: dict[Side, list[RankCounts]] = {side: [] for side in Side}
         num_without_true = 0
         for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
@@ -310,7 +313,7 @@ class Evaluator(ABC):
                 counts[side].append(rank_side(side, batch_b3.numpy(), higher_bN, known))
                 num_without_true += num_without
         of_side = {side: RankCounts.concatenate(parts) for side, parts in counts.items()}
-        return RankedEdges(of_side, self.dl.num_dropped["testing"], num_without_true)
+        return EdgeRanks(of_side, self.dl.num_dropped["testing"], num_without_true)
 
 
 def _numbered_by_training(path: Path) -> tuple[dict[str, int], ...]:

@@ -85,7 +85,7 @@ def hold_out(
     *,
     all_entities: bool = False,
     **settings: Any,  # noqa: ANN401 - those of `Monitor`
-) -> tuple[CoreTriplesFactory, MonitorCallback]:
+) -> tuple[CoreTriplesFactory, MonitorTrainingCallback]:
     """Split training triples in those to train on and those that are watched.
 
     Args:
@@ -101,11 +101,11 @@ def hold_out(
     schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=factory.real_num_relations)
     monitor = Monitor(schema, output, **settings)
     training, _ = monitor.split(factory.mapped_triples, BUCKET)
-    callback = MonitorCallback(monitor, factory.real_num_relations, len(training))
+    callback = MonitorTrainingCallback(monitor, factory.real_num_relations, len(training))
     return factory.clone_and_exchange_triples(training), callback
 
 
-class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not installed where types are checked
+class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not installed where types are checked
     """Watches each epoch; the triples must be those of `hold_out`."""
 
     def __init__(self, monitor: Monitor, num_relations: int, num_triples: int) -> None:
@@ -174,13 +174,15 @@ class MonitorCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN is not i
 
 
 class MonitorStopper(Stopper):  # type: ignore[misc] # likewise
-    """Ends the training when the held-out triples have not improved for some epochs; see `MonitorCallback.stopper`.
+    """End the training when the held-out triples have not improved for some epochs.
+
+    `MonitorTrainingCallback.stopper` makes one.
 
     PyKEEN 1.11.1 saves a state at each best epoch and never reads it again, so this keeps the best parameters.
     """
 
     def __init__(
-        self, callback: MonitorCallback, metric: str, patience: int, relative_delta: float, frequency: int
+        self, callback: MonitorTrainingCallback, metric: str, patience: int, relative_delta: float, frequency: int
     ) -> None:
         super().__init__()
         if not callback.monitor.is_on:

@@ -67,14 +67,16 @@ def pooled_auc(
         if num_true * len(pools) > num_competing:
             pools = [SortedPool.union(pools)]
         doubled_wins = sum(
-            int(_Comparison.of(pool.true, other.competing).of_first().sum()) for pool in pools for other in pools
+            int(_Comparison.from_scores(pool.true, other.competing).beaten_by_first().sum())
+            for pool in pools
+            for other in pools
         )
         return PooledAuc(doubled_wins / (2 * num_true * num_competing), None)
     union = SortedPool.union(pools)
-    wins = _Comparison.of(union.true, union.competing)
-    beaten_Q = wins.of_first() / (2 * num_competing)
-    lost_C = (2 * num_true - wins.of_second()) / (2 * num_true)
-    value = int(wins.of_first().sum()) / (2 * num_true * num_competing)
+    wins = _Comparison.from_scores(union.true, union.competing)
+    beaten_Q = wins.beaten_by_first() / (2 * num_competing)
+    lost_C = (2 * num_true - wins.beaten_by_second()) / (2 * num_true)
+    value = int(wins.beaten_by_first().sum()) / (2 * num_true * num_competing)
     of_draws = 0.0 if all_true else _variance_of_mean(beaten_Q)
     of_draws += 0.0 if all_competing else _variance_of_mean(lost_C)
     if design is None:
@@ -104,7 +106,7 @@ class _Comparison:
     first_are_few: bool
 
     @classmethod
-    def of(cls, first: np.ndarray, second: np.ndarray) -> _Comparison:
+    def from_scores(cls, first: np.ndarray, second: np.ndarray) -> _Comparison:
         first_are_few = len(first) <= len(second)
         few, many = (first, second) if first_are_few else (second, first)
         lower = np.searchsorted(many, few, "left")
@@ -113,11 +115,11 @@ class _Comparison:
         not_higher[ties] = np.searchsorted(many, few[ties], "right")
         return cls(lower, not_higher, len(many), first_are_few)
 
-    def of_first(self) -> np.ndarray:
+    def beaten_by_first(self) -> np.ndarray:
         """Return for each of the first how many of the second it beats, twice, and ties with, once."""
         return self._of_few() if self.first_are_few else self._of_many()
 
-    def of_second(self) -> np.ndarray:
+    def beaten_by_second(self) -> np.ndarray:
         """Return the same for each of the second."""
         return self._of_many() if self.first_are_few else self._of_few()
 

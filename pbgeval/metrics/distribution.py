@@ -42,7 +42,7 @@ class CandidateGroups:
     num_queries_G: Integers  # positive
 
     @classmethod
-    def of_queries(cls, num_candidates_Q: NDArray[np.generic], weight_Q: Floats | None = None) -> CandidateGroups:
+    def from_queries(cls, num_candidates_Q: NDArray[np.generic], weight_Q: Floats | None = None) -> CandidateGroups:
         """Group queries.
 
         Args:
@@ -61,7 +61,7 @@ class CandidateGroups:
         return cls(candidates[first_G].astype(np.float64), weight[first_G], num_queries_G.astype(np.int64))
 
     @classmethod
-    def of_counts(cls, num_candidates: KeyedSums) -> CandidateGroups:
+    def from_counts(cls, num_candidates: KeyedSums) -> CandidateGroups:
         """Take the groups of queries without weights from a histogram."""
         return cls(num_candidates.keys.astype(np.float64), np.ones(len(num_candidates.keys)), num_candidates.counts)
 
@@ -168,7 +168,7 @@ class RankDistribution:
     _known: dict[str, float | None] = field(factory=dict, init=False, repr=False)
 
     @classmethod
-    def of_queries(
+    def from_queries(
         cls,
         rank_Q: NDArray[np.generic],
         num_candidates_Q: NDArray[np.generic],
@@ -201,17 +201,17 @@ class RankDistribution:
         means = means or mean_of_queries
         if weight_Q is None:
             ranks_R, num_queries_R = np.unique(rank, return_counts=True)
-            groups = CandidateGroups.of_queries(num_candidates_Q) if groups is None else groups
+            groups = CandidateGroups.from_queries(num_candidates_Q) if groups is None else groups
             return cls(ranks_R, num_queries_R.astype(np.float64), groups, len(rank), means=means)
         weight = comparable_weights(np.asarray(weight_Q, np.float64))
         kept = np.flatnonzero(weight)
         ranks_R, weight_R = _weight_of_each(rank[kept], weight[kept])
         if groups is None:
-            groups = CandidateGroups.of_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
+            groups = CandidateGroups.from_queries(np.asarray(num_candidates_Q)[kept], weight[kept])
         return cls(ranks_R, weight_R, groups, len(rank), is_weighted=True, means=means)
 
     @classmethod
-    def of_counts(
+    def from_counts(
         cls, ranks: KeyedSums, num_candidates: KeyedSums, *, doubled: bool = False, means: Means | None = None
     ) -> RankDistribution:
         """Take queries without weights from histograms as `stats.histograms` keeps them.
@@ -227,7 +227,7 @@ class RankDistribution:
         return cls(
             ranks_R=ranks_R / 2.0 if doubled else ranks_R,
             weight_R=ranks.counts.astype(np.float64),
-            groups=CandidateGroups.of_counts(num_candidates),
+            groups=CandidateGroups.from_counts(num_candidates),
             num_queries=int(ranks.counts.sum()),
             relative_error=0.0 if is_exact else BIN_ERROR,
             means=means,

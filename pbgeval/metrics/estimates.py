@@ -72,20 +72,20 @@ class DrawSums:
     values: np.ndarray  # float64 (NUM_SUMS,): the counts, then _ShareSums of each rank type and of query_auc
 
     @classmethod
-    def of_queries(cls, counts: RankCounts, num_competitors_Q: np.ndarray, list_Q: np.ndarray) -> DrawSums:
+    def from_queries(cls, counts: RankCounts, population_Q: np.ndarray, list_Q: np.ndarray) -> DrawSums:
         """Sum over queries that were ranked among uniform draws.
 
         Args:
             counts: of the draws that compete.
-            num_competitors_Q: int64, N: from how many they were drawn.
+            population_Q: int64, N: from how many they were drawn.
             list_Q: int64: queries of one number were ranked among the same draws.
         """
-        competing_Q = counts.competing_Q.numpy()
-        drawn_Q = num_competitors_Q > 0  # the others have rank 1, whatever is drawn
+        num_drawn_Q = counts.num_competitors_Q.numpy()
+        drawn_Q = population_Q > 0  # the others have rank 1, whatever is drawn
         _, list_of_query = np.unique(list_Q[drawn_Q], return_inverse=True)
-        num_draws_Q = np.maximum(competing_Q, 1)[drawn_Q]
+        num_draws_Q = np.maximum(num_drawn_Q, 1)[drawn_Q]
         better_Q, tied_Q = (of.numpy()[drawn_Q] / num_draws_Q for of in (counts.better_Q, counts.tied_Q))
-        num_competitors_Q = num_competitors_Q[drawn_Q].astype(np.float64)
+        population_Q = population_Q[drawn_Q].astype(np.float64)
         num_lists = int(list_of_query.max(initial=-1)) + 1
 
         def sums(weight_Q: np.ndarray, worth_of_ties: float) -> _ShareSums:
@@ -94,9 +94,9 @@ class DrawSums:
             products = (weighted_L * weighted_L, weighted_L * weights_L, weights_L * weights_L)
             return _ShareSums(*(math.fsum(of.tolist()) for of in (weighted_L, weights_L, *products)))
 
-        parts = [sums(num_competitors_Q, worth) for worth in WORTH_OF_TIES.values()]
+        parts = [sums(population_Q, worth) for worth in WORTH_OF_TIES.values()]
         parts.append(sums(np.ones_like(better_Q), WORTH_OF_TIES[RankType.REALISTIC.value]))
-        num_without_draws = int((drawn_Q & (competing_Q == 0)).sum())
+        num_without_draws = int((drawn_Q & (num_drawn_Q == 0)).sum())
         return cls(np.array([len(drawn_Q), num_without_draws, num_lists, *(value for part in parts for value in part)]))
 
     @classmethod

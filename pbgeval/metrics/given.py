@@ -121,7 +121,7 @@ def from_ranks(
     distributions: dict[str, RankDistribution] = {}
     ranks = (best_Q, (best_Q + worst_Q) / 2.0, worst_Q)
     for rank_type, rank_Q in zip(RankType, ranks, strict=True):
-        distribution = RankDistribution.of_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
+        distribution = RankDistribution.from_queries(rank_Q, num_candidates_Q, weight_Q, groups=groups)
         distributions[rank_type.value], groups = distribution, distribution.groups
 
     def over_ties(name: str) -> float | None:
@@ -222,7 +222,7 @@ class ListedRanks:
     def num_queries(self) -> int:
         return len(self.is_listed_Q)
 
-    def of(self, chosen_Q: NDArray[np.bool_]) -> ListedRanks:
+    def select(self, chosen_Q: NDArray[np.bool_]) -> ListedRanks:
         """Return some of the queries."""
         return ListedRanks(
             self.is_listed_Q[chosen_Q],
@@ -235,7 +235,7 @@ class ListedRanks:
         """Return the metrics under a convention for what is not listed."""
         convention, listed_Q = Absent(absent), self.is_listed_Q
         if convention is Absent.ZERO:
-            listed = self.of(listed_Q)
+            listed = self.select(listed_Q)
             found = from_ranks(listed.optimistic_Q, listed.pessimistic_Q, listed.num_candidates_Q)
             return ListedMetrics(convention, found, found, listed.num_queries, self.num_queries)
         last = from_ranks(

@@ -70,9 +70,9 @@ class SampledQueries:
             torch.cat([torch.empty(0, dtype=torch.int64), *(part.cluster_Q for part in parts)]),
         )
 
-    def of_side(self, side: Side) -> SampledQueries:
+    def select_side(self, side: Side) -> SampledQueries:
         chosen_Q = self.is_tail_Q == (side is Side.RHS)
-        return SampledQueries(self.counts.of(chosen_Q), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
+        return SampledQueries(self.counts.select(chosen_Q), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
 
 
 @frozen
@@ -119,7 +119,7 @@ def sample_intervals(
         population, has none. A sample that is the population has errors of exactly 0.
     """
     found = {}
-    for label, chosen in {**{side.label: queries.of_side(side) for side in sides}, "both": queries}.items():
+    for label, chosen in {**{side.label: queries.select_side(side) for side in sides}, "both": queries}.items():
         prefix = f"{label}."
         names = None if keys is None else {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
         if names is None or names:
@@ -132,7 +132,7 @@ def _label_intervals(
     queries: SampledQueries, design: SampleDesign, cutoffs: tuple[int, ...], level: float, names: Collection[str] | None
 ) -> Iterator[tuple[str, Interval]]:
     sample = _Clusters(queries, design, level)
-    stats = RankStats.of_queries(StatsLayout(cutoffs), queries.counts)
+    stats = RankStats.from_queries(StatsLayout(cutoffs), queries.counts)
     for name, metric, rank_type in keyed_metrics(cutoffs):
         value = query_mean(stats.total, metric, rank_type) if names is None or name in names else None
         if value is None:
@@ -163,7 +163,7 @@ class _Clusters:
         """Return the interval of a metric, whose value is exact."""
         mean = self._mean(metric, rank_type)
         critical = student_quantile(self._level, mean.degrees_of_freedom)
-        top = 1 if metric.is_share else max(1, int(self._queries.counts.competing_Q.max()))
+        top = 1 if metric.is_share else max(1, int(self._queries.counts.num_competitors_Q.max()))
         share, error = mean.value / top, math.sqrt(mean.variance) / top
         agree = error <= _NO_VARIANCE * share  # also where no cluster has a hit
         low, high = (

@@ -258,7 +258,7 @@ class Selection:
     parts: tuple[NameParts, ...]  # single metrics: of one side or of all, of one rank type or of all
 
     @classmethod
-    def of(cls, asked: Iterable[str]) -> Selection:
+    def from_names(cls, asked: Iterable[str]) -> Selection:
         """Take families and names as a user writes them; whether there are such metrics is not checked."""
         names = list(asked)
         families = frozenset(name for name in names if name in METRIC_GROUPS)
@@ -281,7 +281,7 @@ class Selection:
         """Whether a metric is chosen for any side and rank type."""
         return bool(self.families & _families_of(metric)) or any(part.metric == metric for part in self.parts)
 
-    def of_metrics(self, metrics: Mapping[str, T]) -> dict[str, T]:
+    def select(self, metrics: Mapping[str, T]) -> dict[str, T]:
         """Return what is chosen of a mapping by key of metrics.json."""
         return {key: value for key, value in metrics.items() if self.has(key)}
 
@@ -338,7 +338,7 @@ def check_name(
     parts = split(name)
     if parts.side is not None and parts.side not in sides:
         raise UnknownMetricError(f"'{name}': expected side {' or '.join(sorted(sides))}, as the other is disabled")
-    alone = Selection.of([name])
+    alone = Selection.from_names([name])
     if alone.optional_metrics or alone.pooled_cutoffs:
         return
     keys = _keys(sides, cutoffs, with_loss=with_loss)
@@ -355,7 +355,7 @@ def _keys(sides: Collection[str], cutoffs: Collection[int], *, with_loss: bool) 
     return [f"{side}.{name}" for side in sides for name in ranked + others] + ["both.loss"] * with_loss
 
 
-ALL_BY_DEFAULT = Selection.of(DEFAULT)
+ALL_BY_DEFAULT = Selection.from_names(DEFAULT)
 
 
 def _families_of(metric: str) -> frozenset[str]:

@@ -74,7 +74,7 @@ def differences(stats: PairedStats, metrics: Sequence[QueryMetric], *, by_group:
     found = []
     for group in sums.groups:
         moments = sums.moments(group)
-        its_keys = [of_side.of_group(group if by_group else None) for of_side in keys]
+        its_keys = [of_side.select_group(group if by_group else None) for of_side in keys]
         of_metrics = []
         for number, metric in enumerate(metrics):
             variance, differs = _variance(moments, number, its_keys), sums.differs(group, number)

@@ -66,10 +66,10 @@ def all_rank_metrics(stats: RankStats, histograms: RankHistograms, optional: Seq
         histograms: of the same queries.
         optional: metrics besides those of every report.
     """
-    groups = CandidateGroups.of_counts(histograms.num_candidates)
+    groups = CandidateGroups.from_counts(histograms.num_candidates)
 
     def distribution(rank_type: RankType, means: Means | None) -> RankDistribution:
-        of_counts = RankDistribution.of_counts(
+        of_counts = RankDistribution.from_counts(
             histograms.ranks(rank_type),
             histograms.num_candidates,
             doubled=rank_type is RankType.REALISTIC,
@@ -153,7 +153,7 @@ class SortedPools:
     _aucs: dict[tuple[tuple[GroupKey, ...], bool], PooledAuc | None] = field(factory=dict, init=False)
 
     @classmethod
-    def of_groups(cls, groups: GroupStats, sample: AucSample) -> SortedPools:
+    def from_groups(cls, groups: GroupStats, sample: AucSample) -> SortedPools:
         """Sort the pools of all groups."""
         return cls({key: pool.sort() for key, pool in groups.pools.items()}, sample)
 
@@ -219,7 +219,7 @@ def summarise(
     num_edges = one_side.total("num_queries") + one_side.total("num_outside")
     if with_loss:
         metrics["both.loss"] = mean_loss(labelled["both"], num_edges)
-    chosen, chosen_intervals = selection.of_metrics(metrics), selection.of_metrics(intervals)
+    chosen, chosen_intervals = selection.select(metrics), selection.select(intervals)
     return Summary(num_edges, labelled["both"].total("num_queries"), chosen, chosen_intervals)
 
 

@@ -60,9 +60,9 @@ class TopK:
     num_entities: int
     counts: Mapping[str, int]  # of what a reader must know
 
-    def of_side(self, side: Side) -> ListedRanks:
+    def select_side(self, side: Side) -> ListedRanks:
         """Return the ranks of the queries that hide one side."""
-        return self.ranks.of(self.hidden_Q == side.value)
+        return self.ranks.select(self.hidden_Q == side.value)
 
 
 def read_topk(

@@ -155,9 +155,9 @@ def measure(protocol: MonitorProtocol, edges: BucketEdges, edge_path: int, bucke
         found = bucket_pass(edges.rows(unit.start, unit.stop), origin, tables, settings)
         for side, result in found.items():
             raw = result.counts.raw
-            of_side = RankStats.of_queries(protocol.layout, raw)
+            of_side = RankStats.from_queries(protocol.layout, raw)
             stats[side] += of_side if result.loss_Q is None else of_side.with_losses(result.loss_Q)
-            columns = torch.stack([raw.better_Q, raw.tied_Q, raw.competing_Q])
+            columns = torch.stack([raw.better_Q, raw.tied_Q, raw.num_competitors_Q])
             counts[side][:, unit.start + result.rows_Q] = columns
             pools[side] += result.raw_pool
     auc = pooled_auc([pool.sort() for pool in pools.values()], all_true=True, all_competing=False)

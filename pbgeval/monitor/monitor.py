@@ -474,7 +474,7 @@ class Monitor:
         if visit.followed is not None:
             self._followed[where] = visit.followed
         if visit.reason is not None:
-            sums = PassSums.of_diverged(protocol.layout, protocol.sides)
+            sums = PassSums.from_diverged(protocol.layout, protocol.sides)
             self._warn_once(
                 "diverged",
                 f"epoch {visit.key.epoch}, bucket {tuple(visit.bucket)}: the model has diverged, which is recorded; "

@@ -48,7 +48,7 @@ class QueryValues:
     queries_EM: np.ndarray  # int64: how many queries of the edge have the metric
 
     @classmethod
-    def of_counts(cls, counts: list[RankCounts], rank_type: RankType) -> QueryValues:
+    def from_counts(cls, counts: list[RankCounts], rank_type: RankType) -> QueryValues:
         """Make them from the counts of each side, each in the order of the edges."""
         values = [[metric.numerators(of, rank_type, VALUE_BITS) for metric in METRICS] for of in counts]
         queries = [[metric.counted(of) for metric in METRICS] for of in counts]
@@ -65,7 +65,7 @@ class QueryValues:
         values_EM[:, 0], queries_EM[:, 0] = values_E, self.queries_EM[:, 0]
         return QueryValues(values_EM, queries_EM)
 
-    def of_edges(self, order: np.ndarray) -> QueryValues:
+    def select_edges(self, order: np.ndarray) -> QueryValues:
         """Return those of some edges, in an order."""
         return QueryValues(self.values_EM[order], self.queries_EM[order])
 
@@ -89,7 +89,7 @@ class ClusterSums:
         return cls(torch.zeros(cls.SIZE, dtype=torch.int64))
 
     @classmethod
-    def of_values(cls, of_edges: QueryValues, chunk_E: np.ndarray) -> ClusterSums:
+    def from_values(cls, of_edges: QueryValues, chunk_E: np.ndarray) -> ClusterSums:
         """Make them from the values of edges; `chunk_E` tells which share their negatives, ascending."""
         num_edges = len(chunk_E)
         if not num_edges:
@@ -251,8 +251,8 @@ class GapTest:
         level = self.alarm_rate / (self.num_tests * (self.num_tests + 1))  # over all passes: alarm_rate
         shares_B = np.array([of.visit.num_queries for of in teeth], np.float64)
         shares_B /= shares_B.sum()
-        gained = _Change.of(shares_B, [of.gained for of in teeth], pooled_gained)
-        lost = _Change.of(shares_B, [of.lost for of in teeth], pooled_lost)
+        gained = _Change.from_buckets(shares_B, [of.gained for of in teeth], pooled_gained)
+        lost = _Change.from_buckets(shares_B, [of.lost for of in teeth], pooled_lost)
         margin = self.tolerance * float(shares_B @ [of.visit.after for of in teeth])
         verdict = self._verdict(teeth, shares_B, (gained, lost), (margin, level))
         return Judgement(verdict, gained.value, lost.value, margin, level)
@@ -265,7 +265,7 @@ class GapTest:
             return Verdict.VANISHED
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
-        if _Change.of(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
+        if _Change.from_buckets(shares_B, shrunk).exceeds(0.0, self.alarm_rate):
             return Verdict.SHRINKING
         for direction in (1.0, -1.0):
             # Both have to be significant, so the level is that of either; half of it for each direction.
@@ -281,7 +281,7 @@ class _Change:
     degrees_of_freedom: int
 
     @classmethod
-    def of(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> _Change:
+    def from_buckets(cls, shares_B: np.ndarray, values: list[float], pooled: ClusterSums | None = None) -> _Change:
         """Average over buckets; the error is that of the held-out sample, where it is known, else between buckets."""
         values_B = np.array(values)
         mean = float(shares_B @ values_B)

@@ -45,7 +45,9 @@ class PhaseSums:
         return cls(layout, tuple(sides), torch.zeros(cls.size(layout, sides), dtype=torch.int64))
 
     @classmethod
-    def of(cls, stats: dict[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int) -> PhaseSums:
+    def from_stats(
+        cls, stats: dict[Side, RankStats], errors: ClusterSums, auc: float | None, num_edges: int
+    ) -> PhaseSums:
         image = [0, 0] if auc is None else [round(auc * 2.0**_AUC_BITS) * num_edges, num_edges]
         layout = next(iter(stats.values())).layout
         return cls(
@@ -102,7 +104,7 @@ class PassSums:
         return cls(layout, tuple(sides), torch.zeros(size, dtype=torch.int64))
 
     @classmethod
-    def of_visit(
+    def from_visit(
         cls, phases: tuple[PhaseSums, PhaseSums, PhaseSums], clusters: Sequence[ClusterSums], headline: RankType
     ) -> PassSums:
         """Return what one visit adds; its table has the one row of its bucket.
@@ -120,7 +122,7 @@ class PassSums:
         return cls(phases[0].layout, phases[0].sides, torch.cat(parts))
 
     @classmethod
-    def of_diverged(cls, layout: StatsLayout, sides: Sequence[Side]) -> PassSums:
+    def from_diverged(cls, layout: StatsLayout, sides: Sequence[Side]) -> PassSums:
         """Return what a visit adds whose model could not be ranked."""
         sums = cls.zero(layout, sides, 1)
         sums.buckets[0, :2] = 1

@@ -53,16 +53,16 @@ def visit_sums(
             continue
         order, chunk_of_edge = chunks_of_edges(protocol, of)
         counts = list(measurement.counts.values())
-        values.append(QueryValues.of_counts(counts, protocol.headline).of_edges(order))
-        errors = ClusterSums.of_values(values[-1], chunk_of_edge)
-        phases.append(PhaseSums.of(measurement.stats, errors, measurement.auc, of.num_edges))
+        values.append(QueryValues.from_counts(counts, protocol.headline).select_edges(order))
+        errors = ClusterSums.from_values(values[-1], chunk_of_edge)
+        phases.append(PhaseSums.from_stats(measurement.stats, errors, measurement.auc, of.num_edges))
     before, after = values[:2]
     followed = Followed.then(so_far, epoch, before.reciprocal_ranks, after.reciprocal_ranks)
-    clusters = [ClusterSums.of_values(after - before, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
+    clusters = [ClusterSums.from_values(after - before, chunk_E), ClusterSums.zero(), ClusterSums.zero()]
     if followed.num_teeth >= MIN_TEETH:
         for number, smoothed in ((1, followed.gained_E), (2, followed.lost_E)):
-            clusters[number] = ClusterSums.of_values(after.with_reciprocal_ranks(smoothed), chunk_E)
-    return PassSums.of_visit((phases[0], phases[1], phases[2]), clusters, protocol.headline), followed
+            clusters[number] = ClusterSums.from_values(after.with_reciprocal_ranks(smoothed), chunk_E)
+    return PassSums.from_visit((phases[0], phases[1], phases[2]), clusters, protocol.headline), followed
 
 
 @frozen(eq=False)

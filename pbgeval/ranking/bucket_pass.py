@@ -15,12 +15,16 @@ from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_relations, make_group
 from pbgeval.ranking.partition import count_against_partition
 from pbgeval.ranking.sampled import count_sampled
-from pbgeval.ranking.settings import Competition, EdgeOrigin, Edges, PassSettings, Tables
+from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
 
 
 def bucket_pass(
-    edges: Edges, origin: EdgeOrigin, tables: Tables, settings: PassSettings, competition: Competition | None = None
+    edges: BucketEdges,
+    origin: EdgeOrigin,
+    tables: Tables,
+    settings: PassSettings,
+    competition: Competition | None = None,
 ) -> dict[Side, SideResult]:
     """Rank one window (under pbg_semantics: one slice) of a bucket's edges.
 
@@ -67,7 +71,7 @@ def bucket_pass(
     return {side: tally.finish(filtered=competition.filtered) for side, tally in tallies.items()}
 
 
-def _relation_groups(edges: Edges, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
+def _relation_groups(edges: BucketEdges, settings: PassSettings, competition: Competition) -> list[RelationGroup]:
     rows_E = competition.rows(edges.rel.numel())
     if settings.dynamic:
         return [RelationGroup(0, rows_E)] if rows_E.numel() else []

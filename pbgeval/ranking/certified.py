@@ -112,7 +112,7 @@ def _with_decisions(counts: RankCounts, query_P: Tensor, signs_P: Tensor) -> Ran
     num_queries = counts.better_Q.numel()
     better_Q = torch.bincount(query_P[signs_P > 0], minlength=num_queries)
     tied_Q = torch.bincount(query_P[signs_P == 0], minlength=num_queries)
-    return RankCounts(counts.better_Q + better_Q, tied_Q, counts.competing_Q)
+    return RankCounts(counts.better_Q + better_Q, tied_Q, counts.num_competitors_Q)
 
 
 # Blocks of fast scores -> the counts of exact arithmetic, for every pass (`precision = "certified"`).
@@ -256,7 +256,7 @@ def _counted_in_parts(
         return counts
     middle, total = candidates_CL.shape[0] // 2, QueryCounts.unfiltered(RankCounts.zero(own_Q.numel(), own_Q.device))
     for start, stop in ((0, middle), (middle, candidates_CL.shape[0])):
-        half, of_half = operands.of_candidates(start, stop), None if known is None else _between(known, start, stop)
+        half, of_half = operands.select_candidates(start, stop), None if known is None else _between(known, start, stop)
         total = total + _counted_in_parts(queries, candidates_CL[start:stop], half, own_Q - start, of_half)
     return total
 
@@ -316,7 +316,7 @@ class CertifiedChunks:
         prepared = PreparedRows(comparator, query_BQL, of_queries=True)
         fast = fast_scores(prepared, PreparedRows(comparator, candidate_BCL, of_queries=False), values=values)
         query_QL = query_BQL.flatten(0, 1)
-        true = CertifiedTrue.of_pairs(comparator, query_QL, true_QL)
+        true = CertifiedTrue.from_pairs(comparator, query_QL, true_QL)
         num_chunks, num_candidates = candidate_BCL.shape[:2]
         first_B1 = torch.arange(num_chunks, device=query_QL.device).unsqueeze(1) * num_candidates
         return cls(

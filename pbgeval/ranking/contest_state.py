@@ -211,7 +211,7 @@ class ContestState:
     def add(self, first: int, stop: int, counts: QueryCounts) -> None:
         """Add what a block of candidates says about consecutive queries."""
         parts = (counts.raw, counts.known)
-        rows = [column for part in parts for column in (part.better_Q, part.tied_Q, part.competing_Q)]
+        rows = [column for part in parts for column in (part.better_Q, part.tied_Q, part.num_competitors_Q)]
         self.result.counts_6Q[:, first:stop] += torch.stack(rows).cpu()
 
     def counts(self) -> QueryCounts:
@@ -250,10 +250,10 @@ class ContestState:
             candidates_QD = self.prepared_candidates(self.source.true(at, until), true_Q)
             queries_QD = prepared_KD.index_select(0, row_Q)
             if self.certified is not None:
-                self.true_scores.write(at, CertifiedTrue.of_pairs(self.certified, queries_QD, candidates_QD).packed())
+                self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
             paired_scores = self.kernel.paired_scores(self.comparator)
-            true = TrueScores.of_pairs(self.comparator, queries_QD, candidates_QD, paired_scores)
+            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, paired_scores)
             bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
             if bad is not None:
                 raise self.source.nan_score(at + bad, int(true_Q[bad]))

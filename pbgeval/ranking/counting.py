@@ -53,8 +53,8 @@ def count(
     own_Q = torch.full_like(row_Q, -1) if own_Q is None else own_Q.to(device)
     if _is_worth_compiling(scores_KC, num_queries):
         return _count_compiled(scores_KC, (high_Q, low_Q, own_Q), row_Q, excluded, known)
-    competing_Q = torch.full_like(row_Q, num_candidates)
-    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), competing_Q)
+    num_competitors_Q = torch.full_like(row_Q, num_candidates)
+    raw = RankCounts(*_compare(scores_KC, high_Q, low_Q, row_Q), num_competitors_Q)
     for query, column in (own_cells(own_Q, num_candidates), *([] if excluded is None else [excluded])):
         query, column = query.to(device), column.to(device)
         raw = raw - count_cells(scores_KC[row_Q[query], column], query, high_Q, low_Q)

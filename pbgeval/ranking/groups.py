@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import Side
-from pbgeval.ranking.settings import Competition, EdgeOrigin, Edges, Features, Relation, Tables
+from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Features, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.entities import EntityTable
@@ -46,7 +46,7 @@ class Group:
     """The edges of one relation schema within a unit."""
 
     relation: Relation
-    edges: Edges
+    edges: BucketEdges
     origin: EdgeOrigin
     lhs: GroupSide
     rhs: GroupSide
@@ -123,13 +123,13 @@ class Group:
         )
 
 
-def check_relations(edges: Edges, origin: EdgeOrigin, num_relations: int) -> None:
+def check_relations(edges: BucketEdges, origin: EdgeOrigin, num_relations: int) -> None:
     """Refuse relation ids out of range."""
     _check_range(edges.rel, 0, num_relations, f"{origin.label}: dataset rel", edges.start, "relations")
 
 
 def make_group(
-    relation: Relation, rows_E: Tensor, edges: Edges, origin: EdgeOrigin, tables: Tables, competition: Competition
+    relation: Relation, rows_E: Tensor, edges: BucketEdges, origin: EdgeOrigin, tables: Tables, competition: Competition
 ) -> Group:
     """Look up and check both ends of a group's edges.
 

@@ -132,9 +132,9 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
     queries, counts, true_Q = state.queries, state.counts(), state.true_values()
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)
-    tally.add_queries(rows_Q[order], counts.of(order))
+    tally.add_queries(rows_Q[order], counts.select(order))
     if state.losses is not None:
-        lengths_Q = counts.filtered.competing_Q
+        lengths_Q = counts.filtered.num_competitors_Q
         if settings.pbg_semantics:
             sizes = [state.competing.size(block.relation) for block in queries.blocks]
             lengths_Q = torch.tensor(sizes).repeat_interleave(

@@ -408,9 +408,9 @@ def _losses(
         return None
     fold = LossFold(settings.loss.name, settings.loss.margin, part.group.relation.scorer.comparator, true_Q)
     fold.fold(scores_QC, joined(cells.with_own(part.block), cells.known))
-    lengths_Q = counts.filtered.competing_Q
+    lengths_Q = counts.filtered.num_competitors_Q
     if settings.pbg_semantics:
-        lengths_Q = torch.full_like(counts.raw.competing_Q, cells.list_length + part.block.num_masked)
+        lengths_Q = torch.full_like(counts.raw.num_competitors_Q, cells.list_length + part.block.num_masked)
     return fold.finish(lengths_Q, part.group.weights(cells.rows_BQ.flatten()))
 
 
@@ -531,7 +531,7 @@ def _tally(
     tally.add_outside(cells.num_queries - num_kept)
     tally.add_queries(
         rows_Q if inside_Q is None else rows_Q[inside_Q],
-        found.counts if inside_Q is None else found.counts.of(inside_Q.to(device)),
+        found.counts if inside_Q is None else found.counts.select(inside_Q.to(device)),
         num_short_lists=num_kept if topped_up else 0,
         num_excluded=copies.numel() if inside_Q is None else int(inside_Q[copies].sum()),
     )

@@ -28,7 +28,7 @@ class Features(Protocol):
     def data(self) -> Tensor: ...  # int64
 
 
-class Edges(Protocol):
+class BucketEdges(Protocol):
     """Consecutive rows of a bucket."""
 
     @property

@@ -20,12 +20,12 @@ class DrawnFrom:
     """From what the competitors of sampled queries were drawn."""
 
     list_Q: Tensor  # int64: queries of one number share their draws
-    num_competitors_Q: Tensor  # int64: entities of the partition that might compete, the true one not among them
+    population_Q: Tensor  # int64: entities of the partition that may compete, without the true one
     num_known_Q: Tensor  # int64: the known answers among them
 
     def of(self, query: Tensor | slice) -> DrawnFrom:
         """Return those of some of the queries."""
-        return DrawnFrom(self.list_Q[query], self.num_competitors_Q[query], self.num_known_Q[query])
+        return DrawnFrom(self.list_Q[query], self.population_Q[query], self.num_known_Q[query])
 
     @classmethod
     def concatenate(cls, parts: Sequence[DrawnFrom]) -> DrawnFrom | None:
@@ -34,7 +34,7 @@ class DrawnFrom:
             return None
         return cls(
             torch.cat([part.list_Q for part in parts]),
-            torch.cat([part.num_competitors_Q for part in parts]),
+            torch.cat([part.population_Q for part in parts]),
             torch.cat([part.num_known_Q for part in parts]),
         )
 

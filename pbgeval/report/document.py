@@ -177,7 +177,7 @@ def make_report(
     groups = results.raw if results.filtered is None else results.filtered
     parts = _summaries(groups, context)
     total = parts()
-    estimate, chosen = context.estimate, context.selection.of_metrics
+    estimate, chosen = context.estimate, context.selection.select
     num_paths = len(context.edge_paths)
     paths = [total] if num_paths == 1 else [parts(path_index=path_index) for path_index in range(num_paths)]
     document: dict[str, Any] = {
@@ -235,7 +235,7 @@ def _sample(estimate: SampleEstimate) -> dict[str, Any]:
 
 def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summary]:
     """Return what summarises a part of the groups; pools of scores are sorted once."""
-    pools = SortedPools.of_groups(groups, context.auc_sample)
+    pools = SortedPools.from_groups(groups, context.auc_sample)
     return partial(summarise, groups, pools, context.sides, context.selection, with_loss=context.with_loss)
 
 

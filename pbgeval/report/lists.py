@@ -47,7 +47,7 @@ def topk_report(
     metrics: dict[str, float | int | None] = {}
     intervals: dict[str, dict[str, float]] = {}
     refused: dict[str, str] = {}
-    labelled = {**{side.label: topk.of_side(side) for side in Side}, "both": topk.ranks}
+    labelled = {**{side.label: topk.select_side(side) for side in Side}, "both": topk.ranks}
     for label, ranks in labelled.items():
         for name, found in ranks.metrics(absent).to_dict(tuple(cutoffs)).items():
             key = f"{label}.{name}"

@@ -112,10 +112,10 @@ class ReportQuery:
     def selection_for(self, report: Report) -> Selection:
         """Return the metrics asked for: without a word those of the run, and hits at the cut-offs that are."""
         if self.metrics is not None:
-            return Selection.of(self.metrics)
+            return Selection.from_names(self.metrics)
         of_run = report.document["provenance"].get("settings", {}).get("metrics", DEFAULT)
         of_cutoffs = [] if RANK in of_run else [f"hits_at_{cutoff}" for cutoff in self.hits_at or ()]
-        return Selection.of([*of_run, *of_cutoffs])
+        return Selection.from_names([*of_run, *of_cutoffs])
 
     def folders_for(self, report: Report) -> tuple[Path, ...] | None:
         """Return the folders of edges, of which there must be as many as the run had."""
@@ -233,7 +233,7 @@ class _Kept:
             bits[rows] = np.packbits(kept_E)
         return cls(bits, digest.hexdigest())
 
-    def of(self, rows: RowRange) -> np.ndarray:
+    def select(self, rows: RowRange) -> np.ndarray:
         """Return which edges of a block count, bool (E,)."""
         return np.unpackbits(self.bits[rows], count=rows.stop - rows.start).astype(bool)
 
@@ -272,7 +272,7 @@ class _KeyTables:
             edges = run.read_edges(rows)
             counts_E = run.ranked(rows) & _of_type(run.facts.types(known), name, edges.rel_n)
             if kept is not None:
-                counts_E &= kept.of(rows)
+                counts_E &= kept.select(rows)
             yield EdgeColumns(*edges.columns(np.flatnonzero(counts_E)))
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
@@ -302,7 +302,7 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None) -> None:
         columns = {side: run.read_counts(rows, side) for side in run.facts.sides}
         counts_E = np.logical_or.reduce([of_side["num_candidates"] > 0 for of_side in columns.values()])
         if kept is not None:
-            counts_E &= kept.of(rows)
+            counts_E &= kept.select(rows)
         edges = None if run.edges is None else run.read_edges(rows)
         for side, of_side in columns.items():
             at = np.flatnonzero(counts_E & (of_side["num_candidates"] > 0))

@@ -251,7 +251,7 @@ class Operands:
         """Return offset and error (..., K) of the products."""
         return self.kind.bounds(self.queries, self.candidates)
 
-    def of_candidates(self, start: int, stop: int) -> Operands:
+    def select_candidates(self, start: int, stop: int) -> Operands:
         """Return those of consecutive candidates; without batches."""
         return evolve(self, candidates=self.candidates.take(slice(start, stop)))
 

@@ -81,7 +81,7 @@ def check_kernels(device: torch.device, dtype: torch.dtype = torch.float32) -> K
 
 def _check(device: torch.device, dtype: torch.dtype, threads: int) -> KernelReport:
     digest = hashlib.sha256()
-    samples = [_Sample.of(dimension, device, dtype) for dimension in DIMENSIONS]
+    samples = [_Sample.draw(dimension, device, dtype) for dimension in DIMENSIONS]
     for sample in samples:
         sample.check_precision()
         digest.update(sample.expected_NN[: SHAPES[-1][0], : SHAPES[-1][1]].cpu().numpy().tobytes())
@@ -114,7 +114,7 @@ class _Sample:
     expected_NN: Tensor
 
     @classmethod
-    def of(cls, dimension: int, device: torch.device, dtype: torch.dtype) -> _Sample:
+    def draw(cls, dimension: int, device: torch.device, dtype: torch.dtype) -> _Sample:
         shapes = SHAPES + LARGE_SHAPES if dimension == LARGE_DIMENSION else SHAPES
         rows, columns = (max(sizes) for sizes in zip(*shapes, strict=True))
         generator = torch.Generator().manual_seed(dimension)

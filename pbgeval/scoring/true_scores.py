@@ -25,7 +25,7 @@ class TrueScores:
     hash_Q: Tensor  # int64: of the true entity's prepared row
 
     @classmethod
-    def of_pairs(
+    def from_pairs(
         cls, comparator: RowComparator, query_QD: Tensor, true_QD: Tensor, paired: PairedScores | None = None
     ) -> TrueScores:
         """Score each prepared query with its own true entity's prepared row.
@@ -63,7 +63,7 @@ class CertifiedTrue:
     error_Q: Tensor  # float64: it is off by at most this
 
     @classmethod
-    def of_pairs(cls, comparator: CertifiedComparator, query_QL: Tensor, true_QL: Tensor) -> CertifiedTrue:
+    def from_pairs(cls, comparator: CertifiedComparator, query_QL: Tensor, true_QL: Tensor) -> CertifiedTrue:
         """Score each prepared query with its own true entity's prepared row."""
         value_Q = values_of_pairs(comparator, query_QL, true_QL).float()
         return cls(true_QL, value_Q, *comparator.scores_in_float64(query_QL, true_QL))

@@ -59,7 +59,7 @@ def histogram_values(counts: RankCounts) -> Iterator[Tensor]:
     for rank_type in RankType:
         doubled_Q = counts.doubled_rank(rank_type)
         yield rank_bins(doubled_Q if rank_type is RankType.REALISTIC else doubled_Q >> 1)
-    yield counts.competing_Q + 1
+    yield counts.num_competitors_Q + 1
 
 
 @frozen(eq=False)
@@ -73,11 +73,11 @@ class RankHistograms:
         return cls((KeyedSums.zero(),) * len(HISTOGRAMS))
 
     @classmethod
-    def of_queries(cls, counts: RankCounts) -> RankHistograms:
+    def from_queries(cls, counts: RankCounts) -> RankHistograms:
         times, repeated = None, counts.repeated
         if repeated is not None:
             counts, times = repeated.counts, repeated.times_D
-        return cls(tuple(KeyedSums.of_values(values_Q, times) for values_Q in histogram_values(counts)))
+        return cls(tuple(KeyedSums.from_values(values_Q, times) for values_Q in histogram_values(counts)))
 
     def __add__(self, other: RankHistograms) -> RankHistograms:
         return RankHistograms(tuple(one + its for one, its in zip(self.parts, other.parts, strict=True)))
@@ -114,14 +114,14 @@ def class_histograms(class_Q: np.ndarray, counts: RankCounts, times_Q: np.ndarra
     """
     if not class_Q.size:
         return [KeyedSums.zero() for _ in HISTOGRAMS]
-    if int(class_Q.max()) >= MAX_CLASSES or int(counts.competing_Q.max()) + 1 >= 1 << VALUE_BITS:
+    if int(class_Q.max()) >= MAX_CLASSES or int(counts.num_competitors_Q.max()) + 1 >= 1 << VALUE_BITS:
         raise ValueError(f"expected classes below 2^27 and fewer than 2^{VALUE_BITS} candidates")
     classes, place_Q = np.unique(class_Q, return_inverse=True)
     found = []
     for values_Q in histogram_values(counts):
         width = int(values_Q.max()) + 1
         # In numbers as small as can be: small ones are counted in a dense table
-        local = KeyedSums.of_values(torch.from_numpy(place_Q) * width + values_Q, times_Q)
+        local = KeyedSums.from_values(torch.from_numpy(place_Q) * width + values_Q, times_Q)
         place, value = np.divmod(local.keys, width)
         found.append(KeyedSums((classes[place] << VALUE_BITS) | value, local.sums))
     return found

@@ -26,7 +26,7 @@ class KeyedSums:
         return cls(np.empty(0, np.int64), np.empty((0, width), np.int64))
 
     @classmethod
-    def of_values(cls, values: Tensor, times: np.ndarray | None = None) -> KeyedSums:
+    def from_values(cls, values: Tensor, times: np.ndarray | None = None) -> KeyedSums:
         """Count non-negative int64 values, each as often as `times` (int64) says."""
         if not values.numel():
             return cls.zero()

@@ -61,7 +61,7 @@ class KeySums:
     num_K: np.ndarray  # int64
     change_MK: np.ndarray  # int64
 
-    def of_group(self, group: int | None) -> KeySums:
+    def select_group(self, group: int | None) -> KeySums:
         """Return the keys of a group, None: of all."""
         if group is None:
             return self

@@ -50,11 +50,13 @@ class QueryMetric:
 
     def numerators(self, counts: RankCounts, rank_type: RankType, bits: int) -> Tensor:
         """Return what each query adds, int64 (Q,); fractions are rounded once, to `bits` bits."""
-        return self.of_doubled(counts.doubled_rank(self.rank_type or rank_type), counts.competing_Q, bits)
+        return self.numerators_of_doubled(
+            counts.doubled_rank(self.rank_type or rank_type), counts.num_competitors_Q, bits
+        )
 
-    def of_doubled(self, doubled_Q: Tensor, competing_Q: Tensor, bits: int) -> Tensor:
+    def numerators_of_doubled(self, doubled_Q: Tensor, num_competitors_Q: Tensor, bits: int) -> Tensor:
         """Return `numerators` from twice the ranks."""
-        found_Q = self.of_query(doubled_Q, competing_Q)
+        found_Q = self.of_query(doubled_Q, num_competitors_Q)
         return fixed_point(found_Q, bits) if self.units is None else found_Q.long()
 
     def numerator(self, sums: Callable[[str], int], rank_type: RankType) -> int:
@@ -66,8 +68,8 @@ class QueryMetric:
     def counted(self, counts: RankCounts) -> Tensor:
         """Return what each query counts for in the denominator, int64 (Q,)."""
         if self.per == QUERIES:
-            return torch.ones_like(counts.competing_Q)
-        return counts.competing_Q if self.per == COMPETITORS else (counts.competing_Q > 0).long()
+            return torch.ones_like(counts.num_competitors_Q)
+        return counts.num_competitors_Q if self.per == COMPETITORS else (counts.num_competitors_Q > 0).long()
 
     def mean(self, numerator: int, counted: int, bits: int) -> float | None:
         """Return the metric from sums of `numerators` and `counted`, rounded once; None where nothing was counted."""
@@ -85,9 +87,9 @@ def fixed_point(values: Tensor, bits: int) -> Tensor:
     return torch.round(values * 2.0**bits).to(torch.int64)
 
 
-def _share_beaten(doubled_Q: Tensor, competing_Q: Tensor) -> Tensor:
-    shares_Q = 1.0 - (doubled_Q - 2).double() / (2 * competing_Q).clamp(min=1)
-    return shares_Q.masked_fill_(competing_Q == 0, 0.0)
+def _share_beaten(doubled_Q: Tensor, num_competitors_Q: Tensor) -> Tensor:
+    shares_Q = 1.0 - (doubled_Q - 2).double() / (2 * num_competitors_Q).clamp(min=1)
+    return shares_Q.masked_fill_(num_competitors_Q == 0, 0.0)
 
 
 MEAN_RANK = QueryMetric(
@@ -108,7 +110,7 @@ MEAN_RECIPROCAL_RANK = QueryMetric(
 ADJUSTED_MEAN_RANK_INDEX = QueryMetric(  # twice the share of all competitors that are beaten, less 1
     "adjusted_mean_rank_index",
     1,
-    lambda doubled_Q, competing_Q: 2 * competing_Q - (doubled_Q - 2),
+    lambda doubled_Q, num_competitors_Q: 2 * num_competitors_Q - (doubled_Q - 2),
     units=2,
     per=COMPETITORS,
     start=-1,

@@ -80,7 +80,7 @@ class RankStats:
         return cls(layout, torch.zeros(len(layout.columns), dtype=torch.int64))
 
     @classmethod
-    def of_queries(
+    def from_queries(
         cls,
         layout: StatsLayout,
         counts: RankCounts,
@@ -153,8 +153,8 @@ def sum_groups(
     table_GF = np.zeros((len(starts_G), len(layout.columns)), np.int64)
     num_rows_G = np.diff(starts_G, append=counts.better_Q.numel())
     table_GF[:, layout.index["num_queries"]] = num_rows_G if times_Q is None else np.add.reduceat(times_Q, starts_G)
-    columns = {"num_competing_queries": counts.competing_Q > 0, "num_tied_queries": counts.tied_Q > 0}
-    columns |= _limbs("num_competitors", counts.competing_Q)
+    columns = {"num_competing_queries": counts.num_competitors_Q > 0, "num_tied_queries": counts.tied_Q > 0}
+    columns |= _limbs("num_competitors", counts.num_competitors_Q)
     columns |= _limbs(QUERY_AUC.name, QUERY_AUC.numerators(counts, RankType.REALISTIC, FRACTION_BITS))
     for name, values_Q in columns.items():
         table_GF[:, layout.index[name]] = _sums(values_Q, starts_G, times_Q)
@@ -171,7 +171,7 @@ def _put_rank_sums(
 ) -> None:
     """Set the columns of all rank types. They differ by the tied queries alone, of which there are few."""
     rows_T = (counts.tied_Q > 0).nonzero().squeeze(1)
-    tied, times_T = counts.of(rows_T), None if times_Q is None else times_Q[rows_T.numpy()]
+    tied, times_T = counts.select(rows_T), None if times_Q is None else times_Q[rows_T.numpy()]
     num_tied_G = _sums(counts.tied_Q > 0, starts_G)
     has_ties = np.flatnonzero(num_tied_G)  # groups
     starts_of_tied = (np.cumsum(num_tied_G) - num_tied_G)[has_ties]
@@ -192,7 +192,9 @@ def _expected_below_optimistic(layout: StatsLayout, tied: RankCounts) -> dict[st
 
     Each is the difference of two rounded values, so that sums of both add up.
     """
-    best_T, tied_T, competing_T = (of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q, tied.competing_Q))
+    best_T, tied_T, competing_T = (
+        of.double().numpy() for of in (tied.better_Q + 1, tied.tied_Q, tied.num_competitors_Q)
+    )
     below = {}
     for metric in layout.tied_metrics:
         assert metric.over_ties is not None, "it is one of those that have it"
@@ -215,7 +217,7 @@ def _rank_sums(
     columns: list[Tensor] = []
     doubled_Q = counts.doubled_rank(rank_type)
     for metric in layout.metrics:
-        values_Q = metric.of_doubled(doubled_Q, counts.competing_Q, FRACTION_BITS)
+        values_Q = metric.numerators_of_doubled(doubled_Q, counts.num_competitors_Q, FRACTION_BITS)
         columns += [values_Q] if metric.units == 1 else _limbs("", values_Q).values()
     return np.stack([_sums(values_Q, starts_G, times_Q) for values_Q in columns], axis=1)
 

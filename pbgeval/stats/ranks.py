@@ -49,18 +49,18 @@ class RankCounts:
 
     better_Q: Tensor  # int64: competitors that score strictly higher than the true entity
     tied_Q: Tensor  # int64: competitors that score exactly the same
-    competing_Q: Tensor  # int64: all competitors, the true entity not among them
+    num_competitors_Q: Tensor  # int64: all competitors, the true entity not among them
 
     def __add__(self, other: RankCounts) -> RankCounts:
         """Add the counts of another, disjoint block of candidates for the same queries."""
         return RankCounts(
-            self.better_Q + other.better_Q, self.tied_Q + other.tied_Q, self.competing_Q + other.competing_Q
+            self.better_Q + other.better_Q, self.tied_Q + other.tied_Q, self.num_competitors_Q + other.num_competitors_Q
         )
 
     def __sub__(self, other: RankCounts) -> RankCounts:
         """Take back the counts of some of these candidates."""
         return RankCounts(
-            self.better_Q - other.better_Q, self.tied_Q - other.tied_Q, self.competing_Q - other.competing_Q
+            self.better_Q - other.better_Q, self.tied_Q - other.tied_Q, self.num_competitors_Q - other.num_competitors_Q
         )
 
     @classmethod
@@ -73,15 +73,18 @@ class RankCounts:
         """Join the counts of disjoint sets of queries."""
         parts = parts or [cls.zero(0)]
         return cls(
-            *(torch.cat([getattr(part, name) for part in parts]) for name in ("better_Q", "tied_Q", "competing_Q"))
+            *(
+                torch.cat([getattr(part, name) for part in parts])
+                for name in ("better_Q", "tied_Q", "num_competitors_Q")
+            )
         )
 
     def cpu(self) -> RankCounts:
-        return RankCounts(self.better_Q.cpu(), self.tied_Q.cpu(), self.competing_Q.cpu())
+        return RankCounts(self.better_Q.cpu(), self.tied_Q.cpu(), self.num_competitors_Q.cpu())
 
-    def of(self, query: Tensor) -> RankCounts:
+    def select(self, query: Tensor) -> RankCounts:
         """Return the counts of some of the queries."""
-        return RankCounts(self.better_Q[query], self.tied_Q[query], self.competing_Q[query])
+        return RankCounts(self.better_Q[query], self.tied_Q[query], self.num_competitors_Q[query])
 
     def doubled_rank(self, rank_type: RankType) -> Tensor:
         """Return twice the rank of each query, an int64 tensor (Q,): realistic ranks may be half-integral."""
@@ -100,7 +103,7 @@ class RankCounts:
         num_queries = self.better_Q.numel()
         if num_queries < MIN_REPEATED or self.better_Q.device.type != "cpu":
             return None
-        columns = [column.numpy() for column in (self.better_Q, self.tied_Q, self.competing_Q)]
+        columns = [column.numpy() for column in (self.better_Q, self.tied_Q, self.num_competitors_Q)]
         lowest, widths = zip(*((int(of.min()), int(of.max()) - int(of.min()) + 1) for of in columns), strict=True)
         if math.prod(widths) > CODES_PER_QUERY * num_queries:
             return None
@@ -146,7 +149,7 @@ class RepeatedCounts:
             first_P = np.flatnonzero(np.diff(pair_Q, prepend=-1))
             pair_P, times_P = pair_Q[first_P], np.diff(first_P, append=pair_Q.size)
         group_P, index_P = np.divmod(pair_P, num_counts)
-        return group_P, self.counts.of(torch.from_numpy(index_P)), times_P
+        return group_P, self.counts.select(torch.from_numpy(index_P)), times_P
 
 
 @frozen(eq=False)
@@ -159,8 +162,7 @@ class QueryCounts:
     @property
     def filtered(self) -> RankCounts:
         """The competitors that are not known answers."""
-        raw, known = self.raw, self.known
-        return RankCounts(raw.better_Q - known.better_Q, raw.tied_Q - known.tied_Q, raw.competing_Q - known.competing_Q)
+        return self.raw - self.known
 
     def __add__(self, other: QueryCounts) -> QueryCounts:
         """Add the counts of another, disjoint block of candidates for the same queries."""
@@ -183,9 +185,9 @@ class QueryCounts:
     def cpu(self) -> QueryCounts:
         return QueryCounts(self.raw.cpu(), self.known.cpu())
 
-    def of(self, query: Tensor) -> QueryCounts:
+    def select(self, query: Tensor) -> QueryCounts:
         """Return the counts of some of the queries."""
-        return QueryCounts(self.raw.of(query), self.known.of(query))
+        return QueryCounts(self.raw.select(query), self.known.select(query))
 
 
 @frozen(eq=False)

@@ -59,11 +59,11 @@ class SavedStats:
         headline = counts.raw
         if self.filtered is not None:
             headline = counts.filtered
-            _add(self.filtered, key, headline, num_outside, counts.known.competing_Q)
+            _add(self.filtered, key, headline, num_outside, counts.known.num_competitors_Q)
         for name, group_Q in dimensions.items():
             self.grouped.add(name, key.side, torch.from_numpy(np.ascontiguousarray(group_Q)), headline)
 
 
 def _add(groups: GroupStats, key: GroupKey, counts: RankCounts, num_outside: int, known_Q: torch.Tensor | None) -> None:
-    stats = RankStats.of_queries(groups.layout, counts, num_outside=num_outside, known_Q=known_Q)
-    groups.add(key, SideStats(stats, RankHistograms.of_queries(counts), ScorePool()))
+    stats = RankStats.from_queries(groups.layout, counts, num_outside=num_outside, known_Q=known_Q)
+    groups.add(key, SideStats(stats, RankHistograms.from_queries(counts), ScorePool()))

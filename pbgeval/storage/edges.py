@@ -46,7 +46,7 @@ class PlainColumns:
     changed_ns: int
 
     @classmethod
-    def of(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
+    def from_datasets(cls, file: Hdf5File, datasets: Sequence[Hdf5Dataset]) -> PlainColumns | None:
         """Return where datasets of an open file lie; None where one is not plain or HDF5 does not read by itself."""
         columns = []
         for dataset in datasets:
@@ -246,7 +246,7 @@ def _bucket_of_header(file: Hdf5File, bucket: Bucket, of: RemoteObject | None) -
         lhs_featurized=featurized[0],
         rhs_featurized=featurized[1],
         rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
-        plain=None if of is not None or has_weight or any(featurized) else PlainColumns.of(file, columns),
+        plain=None if of is not None or has_weight or any(featurized) else PlainColumns.from_datasets(file, columns),
         of=of,
     )
 

@@ -112,7 +112,7 @@ class EntityLabels:
     budget_bytes: int = BUDGET_BYTES  # of names kept for the next call; those in hand come on top
     _kept: dict[tuple[str, int], list[str] | None] = field(factory=dict, init=False)  # oldest first
 
-    def of(self, entity_type: str, partitions: np.ndarray, rows: np.ndarray) -> list[str]:
+    def look_up(self, entity_type: str, partitions: np.ndarray, rows: np.ndarray) -> list[str]:
         """Return the labels of some entities of one type.
 
         Args:

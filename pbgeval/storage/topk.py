@@ -147,7 +147,7 @@ def _labels(vocabulary: Vocabulary, types: list[str], partitions: np.ndarray, ro
     labels = [""] * len(types)
     for entity_type in sorted(set(types)):
         here = np.flatnonzero(np.array([of_type == entity_type for of_type in types]))
-        names = vocabulary.entities.of(entity_type, partitions[here], rows[here])
+        names = vocabulary.entities.look_up(entity_type, partitions[here], rows[here])
         for position, name in zip(here.tolist(), names, strict=True):
             labels[position] = _escape(name)
     return labels

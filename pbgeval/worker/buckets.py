@@ -68,7 +68,7 @@ class KnownOfBuckets:
     _bucket: Bucket | None = None
     _sides: dict[Side, _OfBucket] = field(factory=dict)
 
-    def of_unit(self, bucket: Bucket, edges: EdgeColumns) -> dict[Side, KnownInUnit]:
+    def select_unit(self, bucket: Bucket, edges: EdgeColumns) -> dict[Side, KnownInUnit]:
         """Return the known answers of the queries of some of a bucket's edges, by hidden side."""
         if bucket != self._bucket:
             self._sides = {}  # the last bucket's go before the next ones come
@@ -171,7 +171,7 @@ class BucketProgress:
 # Where all entities compete, no query has met all candidates before the end: fewer candidates flatter, so there are no
 # metrics before it, only how far the run is.
 
-LEAST_SECONDS = 10.0  # between two reports
+MIN_SECONDS = 10.0  # between two reports
 SECONDS_PER_SECOND = 100.0  # of work, for each second that the last report took
 
 
@@ -192,7 +192,7 @@ class InterimReport:
     def write_if_due(self) -> None:
         """Write metrics.json if the last time is long enough ago for what it takes."""
         if self.context.team.rank_in_team == 0:
-            wait = max(LEAST_SECONDS, SECONDS_PER_SECOND * self._cost)
+            wait = max(MIN_SECONDS, SECONDS_PER_SECOND * self._cost)
             if time.monotonic() - self._written >= wait:
                 self.write()
 
@@ -232,7 +232,7 @@ class InterimReport:
         auc = work.protocol.auc
         summary = summarise(
             groups,
-            SortedPools.of_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact)),
+            SortedPools.from_groups(groups, AucSample(all_true=auc.true_rate >= 1, all_competing=auc.exact)),
             work.protocol.sides,
             work.inputs.config.selection,
             with_loss=work.inputs.config.compute_loss,
@@ -432,7 +432,7 @@ def _competition(
     return Competition(
         rows_E=rows_E,
         chunks=chunks,
-        known=None if tools.known is None else tools.known.of_unit(unit.bucket, numbered),
+        known=None if tools.known is None else tools.known.select_unit(unit.bucket, numbered),
         sets=None if tools.sets.unconstrained else tools.sets,
         cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
@@ -447,10 +447,10 @@ def _groups_of(
     """Return the groups of a unit's queries."""
     if numbered is None:
         nowhere = np.zeros(len(rows_Q), np.int64)
-        return tools.dimensions.of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
+        return tools.dimensions.groups_of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
     of_queries = EdgeColumns(*numbered.columns(rows_Q))
-    frequency_Q = None if tools.frequencies is None else tools.frequencies.of(side, unit.bucket, of_queries)
-    return tools.dimensions.of(side, of_queries, frequency_Q)
+    frequency_Q = None if tools.frequencies is None else tools.frequencies.look_up(side, unit.bucket, of_queries)
+    return tools.dimensions.groups_of(side, of_queries, frequency_Q)
 
 
 def _unit_report(

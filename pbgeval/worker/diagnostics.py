@@ -42,9 +42,9 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
 #
 # Counts that no figure shows, and that change what a figure means. Every evaluated edge is held by every worker here
 # (the
-# sweeps do so anyway), so other evaluations are looked at up to MOST_EDGES.
+# sweeps do so anyway), so other evaluations are looked at up to MAX_EDGES.
 
-MOST_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
+MAX_EDGES = 1 << 20  # where the evaluation itself does not hold all edges: some 100 bytes each
 TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever it is; changes no number
 SIEVE_CELLS = 1 << 22  # bytes; a power of two
 
@@ -58,7 +58,7 @@ class _Distinct:
     copies_U: np.ndarray  # int64: how many evaluated edges are this one
 
     @classmethod
-    def of_edges(cls, edges: QueryEdges) -> _Distinct:
+    def from_edges(cls, edges: QueryEdges) -> _Distinct:
         num_entities = edges.numbering.num_entities
         keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_entities)
         codes_E = keys.index_of(edges.rel_E, edges.lhs_E) * num_entities + edges.rhs_E
@@ -118,15 +118,15 @@ def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
 
     Returns:
         None where edges are sampled, where a type is featurized (its entities have no numbers), and where there are
-        more than MOST_EDGES that the evaluation need not hold.
+        more than MAX_EDGES that the evaluation need not hold.
     """
     work = context.work
-    few = work.protocol.sweeps or work.inputs.num_edges <= MOST_EDGES
+    few = work.protocol.sweeps or work.inputs.num_edges <= MAX_EDGES
     if context.evaluated.sample is not None or work.inputs.featurized or not few:
         return None
     with collectively(context.team):
         edges = read_query_edges(context)
-    of_edges = _Distinct.of_edges(edges)
+    of_edges = _Distinct.from_edges(edges)
     entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     leaked, is_seen = _in_training(context, of_edges, entities)
     return EdgeDiagnostics(

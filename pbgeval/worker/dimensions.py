@@ -29,7 +29,7 @@ class QueryDimensions:
     type_names: tuple[str, ...]
     dynamic: bool
 
-    def of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
+    def groups_of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
         """Return the group of each query in every dimension, int64.
 
         Args:

@@ -127,7 +127,7 @@ def finish(
             frequency_Q = None  # of a sample that may still grow: counted at the end
             if context.evaluated.sample is None:
                 frequency_Q = frequency.of(of_ranked.rel_n, of_ranked.entity(side.other))
-            groups = dimensions.of(side, of_ranked, frequency_Q)
+            groups = dimensions.groups_of(side, of_ranked, frequency_Q)
             record.add(key, result, groups)
             if files.ranks:
                 files.write_counts(key, edges.row_E[ranked], result.counts)

@@ -18,8 +18,8 @@ from pbgeval.errors import JournalError
 from pbgeval.progress import Observer
 from pbgeval.worker.collective import collectively
 
-LEAST_SECONDS = 0.2  # between two entries of a worker
-LEAST_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
+MIN_SECONDS = 0.2  # between two entries of a worker
+MIN_SECONDS_AT_END = 2.0  # of work that is worth an entry when nothing follows
 SECONDS_PER_SECOND = 100.0  # of work, for each second that the last entry took
 
 Merge = Callable[[Sequence[np.ndarray]], None]
@@ -87,7 +87,7 @@ class RunJournal:
     @property
     def is_worth_it(self) -> bool:
         """Whether units that no entry holds are worth one at the end of this worker's, when the run is nearly done."""
-        return bool(self._finished) and time.monotonic() - self._written >= LEAST_SECONDS_AT_END
+        return bool(self._finished) and time.monotonic() - self._written >= MIN_SECONDS_AT_END
 
     def begin(self, unit: str) -> None:
         """Note that a unit has begun."""
@@ -99,7 +99,7 @@ class RunJournal:
         """Note that a unit is done; tell whether it is time for an entry."""
         self.journal.log("finish", unit=self.part + unit)
         self._finished.append(self.part + unit)
-        return time.monotonic() - self._written >= max(LEAST_SECONDS, SECONDS_PER_SECOND * self._cost)
+        return time.monotonic() - self._written >= max(MIN_SECONDS, SECONDS_PER_SECOND * self._cost)
 
     def write(self, arrays: Sequence[np.ndarray]) -> None:
         """Write the sum of the results of all units that are finished and in no entry.

@@ -98,7 +98,7 @@ class KeyFrequencies:
     _of_slot: dict[tuple[Side, int], KeyFrequency] = field(factory=dict)  # of a worker alone
     _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
 
-    def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
+    def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return how many evaluated edges have the key of each of a bucket's queries, int64."""
         inputs, numbering = self.context.inputs, self.context.numberer.numbering
         types = {hidden.other.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}

@@ -44,10 +44,10 @@ class PerEdgeFiles:
         columns = {
             "better": raw.better_Q,
             "tied": raw.tied_Q,
-            "num_candidates": raw.competing_Q + 1,
+            "num_candidates": raw.num_competitors_Q + 1,
             "excluded_better": known.better_Q,
             "excluded_tied": known.tied_Q,
-            "num_excluded": known.competing_Q,
+            "num_excluded": known.num_competitors_Q,
         }
         self._unsynced.add((key.path_index, key.bucket))
         file.write(key.side, row_Q[order], {name: values.numpy()[order] for name, values in columns.items()})

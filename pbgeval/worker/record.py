@@ -68,7 +68,7 @@ class SampleTable(RowTable):
             counts: of the headline's figures.
         """
         cluster_Q = sampled.clusters(row_Q)
-        columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.competing_Q.numpy()]
+        columns = [counts.better_Q.numpy(), counts.tied_Q.numpy(), counts.num_competitors_Q.numpy()]
         place = [np.full(len(row_Q), key.side.value), np.full(len(row_Q), key.path_index)]
         self._rows.append(np.column_stack([*place, cluster_Q, code_Q, *columns]))
 
@@ -78,17 +78,17 @@ class SampleTable(RowTable):
         if path_index is not None:
             chosen_Q = columns[1] == path_index
             columns = tuple(column[chosen_Q] for column in columns)
-        side_Q, _, cluster_Q, _, better_Q, tied_Q, competing_Q = columns
-        return SampledQueries(RankCounts(better_Q, tied_Q, competing_Q), side_Q == Side.RHS.value, cluster_Q)
+        side_Q, _, cluster_Q, _, better_Q, tied_Q, num_competitors_Q = columns
+        return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), side_Q == Side.RHS.value, cluster_Q)
 
     def add_key_frequencies(self, grouped: GroupedStats) -> None:
         """Group the queries by how many queries of the sample share their key."""
-        side_Q, _, _, code_Q, better_Q, tied_Q, competing_Q = self._columns()
-        counts = RankCounts(better_Q, tied_Q, competing_Q)
+        side_Q, _, _, code_Q, better_Q, tied_Q, num_competitors_Q = self._columns()
+        counts = RankCounts(better_Q, tied_Q, num_competitors_Q)
         for side in Side:
             of_side = side_Q == side.value
             _, key_Q, frequency_K = torch.unique(code_Q[of_side], return_inverse=True, return_counts=True)
-            grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], counts.of(of_side))
+            grouped.add(KEY_FREQUENCY, side, frequency_K[key_Q], counts.select(of_side))
 
     def _columns(self) -> tuple[Tensor, ...]:
         return torch.from_numpy(np.ascontiguousarray(self._table().T)).unbind(0)
@@ -106,11 +106,11 @@ class DrawTable(RowTable):
             return
         list_Q, all_Q, known_Q = (
             of.numpy()
-            for of in (result.drawn_from.list_Q, result.drawn_from.num_competitors_Q, result.drawn_from.num_known_Q)
+            for of in (result.drawn_from.list_Q, result.drawn_from.population_Q, result.drawn_from.num_known_Q)
         )
         sums = [
-            DrawSums.of_queries(result.counts.raw, all_Q, list_Q),
-            DrawSums.of_queries(result.counts.filtered, all_Q - known_Q, list_Q),
+            DrawSums.from_queries(result.counts.raw, all_Q, list_Q),
+            DrawSums.from_queries(result.counts.filtered, all_Q - known_Q, list_Q),
         ]
         self.add_packed(np.concatenate([[side.value], *(part.values.view(np.int64) for part in sums)]))
 
@@ -180,17 +180,17 @@ class Record:
         *,
         with_loss: bool,
     ) -> RankStats:
-        stats = RankStats.of_queries(
+        stats = RankStats.from_queries(
             groups.layout,
             counts,
             num_short_lists=result.num_short_lists,
             num_excluded=result.num_excluded,
             num_outside=result.num_outside,
-            known_Q=result.counts.known.competing_Q if counts is not result.counts.raw else None,
+            known_Q=result.counts.known.num_competitors_Q if counts is not result.counts.raw else None,
         )
         if with_loss and result.loss_Q is not None:
             stats = stats.with_losses(result.loss_Q)
-        groups.add(key, SideStats(stats, RankHistograms.of_queries(counts), pool))
+        groups.add(key, SideStats(stats, RankHistograms.from_queries(counts), pool))
         return stats
 
     def add_pools(self, key: GroupKey, raw: ScorePool, filtered: ScorePool) -> None:

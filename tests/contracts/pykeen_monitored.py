@@ -17,7 +17,7 @@ from pykeen.training import SLCWATrainingLoop, TrainingCallback
 from torch.optim import Adam
 
 from pbgeval.errors import ConfigError
-from pbgeval.integrations.pykeen_training import BUCKET, MonitorCallback, hold_out
+from pbgeval.integrations.pykeen_training import BUCKET, MonitorTrainingCallback, hold_out
 
 
 class Told(ResultTracker):
@@ -104,7 +104,7 @@ def train(
     (folder / f"{name}.json").write_text(json.dumps(found), encoding="ascii")
 
 
-def refused(callback: MonitorCallback) -> list[str]:
+def refused(callback: MonitorTrainingCallback) -> list[str]:
     """Return what is said to stoppers that cannot judge."""
     messages = []
     for arguments in ({"metric": "mrrr"}, {"frequency": 0}, {"patience": 0}):

@@ -18,7 +18,7 @@ from tests.kit.pbg_files import write_checkpoint_version, write_embeddings, writ
 
 MB = 1_000_000
 REST = 600 * MB  # allowed beside the partitions; torch and h5py alone take some 240
-MOST_GROWTH = 100 * MB  # between a bucket of few edges and one of thirty times as many
+MAX_GROWTH = 100 * MB  # between a bucket of few edges and one of thirty times as many
 
 NUM_ENTITIES, DIMENSION, NUM_RELATIONS = 400_000, 16, 50
 PARTITION_BYTES = NUM_ENTITIES * DIMENSION * 4
@@ -43,7 +43,7 @@ def test_a_worker_needs_its_partitions_and_600_mb_whatever_the_number_of_edges(t
     print(figures)  # noqa: T201 - shown by pytest -s
 
     assert max(peaks.values()) <= held + REST, figures
-    assert peaks[MANY_EDGES] - peaks[FEW_EDGES] < MOST_GROWTH, figures
+    assert peaks[MANY_EDGES] - peaks[FEW_EDGES] < MAX_GROWTH, figures
 
 
 def _write_model_and_config(folder: Path, random: np.random.Generator) -> Path:

@@ -31,7 +31,7 @@ def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
 def entries_after_each_unit() -> Iterator[None]:
     """Let the journal get an entry after each unit, whatever that costs."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("LEAST_SECONDS", "SECONDS_PER_SECOND", "LEAST_SECONDS_AT_END"):
+        for name in ("MIN_SECONDS", "SECONDS_PER_SECOND", "MIN_SECONDS_AT_END"):
             patch.setattr(run_journal, name, 0.0)
         yield
 

@@ -142,7 +142,7 @@ def test_a_file_of_ranks_that_is_missing_is_made_again(case: TinyCase, tmp_path:
 def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(so_far, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(so_far, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(so_far, "SECONDS_PER_SECOND", 0.0)
     output = tmp_path / "output"
     stop_at_the_third_unit(case, output)

@@ -148,7 +148,7 @@ def found(case: Case, way: str) -> tuple[dict[Side, SideResult] | str, int]:
 
 
 def as_lists(counts: RankCounts) -> list[list[int]]:
-    return [counts.better_Q.tolist(), counts.tied_Q.tolist(), counts.competing_Q.tolist()]
+    return [counts.better_Q.tolist(), counts.tied_Q.tolist(), counts.num_competitors_Q.tolist()]
 
 
 def plain(result: dict[Side, SideResult] | str) -> Any:

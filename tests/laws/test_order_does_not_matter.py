@@ -67,10 +67,12 @@ def counts_of(of: Sequence[tuple[int, int, int]]) -> RankCounts:
 
 def side_stats(of: Sequence[tuple[tuple[int, int, int], float, list[float]]]) -> SideStats:
     counts = counts_of([query for query, _, _ in of])
-    stats = RankStats.of_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of))
+    stats = RankStats.from_queries(LAYOUT, counts, num_short_lists=len(of), num_excluded=2 * len(of))
     stats = stats.with_losses(torch.tensor([loss for _, loss, _ in of], dtype=torch.float64))
     images = [sortable_int32(torch.tensor(values)) for _, _, values in of]
-    return SideStats(stats, RankHistograms.of_queries(counts), ScorePool(images[:1], images[1:]) if of else ScorePool())
+    return SideStats(
+        stats, RankHistograms.from_queries(counts), ScorePool(images[:1], images[1:]) if of else ScorePool()
+    )
 
 
 def pooled(parts: Sequence[SideStats]) -> list[int]:
@@ -125,7 +127,7 @@ def test_statistics_of_unlike_columns_do_not_add():
 @given(st.lists(st.integers(0, 2 * MAX_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
 def test_sparse_counts_are_counters(first, second):
     def count(values: list[int]) -> KeyedSums:
-        return KeyedSums.of_values(torch.tensor(values, dtype=torch.int64))
+        return KeyedSums.from_values(torch.tensor(values, dtype=torch.int64))
 
     added = count(first) + count(second)
 
@@ -173,7 +175,7 @@ def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
         assert sorted([*before[key].competing, *sent.competing]) == pool.competing.tolist()
     for side in Side:
         mine = [query for key, of in zip(KEYS, of_groups, strict=True) if key.side is side for query in of + of[:1]]
-        expected = RankHistograms.of_queries(counts_of([query for query, _, _ in mine]))
+        expected = RankHistograms.from_queries(counts_of([query for query, _, _ in mine]))
         for one, two in zip(expected.parts, receiver.side_histograms(side).parts, strict=True):
             assert (one.keys.tolist(), one.counts.tolist()) == (two.keys.tolist(), two.counts.tolist())
 

@@ -39,9 +39,9 @@ def statistics_of(of: list[tuple[int, int, int, int]]) -> list[torch.Tensor]:
     grouped = GroupedStats(LAYOUT)
     for dimension in (RELATION, KEY_FREQUENCY):
         grouped.add(dimension, Side.RHS, group_Q, counts)
-    parts = RankHistograms.of_queries(counts).parts
+    parts = RankHistograms.from_queries(counts).parts
     histograms = [torch.from_numpy(column) for part in parts for column in (part.keys, part.counts)]
-    return [RankStats.of_queries(LAYOUT, counts).sums, grouped.pack(), *histograms]
+    return [RankStats.from_queries(LAYOUT, counts).sums, grouped.pack(), *histograms]
 
 
 @given(queries, st.sampled_from([64, 4096]))
@@ -62,9 +62,11 @@ def test_repeated_counts_are_all_the_queries(of):
         repeated = counts.repeated
     assert repeated is not None
 
-    rows = list(zip(*(column.tolist() for column in (better_Q, tied_Q, counts.competing_Q)), strict=True))
+    rows = list(zip(*(column.tolist() for column in (better_Q, tied_Q, counts.num_competitors_Q)), strict=True))
     each = repeated.counts
-    distinct = list(zip(*(column.tolist() for column in (each.better_Q, each.tied_Q, each.competing_Q)), strict=True))
+    distinct = list(
+        zip(*(column.tolist() for column in (each.better_Q, each.tied_Q, each.num_competitors_Q)), strict=True)
+    )
     assert len(set(distinct)) == len(distinct)
     assert rows == [distinct[index] for index in repeated.index_Q.tolist()]
     assert [rows.count(row) for row in distinct] == repeated.times_D.tolist()

@@ -172,7 +172,7 @@ def test_every_score_of_the_pool_has_the_cluster_of_its_edge(
     num_clusters = report.document["sample"]["num_units"]
     expected = [
         np.bincount(sampled.cluster_Q, minlength=num_clusters),
-        np.bincount(sampled.cluster_Q, sampled.counts.competing_Q, num_clusters),
+        np.bincount(sampled.cluster_Q, sampled.counts.num_competitors_Q, num_clusters),
     ]
     found = [np.bincount(of, minlength=num_clusters) for of in (pool.true_cluster, pool.competing_cluster)]
     for of_queries, of_pool in zip(expected, found, strict=True):
@@ -237,7 +237,7 @@ def queries_of(counts: dict[tuple[int, Bucket], dict[Side, RankCounts]], sample:
             cluster = drawn.first_cluster + torch.arange(len(units))
             for side, of_side in of_bucket.items():
                 tail = torch.full((len(units),), side is Side.RHS)
-                parts.append(SampledQueries(of_side.of(units), tail, cluster))
+                parts.append(SampledQueries(of_side.select(units), tail, cluster))
     return SampledQueries.concatenate(parts)
 
 

@@ -65,7 +65,7 @@ def test_metrics_of_one_family_and_single_ones(case: TinyCase, tmp_path: Path) -
 def test_a_run_goes_on_to_the_same_bytes(
     k: int, case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LEAST_SECONDS", "SECONDS_PER_SECOND", "LEAST_SECONDS_AT_END"):
+    for name in ("MIN_SECONDS", "SECONDS_PER_SECOND", "MIN_SECONDS_AT_END"):
         monkeypatch.setattr(run_journal, name, 0.0)
     settings = (*TYPES, f"train_paths={case.root / 'edges'}", "save_topk=2")
     assert 0 == run(case, tmp_path / "whole", *settings).status

@@ -387,7 +387,7 @@ def test_what_the_lists_do_not_tell_is_refused_with_the_reason() -> None:
 
 
 def test_without_queries_nothing_is_defined() -> None:
-    empty = listed([(True, 0, 0, 0)]).of(np.array([False]))
+    empty = listed([(True, 0, 0, 0)]).select(np.array([False]))
 
     assert [None] * 3 == [empty.metrics(name)["mrr"] for name in ("bounds", "last", "zero")]
 

@@ -80,7 +80,7 @@ def counts_of(
     comparator: CertifiedComparator, query_KL: torch.Tensor, candidate_CL: torch.Tensor, true: list[int], kind: str
 ) -> list[tuple[int, int]] | None:
     """(better, tied) of queries, candidates in two blocks, each query with a row of its own."""
-    of_true = CertifiedTrue.of_pairs(comparator, query_KL, candidate_CL[true])
+    of_true = CertifiedTrue.from_pairs(comparator, query_KL, candidate_CL[true])
     prepared = PreparedRows(comparator, query_KL, of_queries=True)
     queries = CertifiedQueries(comparator, prepared, None, of_true)
     cut = (len(candidate_CL) + 1) // 2

@@ -59,7 +59,7 @@ def scores_of(
     queries, candidates = contest.queries(relation, known, None), contest.candidates(x)
     assert contest.width(known.shape[1]) == queries.shape[1] == candidates.shape[1]
     comparator = contest.scorers[relation].comparator
-    true = TrueScores.of_pairs(comparator, queries, candidates[: len(known)])
+    true = TrueScores.from_pairs(comparator, queries, candidates[: len(known)])
     every = comparator.scores(queries[None], candidates[None])[0]
     assert torch.equal(every.diagonal(), true.kernel_Q)
     return comparator.real_scores(every), comparator.real_scores(torch.stack([true.score_Q, true.kernel_Q]))

@@ -33,14 +33,16 @@ def test_counts_are_those_of_sorting(block):
 
     expected = [reference.counts_by_sorting(true, row) for true, row in zip(true_Q, kept, strict=True)]
     assert expected == list(zip(counts.better_Q.tolist(), counts.tied_Q.tolist(), strict=True))
-    assert list(map(len, kept)) == counts.competing_Q.tolist()
+    assert list(map(len, kept)) == counts.num_competitors_Q.tolist()
 
 
 def test_without_exclusions_all_compete():
     counts = count(torch.tensor([[1.0, 2.0, 3.0, 2.0]]), torch.tensor([2.0])).raw
 
-    assert ([1], [2], [4]) == tuple(part.tolist() for part in (counts.better_Q, counts.tied_Q, counts.competing_Q))
-    assert torch.int64 == counts.better_Q.dtype == counts.tied_Q.dtype == counts.competing_Q.dtype
+    assert ([1], [2], [4]) == tuple(
+        part.tolist() for part in (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
+    )
+    assert torch.int64 == counts.better_Q.dtype == counts.tied_Q.dtype == counts.num_competitors_Q.dtype
 
 
 def test_infinite_true_scores_compare_as_numbers():
@@ -60,7 +62,7 @@ def test_zeros_of_both_signs_tie():
 def test_empty_blocks_count_nothing():
     none = count(torch.empty(2, 0), torch.zeros(2)).raw
 
-    assert ([0, 0], [0, 0], [0, 0]) == (none.better_Q.tolist(), none.tied_Q.tolist(), none.competing_Q.tolist())
+    assert ([0, 0], [0, 0], [0, 0]) == (none.better_Q.tolist(), none.tied_Q.tolist(), none.num_competitors_Q.tolist())
     assert 0 == count(torch.empty(0, 3), torch.empty(0)).raw.better_Q.numel()
 
 
@@ -109,7 +111,7 @@ def test_each_query_is_compared_with_the_row_of_its_key(grid, random, dtype):
         for row, true, own in zip(rows, true_Q, own_Q, strict=True)
     ]
     assert expected == list(zip(found.better_Q.tolist(), found.tied_Q.tolist(), strict=True))
-    assert {len(scores_KC[0]) - 1} == set(found.competing_Q.tolist())
+    assert {len(scores_KC[0]) - 1} == set(found.num_competitors_Q.tolist())
 
 
 def test_scores_that_differ_only_in_float64_are_told_apart():

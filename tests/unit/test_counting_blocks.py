@@ -154,7 +154,7 @@ def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> No
         assert expected_open == sorted(zip(*(index.tolist() for index in found.open), strict=True))
 
 
-COUNTS = ("better_Q", "tied_Q", "competing_Q")
+COUNTS = ("better_Q", "tied_Q", "num_competitors_Q")
 
 
 def test_infinite_true_scores_compare_as_numbers() -> None:

@@ -29,8 +29,8 @@ def slow_counts(true: float, scores: list[float]) -> tuple[int, int, int]:
 
 
 def as_tuples(counts: RankCounts) -> list[tuple[int, ...]]:
-    assert counts.better_Q.dtype == counts.tied_Q.dtype == counts.competing_Q.dtype == torch.int64
-    columns = (counts.better_Q, counts.tied_Q, counts.competing_Q)
+    assert counts.better_Q.dtype == counts.tied_Q.dtype == counts.num_competitors_Q.dtype == torch.int64
+    columns = (counts.better_Q, counts.tied_Q, counts.num_competitors_Q)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 

@@ -57,7 +57,7 @@ def test_twins_are_the_candidates_with_the_true_vector_but_the_true_entity(candi
 def test_true_scores_survive_packing_bit_by_bit(of, dtype, data):
     chance = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     other = torch.randn((len(of), 2), generator=chance, dtype=dtype)
-    true = TrueScores.of_pairs(Comparator("dot"), other, tensor(of, dtype))
+    true = TrueScores.from_pairs(Comparator("dot"), other, tensor(of, dtype))
 
     packed = true.packed()
     back = TrueScores.unpacked(packed, torch.device("cpu"))

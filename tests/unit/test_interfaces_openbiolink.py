@@ -106,7 +106,7 @@ def found_ranks(ranked):
         side: [
             (1 + better, 1 + better + tied, 1 + competing)
             for better, tied, competing in zip(
-                of.better_Q.tolist(), of.tied_Q.tolist(), of.competing_Q.tolist(), strict=True
+                of.better_Q.tolist(), of.tied_Q.tolist(), of.num_competitors_Q.tolist(), strict=True
             )
         ]
         for side, of in ranked.of_side.items()

@@ -140,7 +140,7 @@ def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(
 
     of_side = {}
     for side in Side:
-        ranks = found.of_side(side)
+        ranks = found.select_side(side)
         of_side[side] = list(zip(ranks.optimistic_Q.tolist(), ranks.pessimistic_Q.tolist(), strict=True))
     expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}
     assert expected == of_side

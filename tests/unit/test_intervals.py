@@ -59,8 +59,8 @@ def sample_of(of) -> tuple[SampledQueries, SampleDesign]:
 
 def queries_of(rows) -> SampledQueries:
     table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 5)
-    better_Q, tied_Q, competing_Q, tail_Q, cluster_Q = table.unbind(1)
-    return SampledQueries(RankCounts(better_Q, tied_Q, competing_Q), tail_Q == 1, cluster_Q)
+    better_Q, tied_Q, num_competitors_Q, tail_Q, cluster_Q = table.unbind(1)
+    return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), tail_Q == 1, cluster_Q)
 
 
 def slow_terms(name: str, better: int, tied: int, beaten: int) -> tuple[Fraction, Fraction]:
@@ -146,7 +146,7 @@ def test_values_and_errors_are_those_of_the_definition_in_any_order_of_queries(o
     order = torch.tensor(rng.sample(range(len(queries.cluster_Q)), len(queries.cluster_Q)), dtype=torch.int64)
     counts = queries.counts
     shuffled = SampledQueries(
-        RankCounts(counts.better_Q[order], counts.tied_Q[order], counts.competing_Q[order]),
+        RankCounts(counts.better_Q[order], counts.tied_Q[order], counts.num_competitors_Q[order]),
         queries.is_tail_Q[order],
         queries.cluster_Q[order],
     )
@@ -160,7 +160,7 @@ def test_a_sample_that_is_the_population_gives_the_reports_values_and_no_error(o
 
     found = sample_intervals(queries, design, SIDES, CUTOFFS)
 
-    stats = RankStats.of_queries(StatsLayout(CUTOFFS), queries.counts)
+    stats = RankStats.from_queries(StatsLayout(CUTOFFS), queries.counts)
     for name, value in rank_metrics(stats.total, CUTOFFS, adjusted=True).items():
         if not name.endswith(".count"):
             assert found.get(f"both.{name}") == (None if value is None else Interval(value, 0.0, value, value))

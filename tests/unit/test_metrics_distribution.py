@@ -21,7 +21,7 @@ WEIGHTS = st.one_of(st.integers(0, 4).map(lambda quarters: quarters / 4), st.flo
 @given(st.lists(st.tuples(st.integers(2, 20), WEIGHTS), min_size=1, max_size=30))
 def test_weights_of_queries_are_gathered_by_rank(pairs):
     rank_Q, weight_Q = np.array([doubled / 2 for doubled, _ in pairs]), np.array([weight for _, weight in pairs])
-    distribution = RankDistribution.of_queries(rank_Q, np.full(len(pairs), 30), weight_Q)
+    distribution = RankDistribution.from_queries(rank_Q, np.full(len(pairs), 30), weight_Q)
     largest = max(weight_Q) or 1.0
     sums: dict[float, Fraction] = {}
     for rank, weight in zip(rank_Q.tolist(), weight_Q.tolist(), strict=True):
@@ -45,7 +45,7 @@ def test_the_median_divides_the_weight_in_halves(pairs):
     by_value = {value: sum(s for v, s in zip(values, shares, strict=True) if v == value) for value in values}
     nearest = min(abs(sum(by_value[v] for v in by_value if v <= value) - Fraction(1, 2)) for value in values)
     assume(nearest == 0 or nearest > Fraction(1, 2**45))  # nearly half, up to rounding: either answer is right
-    distribution = RankDistribution.of_queries(
+    distribution = RankDistribution.from_queries(
         np.array([float(v) for v in values]), np.full(len(pairs), 6), np.array([weight for _, weight in pairs])
     )
 
@@ -54,8 +54,8 @@ def test_the_median_divides_the_weight_in_halves(pairs):
 
 def test_rounded_weights_reach_exactly_half():
     """Three thirds and one whole weigh the same, though 1/3 + 1/3 + 1/3 is rounded; so do 5 and 5 tenths."""
-    thirds = RankDistribution.of_queries(np.array([1, 2, 3, 8]), np.full(4, 9), np.array([1 / 3, 1 / 3, 1 / 3, 1]))
-    tenths = RankDistribution.of_queries(np.arange(1, 11), np.full(10, 10), np.full(10, 0.1))
+    thirds = RankDistribution.from_queries(np.array([1, 2, 3, 8]), np.full(4, 9), np.array([1 / 3, 1 / 3, 1 / 3, 1]))
+    tenths = RankDistribution.from_queries(np.arange(1, 11), np.full(10, 10), np.full(10, 0.1))
 
     assert 5.5 == weighted_median(thirds.ranks_R, thirds.weight_R)
     assert 5.5 == weighted_median(tenths.ranks_R, tenths.weight_R)
@@ -84,9 +84,9 @@ def test_histograms_give_ranks_exactly_or_within_the_bound(rank_type):
         counts = RankCounts(
             *(torch.tensor(values) for values in (better, [i % 3 for i in range(500)], [largest] * 500))
         )
-        histograms = RankHistograms.of_queries(counts)
+        histograms = RankHistograms.from_queries(counts)
         doubled = rank_type is RankType.REALISTIC
-        distribution = RankDistribution.of_counts(
+        distribution = RankDistribution.from_counts(
             histograms.ranks(rank_type), histograms.num_candidates, doubled=doubled
         )
         exact = np.unique(counts.doubled_rank(rank_type).numpy() / 2.0)

@@ -23,7 +23,7 @@ Rows = list[tuple[int, int, int, int, int]]  # better, tied, competing, N, list
 
 def sums_of(rows: Rows) -> DrawSums:
     columns = torch.tensor(rows, dtype=torch.int64).reshape(-1, 5).unbind(1)
-    return DrawSums.of_queries(RankCounts(*columns[:3]), columns[3].numpy(), columns[4].numpy())
+    return DrawSums.from_queries(RankCounts(*columns[:3]), columns[3].numpy(), columns[4].numpy())
 
 
 def random_rows(seed: int, num_lists: int) -> Rows:

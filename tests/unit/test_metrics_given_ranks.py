@@ -95,7 +95,7 @@ MEDIANS = ("median_rank", "inverse_median_rank", "median_absolute_deviation")
 def exact_macro(evaluation: FullEvaluation, side: Side, rank_type: RankType) -> Queries:
     counts, frequency_Q = evaluation.counts[side], evaluation.key_frequencies(side)
     weights = [Fraction(1, frequency) for frequency in frequency_Q.tolist()]
-    return Queries((counts.doubled_rank(rank_type) / 2).tolist(), (counts.competing_Q + 1).tolist(), weights)
+    return Queries((counts.doubled_rank(rank_type) / 2).tolist(), (counts.num_competitors_Q + 1).tolist(), weights)
 
 
 @pytest.mark.reference
@@ -110,7 +110,7 @@ def test_complete_evaluations_have_the_reference_values(reference_path, model, s
         for label, of_label in sides.items():
             counts = RankCounts.concatenate([evaluation.counts[side] for side in of_label])
             weights = torch.cat([1 / evaluation.key_frequencies(side).double() for side in of_label])
-            columns = 1 + counts.better_Q, 1 + counts.better_Q + counts.tied_Q, 1 + counts.competing_Q
+            columns = 1 + counts.better_Q, 1 + counts.better_Q + counts.tied_Q, 1 + counts.num_competitors_Q
             metrics[label] = from_ranks(*columns, weights if average == "macro" else None)
         for key, expected in evaluation.document["settings"][setting][average].items():
             label, rank_type, metric = key.split(".")
@@ -217,7 +217,7 @@ def test_counts_of_competitors_give_the_ranks_of_the_engine(seed):
     generator = torch.Generator().manual_seed(seed)
     better, tied, rest = (torch.randint(0, 30, (200,), generator=generator) for _ in range(3))
     counts = RankCounts(better, tied, better + tied + rest)
-    metrics = from_ranks(1 + better, 1 + better + tied, counts.competing_Q + 1)
+    metrics = from_ranks(1 + better, 1 + better + tied, counts.num_competitors_Q + 1)
 
     for rank_type in RankType:
         doubled = counts.doubled_rank(rank_type).tolist()

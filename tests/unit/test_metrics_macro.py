@@ -192,7 +192,7 @@ def test_over_relations_equals_the_vectors(reference_path, model):
 def test_the_adjusted_mean_rank_index_equals_pykeens(reference_path, model, setting):
     evaluation = FullEvaluation.read(reference_path / "vectors", model, setting)
     layout = StatsLayout((1,))
-    of_side = {side: RankStats.of_queries(layout, counts) for side, counts in evaluation.counts.items()}
+    of_side = {side: RankStats.from_queries(layout, counts) for side, counts in evaluation.counts.items()}
 
     expected = evaluation.document["settings"][setting]["micro"]
     for label, stats in by_label(of_side, SIDES).items():

@@ -45,8 +45,8 @@ def test_merged_statistics_give_the_metrics_of_the_ranks(of, num_parts):
     parts = [part for part in (of[at::num_parts] for at in range(num_parts)) if part]
     stats, histograms = RankStats.zero(LAYOUT), RankHistograms.zero()
     for part in parts:
-        stats += RankStats.of_queries(LAYOUT, counts_of(part))
-        histograms += RankHistograms.of_queries(counts_of(part))
+        stats += RankStats.from_queries(LAYOUT, counts_of(part))
+        histograms += RankHistograms.from_queries(counts_of(part))
 
     assert_equal(from_ranks(*ranks_of(of)).to_dict(LAYOUT.cutoffs), all_rank_metrics(stats, histograms))
 

@@ -208,7 +208,7 @@ def test_too_many_keys_are_joined_within_their_group_and_nothing_is_lost(monkeyp
     assert 600 >= len(sums.group_K) > 7
     assert (np.diff(sums.group_K) >= 0).all()
     for group in range(7):
-        of_group = sums.of_group(group)
+        of_group = sums.select_group(group)
         assert (group_Q == group).sum() == of_group.num_K.sum()
         assert change_MQ[:, group_Q == group].sum(1).tolist() == of_group.change_MK.sum(1).tolist()
 

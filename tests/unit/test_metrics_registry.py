@@ -50,7 +50,7 @@ RELATIVE, ABSOLUTE = 1e-11, 1e-12
 
 def distribution_of(queries: Queries) -> RankDistribution:
     weights = None if queries.weights is None else np.array(queries.weights)
-    return RankDistribution.of_queries(np.array(queries.ranks, float), np.array(queries.num_candidates), weights)
+    return RankDistribution.from_queries(np.array(queries.ranks, float), np.array(queries.num_candidates), weights)
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -84,10 +84,10 @@ class TestEveryMetric:
     def test_queries_and_histograms_of_them_give_the_same_bits(self, name):
         queries = CASES["many"]
         ranks, num_candidates = (
-            KeyedSums.of_values(torch.tensor(values)) for values in (queries.ranks, queries.num_candidates)
+            KeyedSums.from_values(torch.tensor(values)) for values in (queries.ranks, queries.num_candidates)
         )
         means = distribution_of(queries).means  # of metrics that a histogram of ranks does not tell
-        of_counts = RankDistribution.of_counts(ranks, num_candidates, means=means)
+        of_counts = RankDistribution.from_counts(ranks, num_candidates, means=means)
 
         assert ALL[name].value(distribution_of(queries)) == ALL[name].value(of_counts)
 
@@ -100,12 +100,12 @@ class TestEveryMetric:
         weights = generator.integers(0, 5, 12) / 4 + 0.25
         ranks = num_candidates.astype(float)
         num_candidates[0], ranks[0] = 150, 3.0  # of many, where a share of the candidates is more than one
-        value = ALL[name].value(RankDistribution.of_queries(ranks, num_candidates, weights))
+        value = ALL[name].value(RankDistribution.from_queries(ranks, num_candidates, weights))
         start = value
         while (ranks > 1).any():
             query = generator.choice(np.flatnonzero(ranks > 1))
             ranks[query] -= generator.choice([0.5, 1.0]) if ranks[query] >= 2 else 0.5
-            better = ALL[name].value(RankDistribution.of_queries(ranks, num_candidates, weights))
+            better = ALL[name].value(RankDistribution.from_queries(ranks, num_candidates, weights))
             assert 0 <= (better - value) * ALL[name].direction + ABSOLUTE
             value = better
         assert 0 < (value - start) * ALL[name].direction
@@ -152,7 +152,7 @@ def simulated() -> tuple[RankDistribution, dict[str, np.ndarray]]:
     values = {name: [] for name in WITH_EXPECTATION}
     for _ in range(1000):
         ranks = generator.integers(1, num_candidates + 1)
-        distribution = RankDistribution.of_queries(ranks, num_candidates, weights)
+        distribution = RankDistribution.from_queries(ranks, num_candidates, weights)
         for name in WITH_EXPECTATION:
             values[name].append(ALL[name].value(distribution))
     return distribution, {name: np.array(of_name) for name, of_name in values.items()}
@@ -186,7 +186,7 @@ def test_where_chance_decides_nothing_adjusted_metrics_are_zero():
 
 def test_means_from_exact_sums_take_the_place_of_those_of_the_ranks():
     means = {"mean_rank": 3.5, "mean_reciprocal_rank": 0.25, "hits_at_3": 0.125}
-    given = RankDistribution.of_queries(np.array([1.0, 4.0]), np.array([9, 9]), means=means.get)
+    given = RankDistribution.from_queries(np.array([1.0, 4.0]), np.array([9, 9]), means=means.get)
     values = {name: find_metric(name).value(given) for name in ("mr", "mrr", "hits@3", "hits@1", "amri", "hmr", "ah@3")}
 
     assert {

@@ -19,7 +19,7 @@ KEYS = [
 
 
 def chosen(*asked: str) -> list[str]:
-    return [key for key in KEYS if Selection.of(asked).has(key)]
+    return [key for key in KEYS if Selection.from_names(asked).has(key)]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_families_and_names_choose_keys(asked, expected):
     found = chosen(*asked)
 
     assert [*(KEYS[index] for index in expected), "both.loss"] == found  # the loss has a switch of its own
-    assert found == list(Selection.of(asked).of_metrics(dict.fromkeys(KEYS)))
+    assert found == list(Selection.from_names(asked).select(dict.fromkeys(KEYS)))
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_families_and_names_choose_keys(asked, expected):
                           (("pooled_hits@3",), True), (("mrr@10",), False), (("classification",), True)]
 )  # fmt: skip
 def test_scores_are_kept_only_for_what_is_computed_from_them(asked, needed):
-    assert needed == Selection.of(asked).needs_pools
+    assert needed == Selection.from_names(asked).needs_pools
 
 
 @pytest.mark.parametrize("asked", [("rank", "auc"), ("mrr", "head.best.hits@7", "AP"), PRESETS["ogb"]])
 def test_its_names_make_the_same_choice(asked):
-    selection = Selection.of(asked)
-    again = Selection.of(selection.names)
+    selection = Selection.from_names(asked)
+    again = Selection.from_names(selection.names)
 
     assert selection.names == again.names
     assert chosen(*asked) == chosen(*selection.names)
@@ -64,7 +64,7 @@ def test_its_names_make_the_same_choice(asked):
 
 def test_further_rank_metrics_are_those_that_are_named():
     assert [] == list(ALL_BY_DEFAULT.optional_metrics)
-    assert ["mean_reciprocal_rank_at_3"] == [metric.name for metric in Selection.of(["mrr@3"]).optional_metrics]
+    assert ["mean_reciprocal_rank_at_3"] == [metric.name for metric in Selection.from_names(["mrr@3"]).optional_metrics]
 
 
 @pytest.mark.parametrize(

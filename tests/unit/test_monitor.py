@@ -83,7 +83,7 @@ def test_means_and_errors_are_those_of_clusters(num_edges: int) -> None:
     queries = random.integers(1, 3, size=(num_edges, len(METRICS)))
     for chunk_size in (1, 3, 25):
         chunk_E = np.arange(num_edges) // chunk_size
-        sums = ClusterSums.of_values(QueryValues(values, queries), chunk_E)
+        sums = ClusterSums.from_values(QueryValues(values, queries), chunk_E)
         used = chunk_E if chunk_E[-1] + 1 >= 10 else np.arange(num_edges)
         assert ("chunk" if chunk_E[-1] + 1 >= 10 else "edge") == sums.unit
         for at, metric in enumerate(METRICS):

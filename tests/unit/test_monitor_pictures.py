@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MOST_BYTES = 60_000
+MAX_BYTES = 60_000
 
 
 @pytest.mark.slow  # it trains for some minutes
@@ -36,5 +36,5 @@ def test_pictures_are_small_and_each_is_shown() -> None:
 
     assert {"overfits.png", "quickstart.png", "well_mixed.png"} <= {path.name for path in pictures}
     for path in pictures:
-        assert path.stat().st_size < MOST_BYTES, path
+        assert path.stat().st_size < MAX_BYTES, path
         assert f"pictures/{path.name})" in text

@@ -286,7 +286,7 @@ def test_a_band_keeps_its_partitions_while_the_others_pass():
 
 
 def test_what_is_needed_again_last_is_dropped():
-    uses = Uses.of([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
+    uses = Uses.from_needs([frozenset({1}), frozenset({2}), frozenset({3}), frozenset({1}), frozenset({2})])
     held = {1, 2, 9}
 
     evict(held, frozenset({3}), 3, uses, 2)

@@ -14,7 +14,7 @@ def counts(better, tied, competing) -> RankCounts:
 
 
 def as_lists(of: RankCounts) -> list[list[int]]:
-    return [of.better_Q.tolist(), of.tied_Q.tolist(), of.competing_Q.tolist()]
+    return [of.better_Q.tolist(), of.tied_Q.tolist(), of.num_competitors_Q.tolist()]
 
 
 def test_ranks_by_hand():

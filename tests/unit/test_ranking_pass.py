@@ -95,7 +95,7 @@ def test_candidates_with_a_true_entitys_vector_tie_with_it(
         assert [int(better.sum()), int(tied.sum())] == [int(counts.raw.better_Q[query]), int(counts.raw.tied_Q[query])]
         of_key = [number for of, number in zip(*KNOWN, strict=True) if of == key and number != own]
         assert [int(better[of_key].sum()), int(tied[of_key].sum()), len(of_key)] == [
-            int(of[query]) for of in (counts.known.better_Q, counts.known.tied_Q, counts.known.competing_Q)
+            int(of[query]) for of in (counts.known.better_Q, counts.known.tied_Q, counts.known.num_competitors_Q)
         ]
 
 

@@ -19,7 +19,7 @@ def rows_of(better: list[int], tied: list[int]) -> HistogramRows:
         torch.full((len(better),), 1 << 40),
     )
     groups = GroupStats.zero(StatsLayout((1,)), [GroupKey(0, Bucket(0, 0), Side.LHS)])
-    groups.histograms[0, Side.LHS] += RankHistograms.of_queries(counts)
+    groups.histograms[0, Side.LHS] += RankHistograms.from_queries(counts)
     return HistogramRows.from_groups(groups, [Side.LHS])
 
 

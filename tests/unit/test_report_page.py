@@ -23,7 +23,7 @@ from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
 from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, marked_up_result, rows_of
 
-MOST_BYTES = 6_000_000
+MAX_BYTES = 6_000_000
 ESTIMATES = ("metrics=rank,auc,estimates", "candidates=sampled", "num_batch_negs=0", "num_uniform_negs=20")
 VOID = {"meta", "input"}
 END_TAG_LEFT_OUT = {"th", "td", "tr"}
@@ -304,7 +304,7 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
     text = text_of(folder)
     page = Page(text)
 
-    assert len(text.encode()) < MOST_BYTES
+    assert len(text.encode()) < MAX_BYTES
     rows = page.rows["Metrics by relation"][1:]
     assert 5_000 < len(rows) < 12_000
     assert [long_name(at) for at in range(len(rows))] == [row[0] for row in rows]
@@ -326,7 +326,7 @@ def test_ten_thousand_relations_of_usual_names_are_all_there(tmp_path: Path) -> 
     text = text_of(folder)
 
     assert 10_001 == len(Page(text).rows["Metrics by relation"])
-    assert len(text.encode()) < MOST_BYTES
+    assert len(text.encode()) < MAX_BYTES
 
 
 def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:

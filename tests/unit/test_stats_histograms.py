@@ -56,7 +56,7 @@ def test_histograms_by_hand():
     """Realistic ranks are doubled; the true entity counts among the candidates."""
     counts = RankCounts(torch.tensor([0, 2, 0]), torch.tensor([0, 1, 0]), torch.tensor([4, 9, 0]))
 
-    of = RankHistograms.of_queries(counts)
+    of = RankHistograms.from_queries(counts)
 
     found = [dict(zip(part.keys.tolist(), part.counts.tolist(), strict=True)) for part in of.parts]
     assert [{1: 2, 3: 1}, {2: 2, 7: 1}, {1: 2, 4: 1}, {1: 1, 5: 1, 10: 1}] == found
@@ -65,7 +65,7 @@ def test_histograms_by_hand():
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=20))
 def test_histograms_count_every_query_once_per_rank_type(of):
     better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    histograms = RankHistograms.of_queries(RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    histograms = RankHistograms.from_queries(RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
     back = histograms
 
     expected = {

@@ -22,7 +22,7 @@ sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
 
 def stats_of(of) -> RankStats:
     better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    return RankStats.of_queries(LAYOUT, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    return RankStats.from_queries(LAYOUT, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
 
 
 @given(st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=10))
@@ -84,7 +84,7 @@ def test_both_pools_the_enabled_sides():
 
 def test_further_columns_are_what_they_are_told():
     counts = RankCounts(*torch.tensor([[0, 1], [0, 0], [3, 3]]))
-    stats = RankStats.of_queries(
+    stats = RankStats.from_queries(
         LAYOUT, counts, num_short_lists=2, num_excluded=3, num_outside=5, known_Q=torch.tensor([1 << 33, 7])
     )
 
@@ -133,7 +133,7 @@ tied_queries = st.lists(
 def test_means_over_all_orders_of_the_ties_are_those_of_counting_every_place(of):
     layout = StatsLayout((1, 3, 10))
     better_Q, tied_Q, beaten_Q = torch.tensor(of, dtype=torch.int64).reshape(-1, 3).unbind(1)
-    stats = RankStats.of_queries(layout, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
+    stats = RankStats.from_queries(layout, RankCounts(better_Q, tied_Q, better_Q + tied_Q + beaten_Q))
     places = [[Fraction(better + 1 + at) for at in range(tied + 1)] for better, tied, _ in of]
 
     def expected(value) -> Fraction:
