@@ -10,7 +10,16 @@ from typing import Any
 
 import attrs
 
-from pbgeval.config.schema import GROUPS, EntitySchema, EvalConfig, RelationSchema, default_of, keys_of, types_of
+from pbgeval.config.schema import (
+    GROUPS,
+    TRAINING_KEYS,
+    EntitySchema,
+    EvalConfig,
+    RelationSchema,
+    default_of,
+    keys_of,
+    types_of,
+)
 
 _WIDTH = 100
 _INTRODUCTION = """\
@@ -18,6 +27,8 @@ Keys of a config file, by group: type, default, meaning. A config file is Python
 returns a pbgeval.EvalConfig, or with PyTorch-BigGraph's get_torchbiggraph_config(), which returns a dict; or JSON. \
 On the command line: -p KEY=VALUE, with lists by comma (hits_at=1,10), none for an unset key, \
 and dots into nested keys (entities.user.num_partitions=4, relations.0.operator=diagonal)."""
+
+_OF_TRAINING = "training only (accepted and ignored):"
 
 _NESTED: Mapping[str, tuple[type[attrs.AttrsInstance], str]] = {
     "entities": (EntitySchema, "entities.NAME."),
@@ -42,6 +53,7 @@ def help_config() -> str:
     for group in GROUPS:
         entries = [_entry(key) for key in explained_keys() if key.group == group]
         parts.append("\n".join([f"{group}:", *entries]))
+    parts.append(f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from attrs import frozen
 
-from pbgeval.config.schema import EvalConfig, default_of, keys_of
+from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, default_of, keys_of
 from pbgeval.errors import ConfigError
 
 # A place in a config: names of keys, indices of lists, names of entity types.
@@ -118,6 +118,8 @@ def not_one_of(choices: Iterable[str], value: object) -> str:
 
 def unknown_key(key: object, known: Iterable[str]) -> str:
     """Say that a key is unknown and name the nearest known one (also for mixedCase, which old PBG configs have)."""
+    if key in TRAINING_KEYS:
+        return "only PyTorch-BigGraph's training uses this key; remove it"
     names = sorted(known)
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(key)).lower()
     close = difflib.get_close_matches(snake_case, names, n=1)

@@ -27,10 +27,11 @@ from pbgeval.config.overrides import (
     Override,
     OverrideError,
     apply_override,
+    nearest_path,
     resolve_paths,
 )
 from pbgeval.config.schema import (
-    TRAINING,
+    TRAINING_KEYS,
     EntitySchema,
     EvalConfig,
     RelationSchema,
@@ -74,7 +75,8 @@ class _Structurer:
             if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
                 self._refuse((key,), "required key missing")
                 self.blanks.append((key,))
-        made: EvalConfig = self._schema(EvalConfig, raw, ())
+        used = {key: value for key, value in raw.items() if key not in TRAINING_KEYS}
+        made: EvalConfig = self._schema(EvalConfig, used, ())
         return made
 
     def all_faults(self, faults_of_values: Iterable[Fault]) -> list[Fault]:
@@ -95,7 +97,8 @@ class _Structurer:
             elif spec.default is attrs.NOTHING:
                 values[key] = self._refuse((*path, key), "required key missing")
         for key in sorted(raw.keys() - known.keys(), key=str):
-            values[key] = self._refuse((*path, key), unknown_key(key, known))
+            names = [*known, *TRAINING_KEYS] if schema is EvalConfig else known
+            values[key] = self._refuse((*path, key), unknown_key(key, names))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         for key in faulty:
@@ -270,7 +273,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
     # The folder of a checkpoint tells more than `config`.
     name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
-    return attrs.evolve(config, name=name, source=source, ignored=_ignored_keys(raw, is_ours=is_ours))
+    return attrs.evolve(config, name=name, source=source, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
 
 
 def check_config(
@@ -315,10 +318,11 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
     try:
         content = read_bytes(source)
     except FileNotFoundError:
-        raise ConfigError(f"{shown}: no such config file") from None
+        near = nearest_path(source, os.path.isfile)
+        raise ConfigError(f"{shown}: no such config file" + (f"; did you mean {near!r}?" if near else "")) from None
     except IsADirectoryError:
         hint = "; did you mean its config.json?" if (source / "config.json").is_file() else ""
-        raise ConfigError(f"{shown}: expected a config file, found a directory{hint}") from None
+        raise ConfigError(f"{shown}: this is a directory, not a config file{hint}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error
@@ -333,12 +337,6 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
         expected = "an EvalConfig" if is_ours else "a dict"
         raise ConfigError(f"{source.name}: {function}(): {wrong_type(expected, value)}")
     return copied, is_ours
-
-
-def _ignored_keys(raw: Mapping[Any, Any], *, is_ours: bool) -> tuple[str, ...]:
-    """Return the training-only keys that a config sets; of an `EvalConfig`, those that differ from their defaults."""
-    training = {key: spec for key, spec in keys_of(EvalConfig).items() if spec.metadata["group"] == TRAINING}
-    return tuple(key for key in training if key in raw and not (is_ours and raw[key] == default_of(training[key])))
 
 
 def _line(fault: Fault, file_name: str, applied: Sequence[Override]) -> str:

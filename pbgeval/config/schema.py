@@ -1,7 +1,8 @@
 """The keys of a configuration: types, defaults, groups and help texts.
 
-Every key of PyTorch-BigGraph is here beside ours, so that its config files and checkpoints load unchanged.
-Only types and defaults are fixed here; what values must satisfy is in `checks.py`.
+PyTorch-BigGraph's keys are here beside ours, so that its config files and checkpoints load unchanged. The keys that
+only training uses are no attributes of `EvalConfig`: `TRAINING_KEYS` names them. This module fixes types and defaults;
+`checks.py` checks values.
 """
 
 from __future__ import annotations
@@ -27,8 +28,37 @@ if TYPE_CHECKING:
 # How a key is declared: its default, the group it is listed in, its help text; and how declarations are read back.
 
 GRAPH, MODEL, EVALUATION, OUTPUT = "graph", "model", "evaluation", "output"
-TRAINING = "training only (ignored)"
-GROUPS = (GRAPH, MODEL, EVALUATION, OUTPUT, TRAINING)
+GROUPS = (GRAPH, MODEL, EVALUATION, OUTPUT)
+
+# Keys of PyTorch-BigGraph that only training uses: a config file may set them, and nothing reads them.
+TRAINING_KEYS = (
+    "init_path",
+    "init_scale",
+    "checkpoint_preservation_interval",
+    "regularization_coef",
+    "regularizer",
+    "num_epochs",
+    "num_edge_chunks",
+    "max_edges_per_chunk",
+    "bucket_order",
+    "lr",
+    "relation_lr",
+    "eval_fraction",
+    "eval_num_batch_negs",
+    "eval_num_uniform_negs",
+    "background_io",
+    "verbose",
+    "hogwild_delay",
+    "num_machines",
+    "num_partition_servers",
+    "distributed_init_method",
+    "distributed_tree_init_order",
+    "num_gpus",
+    "num_groups_for_partition_server",
+    "num_groups_per_sharded_partition_server",
+    "partition_shard_size",
+    "half_precision",
+)
 
 NOT_A_KEY = {"not_a_key": True}  # metadata of a field that no config file sets
 
@@ -369,38 +399,6 @@ class EvalConfig:
             "mlflow (file store), each into a folder below sinks/ of the output directory.",
         ),
     )
-
-    # training only
-    init_path: str | None = key(None, TRAINING, "Directory of initial embeddings.")
-    init_scale: float = key(1e-3, TRAINING, "Standard deviation of random initial embeddings.")
-    checkpoint_preservation_interval: int | None = key(
-        None, TRAINING, "Keep a snapshot of the checkpoint every so many epochs."
-    )
-    regularization_coef: float = key(0.0, TRAINING, "Weight of the regularizer.")
-    regularizer: str = key("N3", TRAINING, "Name of the regularizer.")
-    num_epochs: int = key(1, TRAINING, "Number of epochs.")
-    num_edge_chunks: int | None = key(None, TRAINING, "Parts that a bucket is trained in.")
-    max_edges_per_chunk: int = key(1_000_000_000, TRAINING, "Largest part of a bucket if num_edge_chunks is unset.")
-    bucket_order: str = key("inside_out", TRAINING, "Order of buckets in training.")
-    lr: float = key(1e-2, TRAINING, "Learning rate.")
-    relation_lr: float | None = key(None, TRAINING, "Learning rate of operator parameters.")
-    eval_fraction: float = key(0.05, TRAINING, "Fraction of edges held out in training.")
-    eval_num_batch_negs: int | None = key(1000, TRAINING, "num_batch_negs of the evaluation within training.")
-    eval_num_uniform_negs: int | None = key(1000, TRAINING, "num_uniform_negs of the evaluation within training.")
-    background_io: bool = key(False, TRAINING, "Load and save in a background process.")
-    verbose: int = key(0, TRAINING, "Level of PBG's log.")
-    hogwild_delay: float = key(2.0, TRAINING, "Seconds by which training processes are delayed.")
-    num_machines: int = key(1, TRAINING, "Number of training machines.")
-    num_partition_servers: int = key(-1, TRAINING, "Number of partition servers.")
-    distributed_init_method: str | None = key(None, TRAINING, "Address where training processes meet.")
-    distributed_tree_init_order: bool = key(
-        True, TRAINING, "Whether a bucket needs a partition that was trained before."
-    )
-    num_gpus: int = key(0, TRAINING, "Number of GPUs to train on.")
-    num_groups_for_partition_server: int = key(16, TRAINING, "Process groups per partition server.")
-    num_groups_per_sharded_partition_server: int = key(1, TRAINING, "Process groups per sharded partition server.")
-    partition_shard_size: int = key(250, TRAINING, "Rows per shard of a partition server.")
-    half_precision: bool = key(False, TRAINING, "Train in half precision on a GPU.")
 
     # where it came from: no keys, and no part of equality
     name: str = field(default="config", eq=False, metadata=NOT_A_KEY)  # of the config file, or of its checkpoint

@@ -23,7 +23,7 @@ from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.objects import read_object_folder
-from pbgeval.storage.text import one_line, read_small_text
+from pbgeval.storage.text import listed, one_line, read_small_text
 
 # Inputs -> digests of the content of everything that can change a number.
 
@@ -97,7 +97,7 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
         yield from _differences_from_training(config)
     if config.ignored:
         name = config.source.name if config.source else config.name
-        yield f"{name}: keys that only training uses are ignored: {', '.join(config.ignored)}"
+        yield f"{name}: keys that only training uses are ignored: {listed(config.ignored)}"
     for key in ("dictionary_path", "edge_columns"):  # where files of edges were named, neither is left
         if getattr(config, key) is not None:
             yield f"{key} has no effect: no path of edges names a file of text or Parquet"

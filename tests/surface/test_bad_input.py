@@ -70,7 +70,7 @@ UNIFORM = "candidates=sampled num_batch_negs=0 num_uniform_negs=15 metrics=rank,
 
 CONFIGS = [
     fault("eval.py: no such config file", remove("eval.py")),
-    fault("eval.py: expected a config file, found a directory", remove("eval.py"), folder("eval.py")),
+    fault("eval.py: this is a directory, not a config file", remove("eval.py"), folder("eval.py")),
     fault("…--config…", args=["-p", "seed=1"], world=NOTHING),
     fault("eval.py…", write("eval.py", b"\xff\xfe\x00")),
     python("def f(:\n", "eval.py:1: SyntaxError: invalid syntax"),

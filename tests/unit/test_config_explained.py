@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config, numeric_settings
-from pbgeval.config.schema import GROUPS, keys_of
+from pbgeval.config.schema import GROUPS, TRAINING_KEYS, keys_of
 from pbgeval.errors import ConfigError
 
 
@@ -57,6 +57,8 @@ def test_help_shows_groups_in_order_with_nested_keys_types_and_defaults() -> Non
     ):
         assert line in lines
     assert max(map(len, lines)) <= 100
+    names = " ".join(lines).split("training only (accepted and ignored):")[1]
+    assert tuple(name.strip() for name in names.split(",")) == TRAINING_KEYS
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,6 @@ def test_the_dimension_of_a_type_is_its_own_or_the_global_one() -> None:
         {"batch_size": 10},
         {"loss_fn": "softmax"},
         {"margin": 1.0},
-        {"lr": 1.0},
-        {"num_epochs": 7},
         {"name": "x"},
         {"ignored": ("lr",)},
         {"hits_at": [50, 10, 5, 3, 1, 1]},

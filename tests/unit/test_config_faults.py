@@ -107,13 +107,17 @@ WRONG_TYPES = {
         nested("relations", 1, weight="heavy"),
         "relations[1].weight: expected a number, got 'heavy' (str)",
     ),
-    "a wrong type of an ignored key": (changed(lr="fast"), "lr: expected a number, got 'fast' (str)"),
 }
 
 
 UNKNOWN_OR_MISSING = {
     "misspelt": (changed(num_batch_neg=3), "num_batch_neg: unknown key; did you mean 'num_batch_negs'?"),
     "mixed case": (changed(numUniformNegs=3), "numUniformNegs: unknown key; did you mean 'num_uniform_negs'?"),
+    "a misspelt key of training": (changed(num_epoch=3), "num_epoch: unknown key; did you mean 'num_epochs'?"),
+    "a key of training in a relation": (
+        nested("relations", 2, lr=1),
+        "relations[2].lr: only PyTorch-BigGraph's training uses this key; remove it",
+    ),
     "like nothing": (changed(xyzzy=3), "xyzzy: unknown key; `kgeval-dist --help-config` lists all keys"),
     "not a key though a field": (
         changed(source="x"),
@@ -546,8 +550,7 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
             "eval.json: relations[0].weight: expected a number, got 'heavy' (str)",
             f"eval.json: relations[0].operator: expected one of {OPERATORS}, got 'diag'",
             "eval.json: relations[1].lhs: expected an entity type (user, item, tag), got 'person'",
-            f"eval.json: edge_paths[1]: expected a directory; {folder}/absent (in the working directory) does not "
-            "exist",
+            f"eval.json: edge_paths[1]: no such directory: {folder}/absent (in the working directory)",
             "-p dimension=a: expected an int, got 'a' (str)",
             "-p nothing: expected KEY=VALUE, found no '='",
         ]
@@ -607,12 +610,13 @@ def test_directories_of_known_edges_are_found_like_those_to_evaluate(folder: Pat
     Path("eval.json").write_text(json.dumps(competing(**{key: ["known", str(folder / "edges")]})))
 
     assert [str(folder / "known"), str(folder / "edges")] == getattr(load_config("eval.json"), key)
-    assert [f"eval.json: {key}[1]: expected a directory; {folder}/groups.json (in the working directory) is none"] == (
+    assert [f"eval.json: {key}[1]: {folder}/groups.json (in the working directory) is not a directory"] == (
         faults_of(folder, competing(**{key: ["known", "groups.json"]}))
     )
-    assert [f"-p {key}=nowhere: {key}[0]: expected a directory; {folder}/nowhere (in the working directory) "] == [
-        line.removesuffix("does not exist") for line in faults_of(folder, competing(), f"{key}=nowhere")
-    ]
+    where = f"no such directory: {folder}/nowhere (in the working directory)"
+    assert faults_of(folder, competing(), f"{key}=nowhere") == [f"-p {key}=nowhere: {key}[0]: {where}"]
+    where = f"no such directory: {folder}/knwon (in the working directory)"
+    assert faults_of(folder, competing(**{key: ["knwon"]})) == [f"eval.json: {key}[0]: {where}; did you mean 'known'?"]
 
 
 def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) -> None:
@@ -621,10 +625,12 @@ def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) ->
 
     assert (str(folder / "given"), str(folder / "groups.json")) == (config.candidate_path, config.relation_groups)
     assert [
-        f"eval.json: candidate_path: expected a directory; {folder}/groups.json (in the working directory) is none",
-        f"eval.json: relation_groups: expected a file; {folder}/given (in the working directory) is none",
+        f"eval.json: candidate_path: {folder}/groups.json (in the working directory) is not a directory",
+        f"eval.json: relation_groups: {folder}/given (in the working directory) is not a file",
     ] == faults_of(folder, competing(candidate_path="groups.json", relation_groups="given"))
-    assert ["eval.json: relation_groups: expected a file, got ''"] == faults_of(folder, competing(relation_groups=""))
+    assert ["eval.json: relation_groups: expected the path of a file, got ''"] == faults_of(
+        folder, competing(relation_groups="")
+    )
 
 
 def test_an_override_is_blamed_for_what_it_makes_wrong(folder: Path) -> None:

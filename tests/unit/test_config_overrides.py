@@ -74,7 +74,7 @@ def load(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         ("hits_at=7", "hits_at", [7]),
         ("hits_at.1=20", "hits_at", [1, 20]),
         ("breakdowns=", "breakdowns", []),
-        ("init_path=none", "init_path", None),
+        ("dictionary_path=none", "dictionary_path", None),
         *((f"bias={text}", "bias", True) for text in ("true", "True", "TRUE", "1", "yes")),
         *((f"global_emb={text}", "global_emb", False) for text in ("false", "False", "0", "No")),
     ],
@@ -159,7 +159,7 @@ FAULTS = [
     (["seed=-1"], ["expected an int >= 0 and < 2**63, got -1"]),
     (["num_batch_negs=3"], ["batch_size: must be a multiple of num_batch_negs (3), got 1000"]),
     (["comparator=l3"], [f"expected one of {', '.join(COMPARATORS)}, got 'l3'"]),
-    (["entity_path="], ["expected a directory, got ''"]),
+    (["entity_path="], ["expected the path of a directory, got ''"]),
     (
         ["entities.a.b.num_partitions=3", "relations.1.operator=complex_diagonal", "dimension=7"],
         [
@@ -171,8 +171,8 @@ FAULTS = [
     (
         ["edge_paths=edges,absent", "checkpoint_path=/absent"],
         [
-            "edge_paths[1]: expected a directory; {folder}/absent (in the working directory) does not exist",
-            "expected a directory; /absent does not exist",
+            "edge_paths[1]: no such directory: {folder}/absent (in the working directory)",
+            "no such directory: /absent",
         ],
     ),
 ]
