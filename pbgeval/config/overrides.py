@@ -6,6 +6,7 @@ text that cannot be read stays text, so that structuring reports it like any oth
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import typing
@@ -17,7 +18,7 @@ import attrs
 from attrs import frozen
 
 from pbgeval.config.faults import Fault, KeyPath, show, unknown_key
-from pbgeval.config.schema import EvalConfig, keys_of, types_of, without_none
+from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, without_none
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})
@@ -59,9 +60,9 @@ def apply_override(raw: dict[Any, Any], text: str) -> Override:
 def _resolve(key: str) -> tuple[KeyPath, object]:
     """Find the place that a dotted key names, and its type."""
     head, *rest = key.split(".")
-    if head not in keys_of(EvalConfig):
-        raise OverrideError(unknown_key(head, keys_of(EvalConfig)))
-    type_ = types_of(EvalConfig)[head]
+    if head not in keys_of(EvalConfig) and head not in TRAINING_KEYS:
+        raise OverrideError(unknown_key(head, [*keys_of(EvalConfig), *TRAINING_KEYS]))
+    type_ = types_of(EvalConfig).get(head, str)
     container = typing.get_origin(without_none(type_))
     element = typing.get_args(without_none(type_))[-1] if container in (list, dict) else None
     if element is not None and attrs.has(element):
@@ -213,8 +214,19 @@ def _places(value: str, bases: Bases) -> Iterator[tuple[str, str]]:
 
 def _not_found(what: str, value: str, tried: Sequence[tuple[str, str]]) -> str:
     if not tried:
-        return f"expected a {what}, got {show(value)}"
-    if len(tried) == 1:
-        place, label = tried[0]
-        return f"expected a {what}; {place}{label} {'is none' if os.path.exists(place) else 'does not exist'}"
-    return f"expected a {what}; found none at {' nor at '.join(place + label for place, label in tried)}"
+        return f"expected the path of a {what}, got {show(value)}"
+    if len(tried) == 1 and os.path.exists(tried[0][0]):
+        return f"{''.join(tried[0])} is not a {what}"
+    near = next(filter(None, (nearest_path(place, _IS[what]) for place, _ in tried)), None)
+    hint = f"; did you mean {os.path.join(os.path.dirname(value), near)!r}?" if near else ""
+    return f"no such {what}: {' or '.join(map(''.join, tried))}{hint}"
+
+
+def nearest_path(place: str | Path, accepts: Callable[[str], bool]) -> str | None:
+    """Return the name in the same folder that is most like a path's; None if no name is close."""
+    folder, name = os.path.split(place)
+    try:
+        names = [other for other in os.listdir(folder) if accepts(os.path.join(folder, other))]
+    except (OSError, ValueError):
+        return None
+    return next(iter(difflib.get_close_matches(name, names, n=1)), None)
