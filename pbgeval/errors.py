@@ -28,6 +28,10 @@ class StorageError(EvalError):
     """A data file is missing, unreadable, or does not hold what it should."""
 
 
+class MismatchError(StorageError):
+    """The files of a checkpoint are not those that the config describes."""
+
+
 class DataError(EvalError):
     """A data file is readable but what it holds cannot be ranked: ids out of range, NaN, zero vectors."""
 

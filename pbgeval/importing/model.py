@@ -199,7 +199,7 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     for name, path in edges.paths.items():
         num_edges = import_edges(path, folder / name, form, num_partitions)
         lines.append(f"{folder / name}: {num_edges:,} edges of {path}")
-    _write_entities(model, folder / "entity", num_partitions)
+    write_dictionary(model, folder / "entity", num_partitions)
     dynamic = model.formula.dynamic
     parameters = model.parameters()
     operators = {(0, side): of_side for side, of_side in parameters.items()}
@@ -232,12 +232,18 @@ def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: Edge
             raise ConfigError(f"--edges {name}: expected the name of a folder, none that the model's files have")
 
 
-def _write_entities(model: EmbeddingModel, path: Path, num_partitions: int) -> None:
+def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, entity_type: str = ENTITY_TYPE) -> None:
+    """Write what a model's entities and relations are called as PBG's dictionaries have it.
+
+    Raises:
+        StorageError: a file of labels is not as it should be.
+        OutputError: the files cannot be written.
+    """
     names = model.entity_names()
     for index in range(num_partitions):
         start, stop = part_of(model.num_entities, index, num_partitions)
         of_part = None if names is None else itertools.islice(names, stop - start)
-        checkpoint_files.write_entities(path, ENTITY_TYPE, index, stop - start, of_part)
+        checkpoint_files.write_entities(path, entity_type, index, stop - start, of_part)
     num_dynamic = model.num_relations if model.formula.dynamic else None
     checkpoint_files.write_relations(path, num_dynamic, model.relation_names())
 

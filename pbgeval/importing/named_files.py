@@ -30,7 +30,8 @@ _SCRATCH = ".scratch"
 class Dictionary:
     """What numbers entities and relations."""
 
-    folder: Path  # of entity_names_<type>_<part>.json
+    folder: Path  # of entity_names_<type>_<part>.json, or the model whose labels they have
+    files: Path  # folder where they are
     types: RelationTypes
     relations: tuple[str, ...]  # their names, in the order of their ids
     sizes: Sizes  # how many entities of each partition must have a name
@@ -59,7 +60,7 @@ def split_files(files: NamedFiles, limits: Limits, observer: Observer) -> None:
         scratch = next(iter(targets.values())) / _SCRATCH
         with Engine(scratch, limits, observer) as engine:
             observer.step(f"dictionaries of {dictionary.folder}")
-            types, sizes = read_dictionaries(engine, dictionary.folder, dictionary.types, dictionary.relations)
+            types, sizes = read_dictionaries(engine, dictionary.files, dictionary.types, dictionary.relations)
             _check_sizes(dictionary, sizes)
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")

@@ -21,16 +21,18 @@ from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
 from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.engine import Limits
+from pbgeval.importing.model import write_dictionary
 from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, is_made, refuse_unknown, split_files
 from pbgeval.importing.placement import UNKNOWN
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
+from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
 from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.text import listed
-from pbgeval.storage.writing import files_below, remove_files
+from pbgeval.storage.writing import files_below, remove_files, temporary_folder
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 _FORMAT = 1  # of what is made: another one is made anew
@@ -62,12 +64,22 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
     if not paths:
         yield config
         return
+    with temporary_folder() as labels, _buckets_of(paths, config, output, observer, labels) as split:
+        yield split
+
+
+@contextmanager
+def _buckets_of(
+    paths: list[Path], config: EvalConfig, output: Path | None, observer: Observer, labels: Path
+) -> Iterator[EvalConfig]:
     store = ((output or DEFAULT_OUTPUTS) / IMPORTED).absolute()
     absent = [place for place in (store, *store.parents) if not place.exists()]
     earlier = (
         [] if output is None or absent else [place.name for place in store.iterdir() if _MADE.fullmatch(place.name)]
     )
-    files, folder_of = _plan(config, paths, store, None if output is None else output.absolute().parent / IMPORTED)
+    files, folder_of = _plan(
+        config, paths, store, None if output is None else output.absolute().parent / IMPORTED, labels
+    )
     if files.of_folder and output is not None and output.exists() and not output.is_dir():
         raise OutputError(f"{output}: expected a directory for the output, found a file; choose another --output")
     try:
@@ -105,7 +117,7 @@ def _files_of(config: EvalConfig) -> list[Path]:
 
 
 def _plan(
-    config: EvalConfig, paths: list[Path], store: Path, other_store: Path | None
+    config: EvalConfig, paths: list[Path], store: Path, other_store: Path | None, labels: Path
 ) -> tuple[NamedFiles, dict[Path, Path]]:
     """Find out what is there already; return what is to be made, and the folder of each file.
 
@@ -115,7 +127,7 @@ def _plan(
     without = {str(path) for path in paths}
     # Candidates are of edges.
     inputs = open_inputs(with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None))
-    dictionary = _dictionary(config, inputs)
+    dictionary = _dictionary(config, inputs, labels)
     common = _digests(dictionary, config)
     folder_of: dict[Path, Path] = {}
     for path in paths:
@@ -138,14 +150,29 @@ def _form(config: EvalConfig) -> ColumnForm:
     return ColumnForm(columns, order_flag=flag, names_flag=flag)
 
 
-def _dictionary(config: EvalConfig, inputs: Inputs) -> Dictionary:
-    """Return what numbers the entities and relations of the config.
+def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
+    """Return the dictionary that numbers the entities and relations of the config.
+
+    Args:
+        config: checked.
+        inputs: without the files of edges.
+        labels: an empty folder, for the labels of a model that has no dictionary.
 
     Raises:
         ConfigError: a type or a relation cannot be found by name.
-        StorageError: dynamic relations have no names, or too many or too few.
+        StorageError: names are missing, or there are too many or too few.
     """
     folder = Path(config.dictionary_path or config.entity_path)
+    files, model = folder, inputs.model
+    if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
+        if model.entity_labels is None or model.relation_labels is None:
+            raise StorageError(
+                f"{model.label}: edges given by name need the model's entities.tsv and relations.tsv, which are not"
+                " there; add them, or set dictionary_path"
+            )
+        (name,) = config.used_entity_types
+        write_dictionary(model, labels, config.entities[name].num_partitions, name)
+        folder, files = Path(model.label), labels
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
         raise ConfigError(
@@ -155,7 +182,8 @@ def _dictionary(config: EvalConfig, inputs: Inputs) -> Dictionary:
     types = {relation.name: (relation.lhs, relation.rhs) for relation in config.relations}
     if config.dynamic_relations:
         (pair,) = types.values()
-        return Dictionary(folder, RelationTypes(other=pair), _dynamic_names(folder, inputs), _sizes(config, inputs))
+        relations = _dynamic_names(files, inputs)
+        return Dictionary(folder, files, RelationTypes(other=pair), relations, _sizes(config, inputs))
     if len(types) < len(config.relations):
         names = [relation.name for relation in config.relations]
         again = sorted({name for name in names if names.count(name) > 1})
@@ -164,7 +192,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs) -> Dictionary:
             "edges with kgeval-dist import-graph --types"
         )
     listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
-    return Dictionary(folder, listed_types, tuple(types), _sizes(config, inputs))
+    return Dictionary(folder, files, listed_types, tuple(types), _sizes(config, inputs))
 
 
 def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
@@ -196,7 +224,7 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
     names: dict[str, str] = {}
     for entity_type, parts in dictionary.sizes.items():
         for part in range(len(parts)):
-            path = dictionary.folder / f"entity_names_{entity_type}_{part}.json"
+            path = dictionary.files / f"entity_names_{entity_type}_{part}.json"
             if path.is_file():
                 names[path.name] = fingerprint(path)
             else:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pbgeval.config import EvalConfig
-from pbgeval.errors import DataError, StorageError
+from pbgeval.config.faults import show
+from pbgeval.errors import DataError, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Side
 from pbgeval.ranking.chunks import CandidatePolicy
@@ -21,6 +23,7 @@ from pbgeval.scoring.operators import OPERATORS, Parameters
 from pbgeval.scoring.scorer import RelationScorer
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
+from pbgeval.storage.text import listed, one_line, read_small_text
 
 # In what vectors are computed; those for certified ranks are then rounded to float32, once.
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "certified": torch.float64}
@@ -36,7 +39,8 @@ def read_relations(
         A relation per entry of the config, and the global embedding of each entity type that has one.
 
     Raises:
-        StorageError: parameters are missing or have another shape than operator and dimension say.
+        StorageError: the model file is missing or damaged.
+        MismatchError: parameters are missing, or their shapes do not fit operator and dimension.
     """
     model = read_model_parameters(Path(config.checkpoint_path), version)
     path = model_path(Path(config.checkpoint_path), version)
@@ -57,13 +61,13 @@ def read_relations(
             vector = global_embedding(model, entity_type, config.dimension_of(entity_type))
             if vector is None:
                 faults.append(
-                    f"{path}: expected a global embedding of entity type '{entity_type}' (global_emb is True), "
-                    "found none; set global_emb to False if the model was trained without"
+                    f"{path}: no global embedding of entity type {entity_type!r}, but global_emb is True; set"
+                    " global_emb to False if the model was trained without"
                 )
             else:
                 globals_[entity_type] = vector.to(device)
     if faults:
-        raise StorageError(*faults)
+        raise (StorageError if model is None else MismatchError)(*faults)
     return _relations(config, read, device), globals_
 
 
@@ -134,3 +138,67 @@ def _relations(
         )
         relations.append(Relation(scorer, CandidatePolicy(config.candidates_of(schema)), dtype))
     return tuple(relations)
+
+
+# The config that PBG keeps beside a checkpoint -> how it differs from the config of an evaluation.
+
+CONFIG_OF_TRAINING = "config.json"
+_OF_MODEL = ("comparator", "bias", "dynamic_relations", "global_emb", "max_norm")
+_OF_RELATION = ("operator", "lhs", "rhs")
+
+
+def difference_from_training(config: EvalConfig) -> Iterator[str]:
+    """Yield at most one line: the settings that change scores and differ from those of training."""
+    path = Path(config.checkpoint_path) / CONFIG_OF_TRAINING
+    try:
+        if not path.is_file():
+            return
+        trained = json.loads(read_small_text(path) or "")
+        if not isinstance(trained, Mapping):
+            raise ValueError(f"it holds a {type(trained).__name__}")
+    except (OSError, StorageError, ValueError, RecursionError) as error:
+        yield f"{path}: the settings of training cannot be compared: {one_line(error)}"
+        return
+    found = list(_differences(config, trained))
+    if found:
+        yield f"{path}: the checkpoint was trained with other settings: {listed(found, 12)}; check the config"
+
+
+def _differences(config: EvalConfig, trained: Mapping[str, object]) -> Iterator[str]:
+    """Yield each setting that differs, those of relations grouped by key."""
+    for key in _OF_MODEL:
+        now = getattr(config, key)
+        if trained.get(key, now) != now:
+            yield f"{key} = {show(now)} (trained with {show(trained[key])})"
+    for name in config.used_entity_types:
+        of_type = _part(trained, "entities", name)
+        own, whole = _part(of_type, "dimension"), _part(trained, "dimension")
+        partitions = config.entities[name].num_partitions
+        for key, before, now in (
+            ("dimension", whole if own is None else own, config.dimension_of(name)),
+            ("num_partitions", _part(of_type, "num_partitions"), partitions),
+        ):
+            if before not in (None, now):
+                yield f"entities[{name!r}].{key} = {now} (trained with {show(before)})"
+    relations = trained.get("relations")
+    if not isinstance(relations, list):
+        return
+    if len(relations) != len(config.relations):
+        yield f"number of relations = {len(config.relations)} (trained with {len(relations)})"
+        return
+    for key in _OF_RELATION:
+        pairs = [
+            (_part(theirs, key), getattr(ours, key)) for theirs, ours in zip(relations, config.relations, strict=True)
+        ]
+        differing = [index for index, (before, now) in enumerate(pairs) if before not in (None, now)]
+        if differing:
+            before, now = pairs[differing[0]]
+            more = f"; {len(differing)} of {len(pairs)} relations differ" if len(differing) > 1 else ""
+            yield f"relations[{differing[0]}].{key} = {show(now)} (trained with {show(before)}{more})"
+
+
+def _part(value: object, *keys: str) -> object:
+    """Return the value at a path of keys in parsed JSON; None where the path ends early."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -14,8 +14,8 @@ from torch import Tensor
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
 from pbgeval.config.models import SCORER, ModelForm
 from pbgeval.config.overrides import is_url
-from pbgeval.errors import ConfigError, EvalError, ScorerError, StorageError
-from pbgeval.inputs.model import read_relations, relation_of_scorer, relations_of_model
+from pbgeval.errors import ConfigError, EvalError, MismatchError, ScorerError, StorageError
+from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.names import TypeQueries, read_type_queries
 from pbgeval.inputs.restrictions import Restrictions, read_restrictions
 from pbgeval.models.model import EmbeddingModel, part_of
@@ -32,6 +32,7 @@ from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_co
 P = ParamSpec("P")
 T = TypeVar("T")
 Model: TypeAlias = EmbeddingModel | Scorer
+MAX_MISMATCHES = 1  # of config and checkpoint without a heading
 WHOLE_GRAPH = Bucket(1, 1)  # the grid of a graph in one partition
 
 
@@ -217,19 +218,37 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
     num_relations: int | None = len(config.relations)
     if config.dynamic_relations:
         num_relations = _collect(faults, read_dynamic_relation_count, Path(config.entity_path))
-    embeddings: dict[tuple[str, int], PartitionRows] = {}
     version = _collect(faults, read_checkpoint_version, Path(config.checkpoint_path))
-    if version is not None:
-        for name in config.used_entity_types:
-            for partition in range(config.entities[name].num_partitions):
-                rows = _collect(faults, _open_partition, config, name, partition, version)
-                if rows is not None:
-                    embeddings[name, partition] = rows
-        if num_relations is not None:
-            _collect(faults, read_relations, config, version, num_relations)
-    if version is None or num_relations is None:
+    if version is None:
         return None
-    return _Opened(version, num_relations, embeddings)
+    mismatches: list[list[str]] = []  # of each entity type, and of the relations
+    embeddings: dict[tuple[str, int], PartitionRows] = {}
+    for name in config.used_entity_types:
+        mismatches.append([])
+        for partition in range(config.entities[name].num_partitions):
+            rows = _collect(faults, _fitting, mismatches[-1], _open_partition, config, name, partition, version)
+            if rows is not None:
+                embeddings[name, partition] = rows
+    if num_relations is not None:
+        mismatches.append([])
+        _collect(faults, _fitting, mismatches[-1], read_relations, config, version, num_relations)
+    faults += _disagreement(config, mismatches)
+    return None if num_relations is None else _Opened(version, num_relations, embeddings)
+
+
+def _disagreement(config: EvalConfig, mismatches: list[list[str]]) -> list[str]:
+    """Return what does not fit; of many lines one per entity type and one for the relations, below a heading."""
+    lines = [line for group in mismatches for line in group]
+    if len(lines) <= MAX_MISMATCHES:
+        return lines
+    folder = config.checkpoint_path
+    grouped = [
+        f"  {group[0].removeprefix(f'{folder}/')}{f' (and {len(group) - 1} more like this)' if group[1:] else ''}"
+        for group in mismatches
+        if group
+    ]
+    heading = f"{folder}: config and checkpoint disagree; is this the checkpoint that the config describes?"
+    return [heading, *(f"  {line.removeprefix(f'{folder}/')}" for line in difference_from_training(config)), *grouped]
 
 
 def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
@@ -260,6 +279,15 @@ def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **na
         return action(*arguments, **named)
     except EvalError as error:
         faults.extend(error.faults)
+        return None
+
+
+def _fitting(mismatches: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    """Do something; collect what does not fit the config."""
+    try:
+        return action(*arguments, **named)
+    except MismatchError as error:
+        mismatches.extend(error.faults)
         return None
 
 

@@ -2,7 +2,9 @@
 
 model.json                    {"model": "complex", "reciprocal": false, "norm": 1, "phase_unit": 1.0}
 entity.npy, relation.npy      a vector a row, float32
-entities.tsv, relations.tsv   id<TAB>label; may be absent
+entities.tsv, relations.tsv   optional labels: one per line in the order of the rows, or id<TAB>label
+
+Complex vectors (complex, rotate) are real parts, then imaginary parts. A rotate relation is a row of phases.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pbgeval.storage.arrays import npy_rows
 from pbgeval.storage.text import one_line
 
 DESCRIPTION = "model.json"
+EXAMPLE = '{"model": "complex"}'
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "model": str,
     "reciprocal": bool,
@@ -48,11 +51,16 @@ def _formula(path: Path) -> Formula:
     found = read_object(path, "a description of a model")
     for key, value in found.items():
         if key not in _KEYS or not isinstance(value, _KEYS[key]):
-            raise StorageError(f"{path}: expected {', '.join(_KEYS)}, found {one_line(key)}: {one_line(value)}")
+            known = key in _KEYS
+            what = f"wrong value of {key}: {one_line(value)}" if known else f"unknown key {one_line(key)}"
+            raise StorageError(f"{path}: {what}; the file has the keys {', '.join(_KEYS)}, such as {EXAMPLE}")
     kinds = [kind for kind in OPERATORS if kind != "transr"]
-    if found.get("model") not in kinds or found.get("norm", 1) not in (1, 2):
-        expected = f"model one of {', '.join(kinds)} and norm 1 or 2"
-        raise StorageError(f"{path}: expected {expected}, found {one_line(found.get('model'))}, {found.get('norm', 1)}")
+    if found.get("model") not in kinds:
+        raise StorageError(
+            f"{path}: expected model to be one of {', '.join(kinds)}, got {one_line(found.get('model'))}"
+        )
+    if found.get("norm", 1) not in (1, 2):
+        raise StorageError(f"{path}: norm must be 1 or 2, got {found['norm']}")
     return Formula(
         found["model"],
         norm=found.get("norm", 1),

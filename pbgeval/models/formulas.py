@@ -67,21 +67,27 @@ class Formula:
         return halved.get(self.kind, dimension**2 if self.kind == "rescal" else dimension)
 
     def check(self, where: str, dimension: int, columns: int, rows: int) -> None:
-        """Refuse tables that do not fit together.
+        """Check that the tables fit together.
 
         Raises:
-            StorageError: with what the model expects.
+            StorageError: they do not.
         """
         if self.kind in ("complex", "rotate", "simple", "cp") and dimension % 2:
-            raise StorageError(f"{where}: expected an even number of columns for {self.kind}, found {dimension}")
+            halves = "real parts, then imaginary parts" if self.kind in ("complex", "rotate") else "two halves"
+            raise StorageError(
+                f"{where}: {self.kind} needs an even number of entity columns ({halves}), found {dimension}"
+            )
         expected = self.relation_columns(dimension)
         if columns != expected and self.kind != "transr":
             raise StorageError(
-                f"{where}: expected relation vectors of {expected} columns ({self.kind} with entities of {dimension}), "
-                f"found {columns}; are the files of one model?"
+                f"{where}: {self.kind} with entity vectors of {dimension} columns needs relation vectors of {expected}"
+                f" columns, found {columns}; check that both files are of one model"
             )
         if self.reciprocal and rows % 2:
-            raise StorageError(f"{where}: expected an even number of (reciprocal) relations, found {rows}")
+            raise StorageError(
+                f"{where}: a reciprocal model needs two rows per relation (first those of right-hand queries), found"
+                f" {rows} rows"
+            )
 
     def parameters(self, relation_RD: Tensor, projection: Tensor | None = None, dimension: int = 0) -> SideParameters:
         """Return the operators' parameters, float32.

@@ -83,7 +83,8 @@ def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:
     return num_rows * index // num_partitions, num_rows * (index + 1) // num_partitions
 
 
-# Files beside the tables: descriptions, and a line `id<TAB>label` for each label (DGL-KE, OpenBioLink, LibKGE).
+# Files beside the tables: descriptions and labels. A file of labels has lines `id<TAB>label` in any order, as DGL-KE,
+# OpenBioLink and LibKGE write them, or one label per line in the order of the ids.
 
 MAX_DIGITS = 18  # of an id: an int64 holds it
 
@@ -101,12 +102,12 @@ def read_labels(path: Path, num_labels: int) -> list[str]:
     labels: dict[int, str] = {}
     for number, (index, label) in enumerate(_lines(path), 1):
         if index in labels:
-            raise StorageError(f"{path}:{number}: expected each id once, found {index} again")
+            raise StorageError(f"{path}:{number}: id {index} has a label already; give each id one label")
         labels[index] = label
     missing = next((index for index in range(num_labels) if index not in labels), None)
     if missing is not None or len(labels) != num_labels:
-        found = f"{len(labels)} labels" + ("" if missing is None else f", none for id {missing}")
-        raise StorageError(f"{path}: expected a label for each id from 0 to {num_labels - 1}, found {found}")
+        without = "" if missing is None else f", and none for id {missing}"
+        raise StorageError(f"{path}: {len(labels)} labels for {num_labels} rows of vectors{without}")
     return [labels[index] for index in range(num_labels)]
 
 
@@ -123,16 +124,22 @@ def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
             return
         num_lines += 1
     if num_lines != num_labels:
-        raise StorageError(f"{path}: expected {num_labels} labels, one for each id, found {num_lines}")
+        raise StorageError(f"{path}: {num_lines} labels for {num_labels} rows of vectors; write one label per row")
     yield from (label for _, label in _lines(path))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    has_ids = False
     for number, text in text_lines(path):
         index, tab, label = text.partition("\t")
-        if not (tab and index.isascii() and index.isdigit() and len(index) <= MAX_DIGITS):
-            raise StorageError(f"{path}:{number}: expected id<TAB>label, found {one_line(text)}")
-        yield int(index), label
+        has_ids = has_ids or (number == 1 and bool(tab))
+        if not has_ids and not tab:
+            yield number - 1, text
+        elif has_ids and tab and index.isascii() and index.isdigit() and len(index) <= MAX_DIGITS:
+            yield int(index), label
+        else:
+            form = "id<TAB>label" if has_ids else "one label, without a tab, as in the lines before"
+            raise StorageError(f"{path}:{number}: expected {form}, found {one_line(text)}")
 
 
 def existing_file(folder: Path, *names: str) -> Path | None:
@@ -149,7 +156,7 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: expected {what} as JSON, found: {one_line(error)}") from error
+        raise StorageError(f"{path}: cannot read {what}: {one_line(error)}") from error
     if not isinstance(found, dict):
         raise StorageError(f"{path}: expected a JSON object, found a {type(found).__name__}")
     return found

@@ -192,7 +192,10 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":
         expected = "floats" if kinds == "f" else "integers"
-        raise StorageError(f"{path}: expected {expected} of this machine, found {array.dtype}; write it again")
+        advice = "write it again"
+        if array.dtype.kind == "c":
+            advice = "write real parts, then imaginary parts: np.concatenate([v.real, v.imag], axis=1)"
+        raise StorageError(f"{path}: expected {expected} of this machine, found {array.dtype}; {advice}")
     if not array.flags.c_contiguous:
         raise StorageError(f"{path}: expected values row by row, found Fortran order; write np.ascontiguousarray(...)")
     return array, array.offset

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.errors import StorageError
+from pbgeval.errors import MismatchError, StorageError
 from pbgeval.storage.arrays import ALIGNMENT_BYTES, MappedRows, Table
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
@@ -148,24 +148,28 @@ def open_embeddings(
     if of is None and not path.exists():
         names = os.listdir(path.parent) if path.parent.is_dir() else []
         names = sorted(names if folder is None else folder.objects)
-        raise StorageError(_missing_fault(path, names, entity_type, partition, version))
+        raise MismatchError(_missing_fault(path, names, entity_type, partition, version))
     with open_hdf5_at(path, of) as file:
         file.check_format_version()
         dataset = file.require(_EMBEDDINGS)
         shape, dtype = dataset.shape, dataset.dtype
         where = f"{file.path}: dataset {_EMBEDDINGS}: expected"
         if shape is None or len(shape) != 2:
-            fault = f"two dimensions (entities, {dimension}), found shape {shape}; is this the right file?"
-        elif dtype.kind != "f":
-            fault = f"floating-point numbers, found {one_line(dtype)}; write the file again as float32"
-        elif shape[1] != dimension:
-            fault = f"{dimension} columns, found {shape[1]}; is dimension in the config that of training?"
-        elif num_rows is not None and shape[0] != num_rows:
-            count = f"the entity count of type {one_line(entity_type)}, partition {partition}"
-            fault = f"{num_rows} rows ({count}), found {shape[0]}; do entity_path and checkpoint_path belong together?"
-        else:
-            return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of)
-        raise StorageError(f"{where} {fault}")
+            raise StorageError(f"{where} a row of {dimension} numbers per entity, found shape {shape}")
+        if dtype.kind != "f":
+            raise StorageError(
+                f"{where} floating-point numbers, found {one_line(dtype)}; write the file again as float32"
+            )
+    if shape[1] != dimension:
+        raise MismatchError(
+            f"{file.path}: the embeddings have dimension {shape[1]}, but the config says {dimension}; check dimension"
+        )
+    if num_rows is not None and shape[0] != num_rows:
+        raise MismatchError(
+            f"{file.path}: {shape[0]} embeddings, but entity_path has {num_rows} entities of type"
+            f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path"
+        )
+    return EmbeddingFile(file.path, int(shape[0]), dimension, _is_mappable(dataset), of)
 
 
 def _is_mappable(dataset: Hdf5Dataset) -> bool:
@@ -175,13 +179,13 @@ def _is_mappable(dataset: Hdf5Dataset) -> bool:
 
 
 def _missing_fault(path: Path, names: Sequence[str], entity_type: str, partition: int, version: int) -> str:
-    """Say what is missing and what is there instead, of the names in its folder: other versions, else embeddings."""
+    """Say which file is missing, and what the folder holds: the same file in other versions, or other embeddings."""
     pattern = re.compile(rf"embeddings_{re.escape(entity_type)}_{partition}\.v([0-9]+)\.h5")
     versions = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)
     if versions:
-        found = f"it in version {listed([str(other) for other in versions])}"
-        advice = "is checkpoint_version.txt right?"
-    else:
-        found = listed([name for name in names if name.startswith("embeddings_")])
-        advice = "are the names and num_partitions of entities those of training?"
-    return f"{path}: expected this file (checkpoint version {version}), found {found}; {advice}"
+        return (
+            f"{path}: no such file; the folder has version {listed([str(other) for other in versions])} of it, "
+            f"but the checkpoint is version {version}; check checkpoint_version.txt"
+        )
+    found = listed([name for name in names if name.startswith("embeddings_")], 3)
+    return f"{path}: no such file; the checkpoint has {found}; check the names and num_partitions of entities"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pbgeval.errors import DataError, StorageError
+from pbgeval.errors import DataError, MismatchError, StorageError
 from pbgeval.notation import Side
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
@@ -105,50 +105,44 @@ def operator_parameters(
         expected_path: where the model file should have been; for the message when there is none.
 
     Raises:
-        StorageError: the file or a parameter is missing, a shape differs, or the file has parameters that such an
-            operator does not have (it was trained as another one).
+        StorageError: there is no such file.
+        MismatchError: a parameter is missing, a shape differs, or the file has parameters that this operator does not
+            have.
     """
     found = {} if model is None else model.operators.get((relation_index, side), {})
-    group = f"model/relations/{relation_index}/operator/{side.pick('lhs', 'rhs')}"
-    operator = f"operator {operator_name} of relation {relation_index}"
+    operator = f"operator {operator_name} of relations[{relation_index}]"
     if model is None and expected:
         file = "model.v<version>.h5 of the checkpoint" if expected_path is None else str(expected_path)
         raise StorageError(
-            f"{file}: expected this file with {listed([f'{group}/{name}' for name in expected])} ({operator}),"
-            " found no such file; copy it from where the checkpoint was trained"
+            f"{file}: no such file; {operator} needs its parameters; copy it from where the checkpoint was trained"
         )
-    where = "" if model is None else f"{model.path}: dataset {group}"
-    faults = [
-        f"{where}/{name}: expected shape {shape} ({operator}), found"
-        f" {f'shape {tuple(found[name].shape)}' if name in found else listed(sorted(found))};"
-        " are operator, dimension and dynamic_relations those of training?"
-        for name, shape in expected.items()
-        if name not in found or tuple(found[name].shape) != shape
-    ]
-    surplus = sorted(set(found) - set(expected))
-    if surplus and not faults:
-        faults = [
-            f"{where}: expected {listed(sorted(expected))} ({operator}), found {listed(surplus)} as well;"
-            " is the operator in the config that of training?"
-        ]
-    if faults:
-        raise StorageError(*faults)
+    shapes = {name: tuple(parameter.shape) for name, parameter in found.items()}
+    if model is not None and shapes != {**expected}:
+        group = f"model/relations/{relation_index}/operator/{side.pick('lhs', 'rhs')}"
+        raise MismatchError(
+            f"{model.path}: {group} has {_written(shapes)}, but {operator} needs {_written(expected)};"
+            " check operator, dimension and dynamic_relations"
+        )
     return {name: found[name] for name in expected}
+
+
+def _written(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return " and ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "no parameters"
 
 
 def global_embedding(model: ModelParameters | None, entity_type: str, dimension: int) -> Tensor | None:
     """Return the global embedding of an entity type, None where there is none.
 
     Raises:
-        StorageError: its shape is not (dimension,).
+        MismatchError: its shape is not (dimension,).
     """
     found = None if model is None else model.global_embeddings.get(entity_type)
     if model is None or found is None:
         return None
     if tuple(found.shape) != (dimension,):
-        raise StorageError(
-            f"{model.path}: global embedding of type {one_line(entity_type)}: expected shape {(dimension,)},"
-            f" found shape {tuple(found.shape)}; is dimension in the config that of training?"
+        raise MismatchError(
+            f"{model.path}: the global embedding of type {one_line(entity_type)} has shape {tuple(found.shape)}, but"
+            f" the config says {(dimension,)}; check dimension"
         )
     return found
 

@@ -141,9 +141,9 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
         (["--edges", "test=words.txt"], "words.txt:1: expected an id, got 'a'; give --entities and --relations"),
         (["--edges", "test=words.txt", "--entities", "labels"], "words.txt:1: expected a label that is known"),
         (["--edges", "test=empty.txt"], "empty.txt: expected at least one edge, found none"),
-        (["--entities", "few"], "few: expected a label for each id from 0 to 36, found 1 labels, none for id 1"),
+        (["--entities", "few"], "few: 1 labels for 37 rows of vectors, and none for id 1"),
         (["--entities", "twice"], "twice: expected each label once, as edges name them, found 36 again"),
-        (["--entities", "words.txt"], "words.txt:1: expected id<TAB>label, found a b c"),
+        (["--entities", "words.txt"], "words.txt: 1 labels for 37 rows of vectors, and none for id 1"),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 from pbgeval.version import __version__
 from tests.examples import crossed
 from tests.kit import pbg_files
-from tests.kit.case import TinyCase
+from tests.kit.case import VERSION, TinyCase
 from tests.kit.commands import COMMAND, flags, metrics_of, numbers_of, run_command, run_main, writes_nothing
 from tests.patience import PATIENCE
 
@@ -175,31 +175,26 @@ def test_a_comparator_that_is_not_that_of_training_is_warned_of(case: TinyCase) 
     path = trained_with(case)
 
     assert warnings_of(case, "comparator=l1") == [
-        f"{path}: the checkpoint was trained with comparator = {case.settings['comparator']!r}, "
-        "but is evaluated with comparator = 'l1'; check the config"
+        f"{path}: the checkpoint was trained with other settings: comparator = 'l1' (trained with "
+        f"{case.settings['comparator']!r}); check the config"
     ]
 
 
-def test_each_setting_of_the_model_that_differs_from_training_is_a_line(case: TinyCase) -> None:
+def test_all_settings_that_differ_from_training_are_one_line(case: TinyCase) -> None:
     relations = [{**relation, "operator": "affine", "lhs": "other"} for relation in case.settings["relations"]]
     entities = {name: {**of, "dimension": 7} for name, of in case.settings["entities"].items()}
     trained_with(case, max_norm=0.5, bias=1, relations=relations, entities=entities, lr=0.3, batch_size=7)
 
-    lines = warnings_of(case)
+    (line,) = warnings_of(case)
 
-    found = [line.split("trained with ")[1].split(", but")[0] for line in lines]
-    num_relations = len(relations)
-    own = case.settings["relations"][0]
-    assert found == [
-        "bias = 1",
-        "max_norm = 0.5",
-        *(f"entities[{name!r}].dimension = 7" for name in sorted(entities)),
-        f"relations[0].operator = 'affine' ({num_relations} of {num_relations} relations differ)",
-        f"relations[0].lhs = 'other' ({num_relations} of {num_relations} relations differ)",
+    own, more = case.settings["relations"][0], f"{len(relations)} of {len(relations)} relations differ"
+    assert line.split("other settings: ")[1].split("; check")[0].split(", ") == [
+        "bias = False (trained with 1)",
+        "max_norm = None (trained with 0.5)",
+        *(f"entities[{name!r}].dimension = {case.settings['dimension']} (trained with 7)" for name in sorted(entities)),
+        f"relations[0].operator = {own['operator']!r} (trained with 'affine'; {more})",
+        f"relations[0].lhs = {own['lhs']!r} (trained with 'other'; {more})",
     ]
-    assert all(
-        f"relations[0].{key} = {own[key]!r}" in line for key, line in zip(("operator", "lhs"), lines[-2:], strict=True)
-    )
 
 
 def test_another_number_of_relations_than_in_training_is_warned_of(case: TinyCase) -> None:
@@ -207,7 +202,24 @@ def test_another_number_of_relations_than_in_training_is_warned_of(case: TinyCas
 
     (line,) = warnings_of(case)
     num_relations = len(case.settings["relations"])
-    assert f"trained with {2 * num_relations} relations, but is evaluated with {num_relations}" in line
+    assert f"number of relations = {num_relations} (trained with {2 * num_relations})" in line
+
+
+def test_a_checkpoint_of_another_config_is_a_heading_and_a_line_per_kind(case: TinyCase) -> None:
+    path = trained_with(case, comparator="l2")
+    folder = path.parent
+    (folder / f"embeddings_user_0.v{VERSION}.h5").unlink()
+    (folder / f"embeddings_user_2.v{VERSION}.h5").unlink()
+
+    done = run_command(case, "--workers", "1")
+
+    heading, settings, *lines = done.faults
+    assert done.status == 1
+    assert heading == f"{folder}: config and checkpoint disagree; is this the checkpoint that the config describes?"
+    assert settings.startswith("  config.json: the checkpoint was trained with other settings: comparator = ")
+    (line,) = lines
+    assert line.startswith(f"  embeddings_user_0.v{VERSION}.h5: no such file; the checkpoint has ")
+    assert line.endswith(" (and 1 more like this)")
 
 
 def test_the_config_of_training_itself_is_no_warning(case: TinyCase) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
 from pbgeval import Report
@@ -124,6 +125,37 @@ def test_a_file_has_the_figures_of_the_edges_that_it_was_written_from(case: Tiny
         assert buckets_in(case.root / "edges") == buckets_in(imported(case.root / "named")[0])
     assert numbered["metrics"] == named["metrics"]
     assert [("edges.tsv", 50)] == [(path["path"], path["num_edges"]) for path in named["edge_paths"]]
+
+
+def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Path) -> None:
+    model, settings = tmp_path / "model", {"model": "model", "candidates": "all", "num_batch_negs": 0}
+    model.mkdir()
+    random = np.random.default_rng(0)
+    (model / "model.json").write_text('{"model": "complex"}')
+    for name, rows in (("entity", 5), ("relation", 2)):
+        np.save(model / f"{name}.npy", random.normal(size=(rows, 4)).astype(np.float32))
+    edges = [("a", "r", "b"), ("c", "s", "a"), ("e", "r", "d")]
+    np.save(tmp_path / "edges.npy", [["abcde".index(h), "rs".index(r), "abcde".index(t)] for h, r, t in edges])
+    write_tsv(tmp_path / "edges.tsv", edges)
+    config = tmp_path / "eval.json"
+
+    def run_on(file: str) -> Any:
+        config.write_text(json.dumps({**settings, "edge_paths": [file]}))
+        return run_main("--config", config, "--workers", "1", "--quiet", "--output", f"of_{file}", cwd=tmp_path)
+
+    missing = run_on("edges.tsv")
+    assert (missing.status, missing.out) == (1, "")
+    assert (
+        "model: edges given by name need the model's entities.tsv and relations.tsv, which are not there" in missing.err
+    )
+    (model / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
+    (model / "relations.tsv").write_text("1\ts\n0\tr\n")
+
+    for file in ("edges.tsv", "edges.npy"):
+        done = run_on(file)
+        assert (done.status, done.err) == (0, "")
+    named, numbered = (metrics_of(tmp_path / f"of_{file}")["metrics"] for file in ("edges.tsv", "edges.npy"))
+    assert named == numbered
 
 
 def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:

@@ -159,7 +159,11 @@ def test_old_names_of_parameters_and_labels_are_read(tmp_path: Path) -> None:
 
 def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) -> None:
     path = tmp_path / "labels.tsv"
-    for text, expected in (("0\ta\n1\tb c\n2\t\n", ["a", "b c", ""]), ("2\tx\n0\ta\r\n1\tb", ["a", "b", "x"])):
+    for text, expected in (
+        ("0\ta\n1\tb c\n2\t\n", ["a", "b c", ""]),
+        ("2\tx\n0\ta\r\n1\tb", ["a", "b", "x"]),
+        ("a\nb c\n0", ["a", "b c", "0"]),
+    ):
         path.write_text(text, newline="")
         assert expected == read_labels(path, 3) == list(labels_in_order(path, 3))
     for text in (
@@ -169,10 +173,12 @@ def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) 
         "0\ta\n2\tb\n3\tc\n",
         "0 a\n",
         "0\ta\n1\tb\n2\tc\n3\td\n",
+        "a\nb\n2\tc\n",
+        "0\ta\nb\nc\n",
     ):
         path.write_text(text)
         for read in (read_labels, lambda *of: list(labels_in_order(*of))):
-            with pytest.raises(StorageError, match=r"labels.tsv:(\d:)? expected"):
+            with pytest.raises(StorageError, match=r"labels.tsv:\d?:? (expected|\d labels for 3 rows|id 1 has)"):
                 read(path, 3)
 
 
@@ -291,7 +297,7 @@ FAULTS = [
         (
             "DistMult",
             lambda folder, text=text: (folder / "config.json").write_text(text),
-            "config.json: expected the arguments of a training as JSON",
+            "config.json: cannot read the arguments of a training",
         )
         for text in ("[" * 100_000, "{", '{"gamma": ' + "9" * 10_000 + "}", "\0")
     ),
@@ -319,7 +325,7 @@ FAULTS = [
     (
         "ComplEx",
         table("FB15k_ComplEx_relation.npy", np.zeros((4, 6), np.float32)),
-        "expected relation vectors of 12 columns .* found 6",
+        "complex with entity vectors of 12 columns needs relation vectors of 12 columns, found 6",
     ),
     ("RotatE", arguments(hidden_dim=12), "hidden_dim: expected 6, the columns of relation vectors, found 12"),
 ]
@@ -335,6 +341,58 @@ def test_what_is_wrong_with_a_folder_is_named(
 
     with pytest.raises(StorageError, match=fault):
         open_model(folder)
+
+
+OWN_ARRAYS = [
+    ({"model": "complex"}, (5, 6), (2, 6), ""),
+    ({"model": "rotate"}, (5, 6), (2, 3), ""),
+    ({"model": "complex"}, (5, 7), (2, 7), r"an even number of entity columns \(real parts, then imaginary parts\), found 7"),
+    ({"model": "rotate"}, (5, 6), (2, 6), "rotate with entity vectors of 6 columns needs relation vectors of 3"),
+    ({"model": "complex", "reciprocal": True}, (5, 6), (3, 6), "two rows per relation .*, found 3 rows"),
+    (
+        {"model": "bilinear"},
+        (5, 6),
+        (2, 6),
+        "model must be one of distmult, complex, .* got bilinear",
+    ),
+    ({"model": "transe", "norm": 3}, (5, 6), (2, 6), "model.json: norm must be 1 or 2, got 3"),
+    (
+        {"model": 1},
+        (5, 6),
+        (2, 6),
+        "wrong value of model: 1; the file has .*, such as {.model.: .complex.}",
+    ),
+    (
+        {"kind": "complex"},
+        (5, 6),
+        (2, 6),
+        "unknown key kind; the file has the keys model, reciprocal, norm",
+    ),
+]
+
+
+@pytest.mark.parametrize(("description", "entity", "relation", "fault"), OWN_ARRAYS)
+def test_arrays_of_ones_own_are_a_model(
+    description: dict[str, Any], entity: tuple[int, int], relation: tuple[int, int], fault: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    np.save(tmp_path / "entity.npy", np.ones(entity, np.float32))
+    np.save(tmp_path / "relation.npy", np.ones(relation, np.float32))
+    (tmp_path / "entities.tsv").write_text("a\nb\nc\nd\ne\n")
+
+    if not fault:
+        assert list(open_model(tmp_path).entity_names() or []) == ["a", "b", "c", "d", "e"]
+        return
+    with pytest.raises(StorageError, match=fault):
+        open_model(tmp_path)
+
+
+def test_an_array_of_complex_numbers_is_refused_with_the_layout_to_write(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text('{"model": "complex"}')
+    np.save(tmp_path / "entity.npy", np.ones((5, 3), np.complex64))
+
+    with pytest.raises(StorageError, match=r"found complex64; .* np.concatenate\(\[v.real, v.imag\], axis=1\)"):
+        open_model(tmp_path)
 
 
 def test_the_npy_file_by_hand_is_right(tmp_path: Path) -> None:

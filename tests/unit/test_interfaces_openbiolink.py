@@ -316,7 +316,7 @@ def test_labels_of_files_have_their_numbers(tmp_path):
     ("labels", "fault"),
     [
         ("0\ta\n1\ta\n", "expected each label once, found 'a' again"),
-        ("0\ta\n2\tb\n", "expected a label for each id from 0 to 1"),
+        ("0\ta\n2\tb\n", "2 labels for 2 rows of vectors, and none for id 1"),
         ("a\t0\n", "entities.tsv:1: expected id<TAB>label"),
     ],
 )
