@@ -1,13 +1,14 @@
-"""pbgeval: a distributed, partitioned evaluator of knowledge-graph embeddings.
+"""pbgeval: exact, filtered link-prediction metrics for embeddings too large for one machine.
 
-    from pbgeval import EvalConfig, evaluate
-    report = evaluate(EvalConfig(...))
-    report["mrr"]
+    from pbgeval import evaluate, evaluate_triples, edge_scorer
+    report = evaluate("eval.py", overrides=["hits_at=1,10"], workers=2)
+    report["mrr"], report.raw["mrr"], report.table("relations").to_pandas()
 
     def score(lhs, rel, rhs): ...  # ids that broadcast -> scores, higher is better
-    evaluate(EvalConfig(candidates="all"), model=edge_scorer(score, num_entities=9, num_relations=2), edges=edges)
+    model = edge_scorer(score, num_entities=9, num_relations=2)
+    evaluate_triples(model, test, known=[train, valid])
 
-Names are imported when first used (PEP 562), so that importing the package costs nothing.
+A name is imported when it is first used (PEP 562), so importing the package is fast.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from typing import TYPE_CHECKING, Any
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
+    from pbgeval.cluster.team import Team
     from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, load_config
-    from pbgeval.evaluation import RunOptions, evaluate
+    from pbgeval.errors import EvalError
+    from pbgeval.evaluation import evaluate, evaluate_triples
+    from pbgeval.metrics.given import from_ranks
     from pbgeval.models.functions import batch_scorer, edge_scorer, side_scorer
+    from pbgeval.monitor.measure import ScoredModel
     from pbgeval.monitor.monitor import Monitor
+    from pbgeval.monitor.records import read_history
+    from pbgeval.monitor.scalars import ScalarSink, TensorBoardSink
     from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
+    from pbgeval.progress import Observer
     from pbgeval.report.comparison import Comparison, compare
     from pbgeval.report.report import Report
     from pbgeval.scoring.block_scorer import Scorer
+    from pbgeval.stats.ranks import from_scores
     from pbgeval.storage.edges import Edges
 
 __all__ = [
@@ -33,20 +42,29 @@ __all__ = [
     "Edges",
     "EntitySchema",
     "EvalConfig",
+    "EvalError",
     "ModelSchema",
     "ModelTensors",
     "Monitor",
     "MonitoredRelation",
+    "Observer",
     "RelationSchema",
     "Report",
-    "RunOptions",
+    "ScalarSink",
+    "ScoredModel",
     "Scorer",
+    "Team",
+    "TensorBoardSink",
     "__version__",
     "batch_scorer",
     "compare",
     "edge_scorer",
     "evaluate",
+    "evaluate_triples",
+    "from_ranks",
+    "from_scores",
     "load_config",
+    "read_history",
     "side_scorer",
 ]
 
@@ -55,19 +73,28 @@ _HOMES = {
     "Edges": "pbgeval.storage.edges",
     "EntitySchema": "pbgeval.config",
     "EvalConfig": "pbgeval.config",
+    "EvalError": "pbgeval.errors",
     "ModelSchema": "pbgeval.monitor.schema",
     "ModelTensors": "pbgeval.monitor.schema",
     "Monitor": "pbgeval.monitor.monitor",
     "MonitoredRelation": "pbgeval.monitor.schema",
+    "Observer": "pbgeval.progress",
     "RelationSchema": "pbgeval.config",
     "Report": "pbgeval.report.report",
-    "RunOptions": "pbgeval.evaluation",
+    "ScalarSink": "pbgeval.monitor.scalars",
+    "ScoredModel": "pbgeval.monitor.measure",
     "Scorer": "pbgeval.scoring.block_scorer",
+    "Team": "pbgeval.cluster.team",
+    "TensorBoardSink": "pbgeval.monitor.scalars",
     "batch_scorer": "pbgeval.models.functions",
     "compare": "pbgeval.report.comparison",
     "edge_scorer": "pbgeval.models.functions",
     "evaluate": "pbgeval.evaluation",
+    "evaluate_triples": "pbgeval.evaluation",
+    "from_ranks": "pbgeval.metrics.given",
+    "from_scores": "pbgeval.stats.ranks",
     "load_config": "pbgeval.config",
+    "read_history": "pbgeval.monitor.records",
     "side_scorer": "pbgeval.models.functions",
 }
 

@@ -118,19 +118,18 @@ def _evaluate(
         os.environ.update(variables_of_torch(os.environ, local_workers=several))
         if is_ours:  # garbage is not looked for among what stays: each look takes a tenth of a second
             gc.disable()
-        from pbgeval.config import load_config
-        from pbgeval.evaluation import RunOptions, evaluate
+        from pbgeval.evaluation import evaluate
         from pbgeval.report.console import ConsoleObserver
 
         if is_ours:
             gc.freeze()
             gc.enable()
-    options = RunOptions(output=output, workers=workers, device=device, overwrite=overwrite)
     with (
         worker_server() if several and is_ours else nullcontext(),
         left_to_the_system() if in_group else ended_by_signals(),
     ):
-        report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
+        run = partial(evaluate, config, overrides=param, output=output, workers=workers, device=device)
+        report = run(overwrite=overwrite, observer=ConsoleObserver(quiet=quiet))
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
-from attrs.converters import optional
+from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.environment import advice_on_restarts
@@ -26,8 +26,8 @@ from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
-from pbgeval.config import EvalConfig, check_config
-from pbgeval.errors import EvalError, IncompleteError, LaunchError, OutputError
+from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config
+from pbgeval.errors import ConfigError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
 from pbgeval.inputs.object_storage import has_urls, local_copies
 from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
@@ -44,91 +44,143 @@ from pbgeval.worker.sweep import range_of_name
 
 
 @frozen
-class RunOptions:
-    """How this run is carried out; none of it changes a number."""
+class _Launch:
+    """How a run is carried out; none of it changes a number."""
 
-    # default: results/<config name>-<digest> in the working directory
-    output: Path | None = field(default=None, converter=optional(Path))
-    workers: int | None = None  # local processes; default: as many as cores, the config's `workers` and units allow
-    device: str = "auto"  # auto, cpu or cuda
-    overwrite: bool = False  # replace another run's output
+    output: Path | None
+    workers: int | None
+    device: str
+    overwrite: bool
+    observer: Observer
+    started: float  # seconds since the epoch
 
 
 def evaluate(
-    config: EvalConfig,
-    options: RunOptions | None = None,
-    observer: Observer | None = None,
+    config: EvalConfig | str | PathLike[str],
     *,
+    overrides: Iterable[str] = (),
     model: GivenModel | None = None,
     edges: Edges | Array | None = None,
+    output: str | PathLike[str] | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    observer: Observer | None = None,
 ) -> Report:
-    """Evaluate a checkpoint and write the result.
+    """Evaluate a checkpoint, or a model in memory, and write the result.
 
-    A config that `load_config` has not checked is checked here. Started by torchrun, srun or mpirun, this process is
-    one worker of its group; otherwise it starts local workers itself.
+    Started by torchrun, srun or mpirun, this process is one worker of its group. Otherwise it starts local workers.
 
     Args:
-        config: what is evaluated, and how.
-        options: how it is carried out.
+        config: a config file, or an `EvalConfig`.
+        overrides: `KEY=VALUE` texts that change a config file, as `-p` does on the command line.
+        model: a model to use instead of a checkpoint: a path that the key `model` could have, or a `Scorer`, for
+            example from `edge_scorer`.
+        edges: edges to use instead of `edge_paths` (`Edges`: with known ones).
+        output: folder for the result. Default: results/<config name>-<digest> in the working directory; for a model or
+            edges in memory, nothing is written.
+        workers: number of local processes. Default: as many as cores, the config's `workers` and the work allow.
+        device: auto, cpu or cuda.
+        overwrite: replace an earlier result in `output`.
         observer: is told of progress.
-        model: in place of a checkpoint: a path that the key `model` could have, or a `Scorer`, say of `edge_scorer`.
-        edges: in place of `edge_paths` (`Edges`: with known ones). Then nothing is written but into `options.output`.
 
     Raises:
-        EvalError: faults of the user's, a line each; nothing is left in the output directory.
+        EvalError: all errors in the input, one per line; the output folder is left as it was.
     """
-    options, observer = options or RunOptions(), observer or Observer()
-    started = time.time()
+    folder = None if output is None else Path(output)
+    launch = _Launch(folder, workers, device, overwrite, observer or Observer(), time.time())
+    if workers is not None and workers < 1:
+        raise LaunchError(f"workers: expected a number of processes >= 1, got {workers}; leave it out to use all cores")
+    if not isinstance(config, EvalConfig):
+        config = load_config(config, overrides)
+    elif tuple(overrides):
+        raise ConfigError("overrides change a config file; to change an EvalConfig use attrs.evolve(config, key=value)")
     if model is not None or edges is not None:
-        return _evaluate_in_memory(open_in_memory(config, model, edges), options, observer, started)
+        return _evaluate_in_memory(open_in_memory(config, model, edges), launch)
     if config.source is None:
         config = check_config(config)
     if is_worker_of_a_group() and (has_urls(config) or has_files_of_edges(config)):
-        with inputs_of_group(config, options.output, observer) as (inputs, team):
-            return _evaluate(inputs, options, observer, started, team)
-    with local_copies(config) as local, buckets_of_files(local, options.output, observer) as split:
-        return _evaluate(open_inputs(split), options, observer, started)
+        with inputs_of_group(config, folder, launch.observer) as (inputs, team):
+            return _evaluate(inputs, launch, team)
+    with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
+        return _evaluate(open_inputs(split), launch)
 
 
-def _evaluate_in_memory(inputs: Inputs, options: RunOptions, observer: Observer, started: float) -> Report:
-    if options.workers not in (None, 1):  # what is in memory may not be sent to other processes
-        raise LaunchError(f"workers: expected None or 1 for what is in memory, got {options.workers}; start a group")
-    if not is_worker_of_a_group():
-        options = evolve(options, workers=1)
-    if options.output is not None:
-        return _evaluate(inputs, options, observer, started)
-    if is_worker_of_a_group():
-        raise LaunchError("output: expected RunOptions(output=...), a folder that all workers of the group share")
-    if inputs.config.sinks:
-        raise LaunchError("sinks: expected RunOptions(output=...), a folder that they write into")
-    with temporary_folder() as folder:
-        return evolve(_evaluate(inputs, evolve(options, output=folder), observer, started), path=None)
-
-
-def _evaluate(
-    inputs: Inputs, options: RunOptions, observer: Observer, started: float, team: Team | None = None
+def evaluate_triples(
+    model: GivenModel,
+    test: Array,
+    *,
+    known: Sequence[Array] = (),
+    output: str | PathLike[str] | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    observer: Observer | None = None,
+    **settings: Any,  # noqa: ANN401 - keys of a config
 ) -> Report:
+    """Rank the triples of an array, by default against all entities.
+
+    Args:
+        model: a `Scorer`, for example from `edge_scorer` or `batch_scorer`, or a path that the key `model` could have.
+        test: integers of shape (edges, 3): head, relation, tail. An array, a tensor or a list.
+        known: a list of such arrays, for example [train, valid]. Their triples, and those of `test`, are filtered out.
+            Default: nothing is filtered.
+        output: as in `evaluate`; by default nothing is written.
+        device: as in `evaluate`.
+        overwrite: as in `evaluate`.
+        observer: as in `evaluate`.
+        settings: keys of `EvalConfig`, for example hits_at=[1, 10]. `candidates` is "all" by default.
+
+    Raises:
+        EvalError: all errors in the input, one per line.
+    """
+    return evaluate(
+        config_of_keys({"candidates": "all", **settings}),
+        model=model,
+        edges=Edges(test, filter=known),
+        output=output,
+        device=device,
+        overwrite=overwrite,
+        observer=observer,
+    )
+
+
+def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
+    if launch.workers not in (None, 1):  # what is in memory may not be sent to other processes
+        raise LaunchError(f"workers: expected None or 1 for what is in memory, got {launch.workers}; start a group")
+    if not is_worker_of_a_group():
+        launch = evolve(launch, workers=1)
+    if launch.output is not None:
+        return _evaluate(inputs, launch)
+    if is_worker_of_a_group():
+        raise LaunchError("output: give a folder that all workers of the group share")
+    if inputs.config.sinks:
+        raise LaunchError("sinks: give output=..., the folder that they write into")
+    with temporary_folder() as folder:
+        return evolve(_evaluate(inputs, evolve(launch, output=folder)), path=None)
+
+
+def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Report:
     """Plan, claim, work, report: with workers that this process starts, or as one worker of a group.
 
     Worker 0 owns the output directory, and tells the others what it has found there and what it has written.
     """
     protocol = make_protocol(inputs)
     provenance = provenance_of(inputs)
-    path = options.output or _default_output(inputs.config, provenance)
-    owner = Ownership(path, describe_process(host_name(), os.environ), observer.warn)
+    path = launch.output or _default_output(inputs.config, provenance)
+    owner = Ownership(path, describe_process(host_name(), os.environ), launch.observer.warn)
     output = OutputDirectory(path, owner)
-    work = Work(inputs, protocol, provenance, options.device, observer, started, output.path, owner.claim)
+    work = Work(inputs, protocol, provenance, launch.device, launch.observer, launch.started, output.path, owner.claim)
     in_group = is_worker_of_a_group()
     team = team or (Team.join() if in_group else Team())
     is_first = team.rank_in_team == 0
     try:
         with team.signs_of_life() if in_group else nullcontext():
             with team.together():
-                claimed = _claim(work, options, output, team) if is_first else None
+                claimed = _claim(work, launch, output, team) if is_first else None
             report = team.broadcast_object(claimed)
             if report is None:
                 with team.together():
-                    report = _work(work, options, output, team)
+                    report = _work(work, launch, output, team)
                 report = team.broadcast_object(report)
             team.leave()
     except BaseException:  # what is done must not be lost; where a fault has been dealt with, the directory is not held
@@ -140,22 +192,22 @@ def _evaluate(
     return report if is_first else evolve(report, path=None)
 
 
-def _claim(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report | None:
+def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
     """Make the output directory ours; return the finished result of this very run that it may hold."""
     in_group = is_worker_of_a_group()
     for message in [*startup_warnings(work.inputs), *(advice_on_restarts(os.environ) if in_group else ())]:
         work.observer.warn(message)
-    if in_group and options.workers not in (None, team.size):
-        raise LaunchError(f"--workers {options.workers}: expected {team.size}, the size of the group, or no flag")
-    finished = output.claim(work.provenance, overwrite=options.overwrite)
+    if in_group and launch.workers not in (None, team.size):
+        raise LaunchError(f"--workers {launch.workers}: expected {team.size}, the size of the group, or no flag")
+    finished = output.claim(work.provenance, overwrite=launch.overwrite)
     if finished is not None:
         work.observer.warn(f"{output.path}: finished before, nothing was computed; --overwrite computes it again")
     return finished
 
 
-def _work(work: Work, options: RunOptions, output: OutputDirectory, team: Team) -> Report | None:
+def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:
     """Do this worker's part, or start local workers and wait for them; return the report on worker 0."""
-    num_workers = 1 if is_worker_of_a_group() else options.workers or _default_workers(work)
+    num_workers = 1 if is_worker_of_a_group() else launch.workers or _default_workers(work)
     try:
         with nullcontext() if is_worker_of_a_group() else ended_by_signals():
             if num_workers == 1:

@@ -62,7 +62,6 @@ EXPORTED = {
     "An evaluation": (
         "load_config",
         "evaluate",
-        "RunOptions",
         "Report",
         "EvalConfig",
         "EntitySchema",

@@ -313,7 +313,7 @@ def _on_vectors(model: str, setting: str, parts: int, dynamic: bool) -> Job:
     def job(folder: Path) -> Answer:
         nations = Nations(REFERENCE / "vectors" / "full_nations", folder, model, parts, dynamic)
         config = nations.config(setting, breakdowns=["relation", "cardinality"] if setting == "filtered" else [])
-        report = pbgeval.evaluate(config, pbgeval.RunOptions(output=folder / "output", workers=1))
+        report = pbgeval.evaluate(config, output=folder / "output", workers=1)
         assert report.path is not None
         return _files(report.path)
 

@@ -38,6 +38,7 @@ class Run:
     units_kept: int  # whose results the journal held when the run was started again
     units: int
     document: dict[str, Any]  # metrics.json
+    workers: list[dict[str, Any]]  # of run.json
     worker_seconds: dict[str, float]  # of the workers after the restart, by what they were spent on
 
 
@@ -105,19 +106,20 @@ def _killed_and_resumed(config: Path, output: Path, options: argparse.Namespace)
     document = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
     finished = {json.loads(line).get("unit") for line in (output / "units.jsonl").read_bytes().splitlines()}
     spent: dict[str, float] = {}
-    for facts in document["run"]["workers"]:
+    workers = json.loads((output / "run.json").read_text(encoding="utf-8"))["workers"]
+    for facts in workers:
         for what, of in facts["seconds"].items():
             spent[what] = spent.get(what, 0.0) + of
-    return Run(seconds, before, kept, len(finished - {None}), document, spent)
+    return Run(seconds, before, kept, len(finished - {None}), document, workers, spent)
 
 
 def _share_done(output: Path) -> float:
     """Return the share of the units that metrics.json counts as done; it is written now and then."""
     try:
-        run = json.loads((output / "metrics.json").read_text(encoding="utf-8")).get("run", {})
+        progress = json.loads((output / "metrics.json").read_text(encoding="utf-8")).get("progress", {})
     except FileNotFoundError:
         return 0.0
-    return float(run["units_done"] / run["units"]) if "units_done" in run else 0.0
+    return float(progress["units_done"] / progress["units"]) if progress else 0.0
 
 
 def _units_kept(output: Path) -> int:
@@ -146,7 +148,7 @@ def _print_report(
     sampled_seconds: float,
 ) -> None:
     limit = size.num_edges * 2 * (BATCH_NEGS + UNIFORM_NEGS) * size.dimension * 2 / flops  # 2 sides, multiply and add
-    workers = whole.document["run"]["workers"]
+    workers = whole.workers
     peak = max(facts["peak_memory_bytes"] for facts in workers)
     loads = sum(facts["partition_loads"] for facts in workers)
     edge_bytes = size.num_edges * 12

@@ -23,7 +23,7 @@ from blocks import block_seconds
 from job import JobSize, write_job
 
 import pbgeval.worker.sweep as sweep
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.ranking import blocks, counting
 from pbgeval.scoring.certified import CERTIFIED_COMPARATORS
 
@@ -106,12 +106,12 @@ def _run(config: Path, way: str, metrics: str, output: Path) -> Run:
             config, [f"precision={'float32' if way == FLOAT32 else 'certified'}", f"metrics={metrics}"]
         )
         begun = time.perf_counter()
-        report = evaluate(loaded, RunOptions(output=output, workers=1, device="cpu"))
+        report = evaluate(loaded, output=output, workers=1, device="cpu")
         seconds = time.perf_counter() - begun
     finally:
         sweep._rank, blocks.multiplies_bfloat16 = rank, multiplies_bfloat16
     ((of_sweep, cpu_of_sweep),) = seconds_of_sweep
-    return Run(seconds, of_sweep, cpu_of_sweep, report["mrr"], report.document["run"].get("certified", {}))
+    return Run(seconds, of_sweep, cpu_of_sweep, report["mrr"], report.run.get("certified", {}))
 
 
 def _print_head(options: argparse.Namespace, size: JobSize, load: float, limit: float) -> None:

@@ -24,7 +24,7 @@ from attrs import field, frozen
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import machine
-from pbgeval import Edges, EvalConfig, RunOptions, evaluate
+from pbgeval import Edges, EvalConfig, evaluate
 from pbgeval.notation import Side
 from pbgeval.ranking import auc_sampling
 
@@ -111,8 +111,14 @@ def few_scores(*, drawn: bool) -> Iterator[None]:
 def run(settings: Mapping[str, Any], seed: int, model: Model, edges: Edges, *, drawn: bool = False) -> dict[str, Any]:
     """Evaluate; return what metrics.json holds."""
     with few_scores(drawn=drawn), tempfile.TemporaryDirectory(prefix="pbgeval-coverage-") as folder:
-        options = RunOptions(output=Path(folder) / "output", workers=1, device="cpu")
-        return evaluate(EvalConfig(seed=seed, **settings), options, model=model, edges=edges).document
+        return evaluate(
+            EvalConfig(seed=seed, **settings),
+            output=Path(folder) / "output",
+            workers=1,
+            device="cpu",
+            model=model,
+            edges=edges,
+        ).document
 
 
 def coverage(design: Design, seeds: range, model: Model, edges: Edges) -> dict[str, tuple[int, int]]:

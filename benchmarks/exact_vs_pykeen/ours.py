@@ -18,7 +18,7 @@ os.environ.update(variables_of_torch(os.environ, local_workers=False))  # as the
 
 import pbgeval.report.document  # noqa: E402, F401 - what evaluate imports late
 import pbgeval.worker.sweep as sweep  # noqa: E402
-from pbgeval import RunOptions, evaluate, load_config  # noqa: E402
+from pbgeval import evaluate, load_config  # noqa: E402
 from pbgeval.ranking import blocks, counting  # noqa: E402
 
 
@@ -40,7 +40,7 @@ def main() -> None:
 
     sweep._rank = timed
     begun = time.perf_counter()
-    report = evaluate(config, RunOptions(output=Path(sys.argv[2]), workers=1, device="cpu"))
+    report = evaluate(config, output=Path(sys.argv[2]), workers=1, device="cpu")
     seconds = time.perf_counter() - begun
     print(
         json.dumps(

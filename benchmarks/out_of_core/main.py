@@ -100,14 +100,16 @@ def _run(config: Path, workers: int) -> Measured:
             sys.stderr.write(done.stderr)
             raise SystemExit(f"ended with status {done.returncode}: {shlex.join(command)}")
         noted = [line.split() for path in notes.iterdir() for line in path.read_text(encoding="ascii").splitlines()]
-        document = json.loads((output / "metrics.json").read_text(encoding="utf-8"))
+        document, run = (
+            json.loads((output / name).read_text(encoding="utf-8")) for name in ("metrics.json", "run.json")
+        )
     values = {name: [float(value) for of, value in noted if of == name] for name in (*STEPS, "read_bytes", "evaluate")}
     diagnostics = document["diagnostics"]["both"]
     return Measured(
         seconds=values["evaluate"][0],
         step_seconds={name: max(values[name]) for name in STEPS},
         read_bytes=int(sum(values["read_bytes"])),
-        peak_bytes=[worker["peak_memory_bytes"] for worker in document["run"]["workers"]],
+        peak_bytes=[worker["peak_memory_bytes"] for worker in run["workers"]],
         mean_reciprocal_rank=document["metrics"]["both.realistic.mean_reciprocal_rank"],
         mean_rank=document["metrics"]["both.realistic.mean_rank"],
         num_queries=diagnostics["num_queries"],

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 import pbgeval.worker.sweep as sweep
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.storage.checkpoint import EmbeddingFile
 
 STEPS = ("join_all", "_gather", "_prepare", "_rank")
@@ -25,7 +25,7 @@ def main() -> None:
     """Evaluate."""
     config = load_config(Path(sys.argv[1]))
     begun = time.perf_counter()
-    evaluate(config, RunOptions(output=Path(sys.argv[2]), workers=int(sys.argv[3]), device="cpu"))
+    evaluate(config, output=Path(sys.argv[2]), workers=int(sys.argv[3]), device="cpu")
     _note("evaluate", time.perf_counter() - begun)
 
 

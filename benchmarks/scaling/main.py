@@ -110,7 +110,7 @@ def _evaluate(config: Path, edges: Path, workers: int) -> Run:
         command += ["--device", "cpu", "--quiet"]
         subprocess.run(command, cwd=name, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
         events = [json.loads(line) for line in (output / "units.jsonl").read_text(encoding="utf-8").splitlines()]
-        run = json.loads((output / "metrics.json").read_text(encoding="utf-8"))["run"]
+        run = json.loads((output / "run.json").read_text(encoding="utf-8"))
     begun = {event["unit"]: event["time"] for event in events if event["event"] == "start"}
     ended = {event["unit"]: event["time"] for event in events if event["event"] == "finish"}
     spent: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """A config file -> `EvalConfig`, checked; its keys explained; the part of it that can change a number."""
 
 from pbgeval.config.explain import help_config
-from pbgeval.config.loading import check_config, load_config
+from pbgeval.config.loading import check_config, config_of_keys, load_config
 from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.config.overrides import names_file_of_edges
 from pbgeval.config.provenance import numeric_settings
@@ -12,6 +12,7 @@ __all__ = [
     "EvalConfig",
     "RelationSchema",
     "check_config",
+    "config_of_keys",
     "help_config",
     "load_config",
     "names_file_of_edges",

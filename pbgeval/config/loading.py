@@ -235,7 +235,7 @@ def _describe(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, " ".join(message.split()))))
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
+def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> EvalConfig:
     """Load a config file, apply `KEY=VALUE` overrides, check everything.
 
     The file is Python with `get_config()`, which returns an `EvalConfig`, or with PBG's `get_torchbiggraph_config()`,
@@ -274,6 +274,19 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> EvalConfig:
     # The folder of a checkpoint tells more than `config`.
     name = source.parent.name if is_in_checkpoint and source.parent.name else source.stem
     return attrs.evolve(config, name=name, source=source, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
+
+
+def config_of_keys(settings: Mapping[str, Any]) -> EvalConfig:
+    """Make a config of keys that a caller gives by name; `check_config` checks their values.
+
+    Raises:
+        ConfigError: unknown keys, a line each; the message names the nearest.
+    """
+    known = keys_of(EvalConfig)
+    unknown = [str(Fault((key,), unknown_key(key, known))) for key in settings if key not in known]
+    if unknown:
+        raise ConfigError(*unknown)
+    return EvalConfig(**settings)
 
 
 def check_config(

@@ -13,13 +13,15 @@ over their vectors (`models/pykeen.py`); any other model is asked for the scores
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import evolve, field, frozen
+from attrs.converters import optional
 
-from pbgeval.config import EvalConfig
+from pbgeval.config import config_of_keys
 from pbgeval.errors import ConfigError, DataError
-from pbgeval.evaluation import RunOptions, evaluate
+from pbgeval.evaluation import evaluate
 from pbgeval.metrics.names import resolve
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import Side
@@ -101,7 +103,9 @@ class RankBasedEvaluator:
     hits_at: Sequence[int] = field(default=(1, 3, 5, 10), kw_only=True, converter=tuple)
     # Further keys of `EvalConfig`: {"save_ranks": True, "sample_edges": 20000, "type_constraint": "observed"}.
     settings: Mapping[str, Any] = field(factory=dict, kw_only=True)
-    options: RunOptions | None = field(default=None, kw_only=True)  # where the report is written, and the device
+    output: Path | None = field(default=None, kw_only=True, converter=optional(Path))  # folder of the result
+    device: str = field(default="auto", kw_only=True)  # auto, cpu or cuda
+    overwrite: bool = field(default=False, kw_only=True)  # replace an earlier result in `output`
     observer: Observer | None = field(default=None, kw_only=True)
 
     def evaluate(
@@ -157,9 +161,17 @@ class RankBasedEvaluator:
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
         }
         own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
-        config = EvalConfig(**{**own, **self.settings})
+        config = config_of_keys({**own, **self.settings})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
-        report = evaluate(config, self.options, self.observer, model=vectors or scorer, edges=edges)
+        report = evaluate(
+            config,
+            model=vectors or scorer,
+            edges=edges,
+            output=self.output,
+            device=self.device,
+            overwrite=self.overwrite,
+            observer=self.observer,
+        )
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
 

@@ -447,12 +447,12 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
             raise ConfigError(f"edge_paths: expected {expected}, in the order of the runs, got {len(given)}")
         return tuple(map(Path, given))
     for report in reports:
-        noted = report.document["run"].get("edge_paths") or ()
+        noted = report.run.get("edge_paths") or ()
         found = tuple((report.path or Path()) / path for path in noted)
         if len(found) == expected and all(path.exists() for path in found):
             return found
     raise OutputError(
-        f"{reports[0].path}: expected the evaluated edges where they were (run.edge_paths of metrics.json), found none;"
+        f"{reports[0].path}: expected the evaluated edges where they were (edge_paths of run.json), found none;"
         " give their folders by --edges, or compare without keys and relations by --clusters edge"
     )
 

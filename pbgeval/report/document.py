@@ -26,7 +26,7 @@ from pbgeval.metrics.summary import (
 )
 from pbgeval.notation import Bucket, Side
 from pbgeval.report.output import HistogramRows, digest_of
-from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.report import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import RELATION, GroupedStats
 from pbgeval.stats.groups import GroupStats, TypeStats
 from pbgeval.stats.rank_stats import RankStats
@@ -173,7 +173,7 @@ class ReportContext:
 def make_report(
     results: Results, context: ReportContext, provenance: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Report:
-    """Compute all metrics from merged statistics. What `run` says may differ between equal runs; nothing else may."""
+    """Compute all metrics from merged statistics. `run` may differ between equal runs; nothing else may."""
     groups = results.raw if results.filtered is None else results.filtered
     parts = _summaries(groups, context)
     total = parts()
@@ -199,7 +199,6 @@ def make_report(
         "diagnostics": diagnose(groups, context.sides),
         "edge_diagnostics": None if context.edges is None else asdict(context.edges),
         "provenance": {**provenance, "digest": digest_of(provenance)},
-        "run": run,
     }
     if estimate is not None:
         document["sample"] = _sample(estimate)
@@ -208,13 +207,13 @@ def make_report(
     if results.filtered is not None:
         document["raw_metrics"] = _summaries(results.raw, context)(with_loss=False).metrics
     add_types(document, results, context.classes.names)
-    bucket_rows = tuple(
+    buckets = tuple(
         _bucket_row(path, bucket, parts(path_index=path_index, bucket=bucket))
         for path_index, path in enumerate(context.edge_paths)
         for bucket in context.buckets
     )
-    histogram_rows = HistogramRows.from_groups(groups, context.sides)
-    return Report(document, bucket_rows, histogram_rows, _breakdown_tables(results, context))
+    histogram = HistogramRows.from_groups(groups, context.sides)
+    return Report(document, run, {BUCKETS: buckets, HISTOGRAM: histogram, **_breakdown_tables(results, context)})
 
 
 def _sample_intervals(intervals: Mapping[str, Interval], metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -240,7 +239,7 @@ def _summaries(groups: GroupStats, context: ReportContext) -> Callable[..., Summ
 
 
 def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Return the rows of each table of breakdowns, by file name."""
+    """Return the rows of each table of breakdowns, by name."""
 
     def chosen(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
         columns = GROUP_COLUMNS[name]
@@ -249,7 +248,7 @@ def _breakdown_tables(results: Results, context: ReportContext) -> dict[str, tup
     is_chosen = cache(context.selection.has)  # the same keys in every row
 
     return {
-        BREAKDOWN_FILES[name]: tuple(
+        BREAKDOWN_FILES[name].removesuffix(".csv"): tuple(
             {**chosen(name, row), **(types_of_row(results, row) if name == "relation" else {})}
             for row in breakdown_rows(name, results.grouped, context.classes, context.sides)
         )

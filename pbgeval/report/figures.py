@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from attrs import evolve
@@ -17,6 +18,7 @@ from pbgeval.stats.ranks import RankType
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
 MAX_BYTES_OF_OTHERS = 250_000
+MAX_PRINTED = 20  # rows of a table of a report
 UNDEFINED = "–"
 ESTIMATED = "±: standard error of what is estimated."
 
@@ -179,9 +181,9 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
 def breakdowns_of(report: Report) -> list[DataTable]:
     """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
     return [
-        _breakdown(name, report.tables[file], report.document["headline"])
+        _breakdown(name, rows, report.document["headline"])
         for name, file in BREAKDOWN_FILES.items()
-        if report.tables.get(file)
+        if (rows := report.rows.get(file.removesuffix(".csv")))
     ]
 
 
@@ -206,6 +208,28 @@ def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         f"by-{name.replace('_', '-')}",
         "".join("r" if column == "relation_id" else "l" for column in groups) + "r" * len(shown),
     )
+
+
+def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
+    """Return the first rows of a report's table, in the columns that are worth their width."""
+    of_breakdowns = {file.removesuffix(".csv"): breakdown for breakdown, file in BREAKDOWN_FILES.items()}
+    if not rows:
+        return DataTable(name, (), ())
+    if name in of_breakdowns:
+        table = _breakdown(of_breakdowns[name], rows, headline)
+    else:
+        usual = [f"both.{headline}.{metric}" for metric in ("mean_rank", "mean_reciprocal_rank", "hits_at_10")]
+        first = next(iter(rows))
+        shown = [key for key in first if "." not in key or key in usual]
+        cells = [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)]
+        kinds = "".join("l" if isinstance(first[key], str) else "r" for key in shown)
+        table = DataTable(name, tuple(map(short_title, shown)), cells, kinds=kinds)
+    note = f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else ""
+    return evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
+
+
+def _cell(key: str, value: Any) -> str:  # noqa: ANN401 - text or a number
+    return value if isinstance(value, str) else text_of(key, value)
 
 
 def left_out(shown: int, total: int, what: str, file: str) -> str:
@@ -316,9 +340,9 @@ def data_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("Digests of the data", ("data", "digest"), rows, anchor="data", kinds="ll")
 
 
-def run_of(document: Mapping[str, Any]) -> DataTable:
+def run_of(report: Report) -> DataTable:
     """Return a row per fact of the run, which may differ between equal runs."""
-    rows = fitting(_leaves_of(document.get("run")), MAX_SETTING_BYTES)
+    rows = fitting(_leaves_of(report.run), MAX_SETTING_BYTES)
     return DataTable("The run", ("run", "value"), rows, anchor="run", kinds="ll")
 
 

@@ -72,9 +72,8 @@ def topk_report(
         "diagnostics": {label: _diagnosis(ranks) for label, ranks in labelled.items()},
         "lists": {**topk.counts, "num_entities": topk.num_entities, "longest": int(topk.list_length_Q.max(initial=0))},
         "provenance": {**provenance, "digest": digest_of(provenance)},
-        "run": {"version": __version__},
     }
-    return Report(document)
+    return Report(document, {"version": __version__})
 
 
 def _diagnosis(ranks: ListedRanks) -> dict[str, Any]:

@@ -26,9 +26,8 @@ from attrs import define, field, frozen
 
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
 from pbgeval.errors import OutputError
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Side
-from pbgeval.report.report import SCHEMA_VERSION, Report
+from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, json_text
 from pbgeval.report.tables import to_csv
 from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
@@ -110,7 +109,6 @@ class HistogramRows(Sequence[Row]):
         return list(self)[index]
 
 
-METRICS, BUCKETS, HISTOGRAM = "metrics.json", "buckets.csv", "rank_histogram.csv"
 UNIT_LOG = "units.jsonl"  # who computed which unit, and when
 PAGE = "report.html"  # of `kgeval-dist report`
 LINES = "metrics.jsonl"  # the figures in one line, as sinks get them
@@ -123,7 +121,8 @@ IMPORTED = "imported"  # a folder of buckets that were files of edges by name; m
 EARLIER = ".earlier"  # a folder for the files of the run that is being replaced
 
 FOLDERS = ("ranks", "topk", SINK_FOLDER, JOURNAL, SCRATCH, EARLIER)
-_TABLES = [METRICS, BUCKETS, HISTOGRAM, LINES, UNIT_LOG, FILES, *BREAKDOWN_FILES.values()]
+_CSV_FILES = [f"{name}.csv" for name in TABLES]
+_FILES = [METRICS, RUN, LINES, UNIT_LOG, FILES, *_CSV_FILES]
 
 
 def _names(pattern: str) -> str:
@@ -134,7 +133,7 @@ def _names(pattern: str) -> str:
 _PER_EDGE = re.compile(
     rf"ranks/[0-9]+/{_names(r'ranks_[0-9]+_[0-9]+[.]h5')}|topk/[0-9]+/{_names(r'topk_[0-9]+_[0-9]+[.](?:h5|tsv)')}"
 )
-_RESULT = re.compile(rf"{_names('|'.join(map(re.escape, _TABLES)))}|{_PER_EDGE.pattern}")
+_RESULT = re.compile(rf"{_names('|'.join(map(re.escape, _FILES)))}|{_PER_EDGE.pattern}")
 _TEMPORARY = re.compile(r"(?:.*/)?[.][^/]+[.](?:[0-9a-f]{12}|[0-9]+)", re.DOTALL)
 _WRITER = r"\w+-[0-9]+-[0-9a-f]{6}"
 _JOURNAL = re.compile(rf"{JOURNAL}/(?:{_names(_WRITER + '-[0-9]{6,}[.]unit')}|log-{_WRITER}[.]jsonl)")
@@ -153,7 +152,7 @@ def files_of(report: Report) -> list[str]:
     """Return the names of the files and folders of a report's output directory, as they are shown."""
     if report.path is None:
         return []
-    wanted = [METRICS, BUCKETS, HISTOGRAM, LINES, *BREAKDOWN_FILES.values(), "ranks", "topk", SINK_FOLDER]
+    wanted = [METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER]
     return [name for name in wanted if (report.path / name).exists()]
 
 
@@ -177,8 +176,7 @@ def write_incomplete(
         "complete": False,
         "provenance": {**provenance, "digest": digest_of(provenance)},
     }
-    text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
-    write_atomically(folder / METRICS, f"{text}\n", check=check)
+    write_atomically(folder / METRICS, json_text(document), check=check)
 
 
 @define
@@ -417,14 +415,15 @@ class OutputDirectory:
             IncompleteError: another run has taken over: its result counts.
             OutputError: a file cannot be written.
         """
-        tables = {BUCKETS: report.bucket_rows, HISTOGRAM: report.histogram_rows, **report.tables}
+        tables = {f"{name}.csv": rows for name, rows in report.rows.items()}
         for name, rows in tables.items():
             write_atomically(self.path / name, to_csv(rows), check=self.owner.check)
+        write_atomically(self.path / RUN, json_text(report.run), check=self.owner.check)
         run, step, values = result_line(report, self.path.absolute().name)
         write_atomically(self.path / LINES, line_of(run, step, values) + "\n", check=self.owner.check)
         self._write_unit_log()
         per_edge = [name for name in files_below(self.path, FOLDERS) if _PER_EDGE.fullmatch(name)]
-        self.list_files({METRICS, LINES, UNIT_LOG, FILES, *tables, *per_edge})
+        self.list_files({METRICS, RUN, LINES, UNIT_LOG, FILES, *tables, *per_edge})
         write_atomically(self.path / METRICS, report.to_json(), check=self.owner.check)
         self._tidy_up()
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
-from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.names import UnknownMetricError, resolve
 from pbgeval.monitor.curves import METRICS as TRAINING_METRICS
 from pbgeval.monitor.curves import Curves, pbg_name, read_curves
@@ -47,14 +46,12 @@ from pbgeval.report.figures import (
     types_of,
     verdict_of,
 )
-from pbgeval.report.output import BUCKETS, HISTOGRAM, METRICS
-from pbgeval.report.report import Report
+from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report
 from pbgeval.report.tables import (
     DataTable,
     clipped,
     escape_latex,
     escape_markdown,
-    read_csv,
     to_latex,
     to_markdown,
 )
@@ -150,15 +147,7 @@ def read_result(folder: Path) -> Report:
             f"{folder / METRICS}: expected the result of an evaluation, found none of the keys "
             f"{', '.join(missing)}; evaluate again"
         )
-    if not document["complete"]:
-        return report
-    tables = {name: read_csv(folder / name) for name in BREAKDOWN_FILES.values()}
-    return evolve(
-        report,
-        bucket_rows=read_csv(folder / BUCKETS),
-        histogram_rows=read_csv(folder / HISTOGRAM),
-        tables={name: rows for name, rows in tables.items() if rows},
-    )
+    return report
 
 
 @frozen(eq=False)
@@ -242,7 +231,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
         soundness = [ties_of(document)]
         if is_complete:
             sections += _buckets(report, metric)
-            ranks = ranks_by_side(report.histogram_rows, headline)
+            ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
             if ranks:
                 charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
                 sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
@@ -250,16 +239,17 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
                 sections.append(Section(table.anchor, table.title, [table], sortable=True))
             soundness += [diagnostics_of(document), edges_of(document)]
         sections.append(Section("soundness", "Ties and leakage", _with_rows(*soundness)))
-    origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(document))
+    origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))
     return [*sections, Section("origin", "Provenance", (), origin)]
 
 
 def _buckets(report: Report, metric: str) -> list[Section]:
-    if not report.bucket_rows:
+    rows = report.rows.get(BUCKETS)
+    if not rows:
         return []
     key = bucket_key(report, metric)
-    chart = heat_map(report.bucket_rows, key)
-    return [Section("buckets", "Buckets", [chart], _with_rows(bucket_table(report.bucket_rows, key)))] if chart else []
+    chart = heat_map(rows, key)
+    return [Section("buckets", "Buckets", [chart], _with_rows(bucket_table(rows, key)))] if chart else []
 
 
 def bucket_key(report: Report, metric: str) -> str:
@@ -268,7 +258,7 @@ def bucket_key(report: Report, metric: str) -> str:
     Raises:
         ConfigError: there is none.
     """
-    keys = [key for key in report.bucket_rows[0] if key.startswith("both.")]
+    keys = [key for key in report.rows[BUCKETS][0] if key.startswith("both.")]
     try:
         return resolve(metric, report.document["headline"], keys)
     except UnknownMetricError as error:
@@ -279,11 +269,11 @@ def bucket_key(report: Report, metric: str) -> str:
 
 def _progress(document: Mapping[str, Any]) -> str:
     """Return how far an unfinished run is, in words."""
-    run = document.get("run") or {}
-    if "units" not in run:
+    progress = document.get("progress")
+    if progress is None:
         return "No unit of work has been reported yet"
-    share = 100 * run["units_done"] / max(run["units"], 1)
-    return f"{run['units_done']:,} of {run['units']:,} units of work are done ({share:.0f} %)"
+    share = 100 * progress["units_done"] / max(progress["units"], 1)
+    return f"{progress['units_done']:,} of {progress['units']:,} units of work are done ({share:.0f} %)"
 
 
 def _with_rows(*tables: DataTable) -> list[DataTable]:

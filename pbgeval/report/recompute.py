@@ -183,16 +183,14 @@ def recompute(report: Report, query: ReportQuery) -> Report:
         "breakdowns": sorted(set(query.breakdowns)),
     }
     its_provenance = {name: value for name, value in report.document["provenance"].items() if name != "digest"}
-    made = make_report(
-        stats, context, {**its_provenance, "recomputed": asked}, _run(report.document.get("run"), started)
-    )
+    made = make_report(stats, context, {**its_provenance, "recomputed": asked}, _run(report.run, started))
     document = _without_unknown(made.document, has_edges=run.edges is not None)
     if "sample" in report.document:
         document["sample"] = report.document["sample"]  # the run's edges are still no more than a sample
     return evolve(made, document=document)
 
 
-def _run(evaluation: object, started: float) -> dict[str, Any]:
+def _run(evaluation: Mapping[str, Any], started: float) -> dict[str, Any]:
     return {
         "version": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),

@@ -1,9 +1,10 @@
-"""The result of an evaluation, as `metrics.json` holds it, with metrics by any of their names."""
+"""The result of an evaluation: its figures by any of their names, its tables, and what differs from run to run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -13,14 +14,17 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.errors import OutputError
+from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.metrics.names import resolve
 from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket
+from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.text import read_text
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import Group
 
 
 # Figures of a report -> (side, rank type, metric, value) by PyKEEN's keys, and the data frame of them.
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 SIDES = ("head", "tail", "both")
 COLUMNS = ("Side", "Rank_type", "Metric", "Value")
 # PyKEEN's own keys, but for hits at k. It has one key for adjusted hits at any k, and so the last one's value.
-METRICS = (
+PYKEEN_METRICS = (
     "arithmetic_mean_rank",
     "inverse_arithmetic_mean_rank",
     "geometric_mean_rank",
@@ -68,7 +72,7 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
         figures: by the report's own keys.
         hits_at: the k of hits at k, the last of which stands for adjusted hits.
     """
-    names = {metric: metric_key(metric) for metric in METRICS}
+    names = {metric: metric_key(metric) for metric in PYKEEN_METRICS}
     names |= {f"hits_at_{cutoff}": f"hits_at_{cutoff}" for cutoff in hits_at}
     if hits_at:
         names |= {f"{prefix}k": f"{prefix}{hits_at[-1]}" for prefix in OF_LAST_CUTOFF}
@@ -87,41 +91,138 @@ def frame_of(items: Iterable[Item]) -> pandas.DataFrame:
     Raises:
         OutputError: pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise OutputError("expected pandas for a data frame, found none; pip install 'pbgeval[pykeen]'") from None
-    rows: list[tuple[Any, ...]] = [(*key, value) for key, value in items]
-    return pandas.DataFrame(rows, columns=list(COLUMNS))
+    return data_frame([(*key, value) for key, value in items], COLUMNS)
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+METRICS, RUN = "metrics.json", "run.json"
+BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
+TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 @frozen(eq=False)
-class Report:
-    """A finished evaluation."""
+class Figures(Mapping[str, Value]):
+    """Figures by the report's keys, and by any other name: `figures["mrr"]`, `figures["both.realistic.hits@10"]`."""
 
-    document: Mapping[str, Any]  # the content of metrics.json
-    bucket_rows: tuple[Mapping[str, Any], ...] = ()  # of buckets.csv; empty when read back from a file
-    histogram_rows: Sequence[Mapping[str, Any]] = ()  # of rank_histogram.csv; likewise
-    tables: Mapping[str, tuple[Mapping[str, Any], ...]] = field(factory=dict)  # of breakdowns, by file name; likewise
+    by_key: Mapping[str, Value]
+    headline: str  # the rank type that a name without one means
+
+    def __getitem__(self, name: str) -> Value:
+        """Return a figure; None where it is undefined.
+
+        Raises:
+            KeyError: no such metric; the message names the nearest.
+        """
+        return self.by_key[resolve(name, self.headline, self.by_key.keys())]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_key)
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+
+@frozen(eq=False)
+class SavedTables(Mapping[str, Rows]):
+    """The tables of an output directory, each read when it is first used."""
+
+    folder: Path
+    _read: dict[str, Rows] = field(factory=dict, init=False)
+
+    def __getitem__(self, name: str) -> Rows:
+        if name not in self:
+            raise KeyError(name)
+        if name not in self._read:
+            self._read[name] = read_csv(self.folder / f"{name}.csv")
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in TABLES and (self.folder / f"{name}.csv").exists()
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in TABLES if name in self)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@frozen(eq=False, repr=False)
+class Report:
+    """A finished evaluation. It prints as the table of its headline metrics, in a notebook too."""
+
+    document: Mapping[str, Any]  # the content of metrics.json: the same for equal runs
+    run: Mapping[str, Any] = field(factory=dict)  # of run.json: what may differ, such as hosts and times
+    rows: Mapping[str, Rows] = field(factory=dict)  # of each table, by name
     path: Path | None = None  # the output directory
 
-    def __getitem__(self, name: str) -> float | int | None:
+    def __getitem__(self, name: str) -> Value:
         """Return a metric: `report["mrr"]`, `report["both.realistic.hits@10"]`; None where it is undefined.
 
         Raises:
             KeyError: no such metric; the message names the nearest.
         """
-        metrics: Mapping[str, float | int | None] = self.document["metrics"]
-        return metrics[resolve(name, self.document["headline"], metrics.keys())]
+        return self._figures("metrics")[name]
+
+    @property
+    def raw(self) -> Figures:
+        """The metrics without a filter: those of the report itself where nothing is filtered."""
+        return self._figures("raw_metrics" if "raw_metrics" in self.document else "metrics")
+
+    @property
+    def macro(self) -> Figures:
+        """The averages in which every query key weighs the same.
+
+        Raises:
+            OutputError: this report has none.
+        """
+        return self._figures("macro_metrics")
+
+    def _figures(self, key: str) -> Figures:
+        figures = self.document[key]
+        if figures is None:
+            raise OutputError(f"{key}: this report has none, because query keys were not counted")
+        return Figures(figures, self.document["headline"])
 
     @property
     def intervals(self) -> Mapping[str, Mapping[str, float]]:
-        """Standard error and 95 % interval of the metrics that are estimated."""
+        """Standard error and 95% interval of the metrics that are estimated."""
         intervals: Mapping[str, Mapping[str, float]] = self.document["intervals"]
         return intervals
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names that `table` takes."""
+        return tuple(self.rows)
+
+    def table(self, name: str) -> Table:
+        """Return a table: buckets, rank_histogram, relations, and those of other `breakdowns`.
+
+        Raises:
+            OutputError: there is no such table, or its file is not as it was written.
+        """
+        if name not in self.rows:
+            raise OutputError(f"no table {name!r} in this report: expected one of {', '.join(self.tables) or 'none'}")
+        rows = self.rows[name]
+        return Table(rows, partial(self._made("figures").rows_table, name, rows, self.document["headline"]))
+
+    @staticmethod
+    def _made(module: str) -> Any:  # noqa: ANN401
+        """Return a module that is made of reports, and so imports this one."""
+        return import_module(f"pbgeval.report.{module}")
+
+    def _shown(self) -> DataTable:
+        table: DataTable = self._made("figures").final_table(self)
+        return table
+
+    def __repr__(self) -> str:
+        return to_text(self._shown()) if "metrics" in self.document else "a report without figures yet"
+
+    def __rich__(self) -> Group:
+        return to_terminal(self._shown())
+
+    def _repr_html_(self) -> str:
+        return to_html(self._shown())
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the content of metrics.json."""
@@ -130,21 +231,19 @@ class Report:
 
     def to_json(self) -> str:
         """Return the content of metrics.json: sorted keys, shortest round-trip floats, no NaN."""
-        return json.dumps(self.document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+        return json_text(self.document)
 
     def to_df(self, *, macro: bool = False) -> pandas.DataFrame:
         """Return the rank metrics that PyKEEN knows as its data frame: Side, Rank_type, Metric (its keys), Value.
 
         Args:
-            macro: the averages in which every query key weighs alike.
+            macro: the averages in which every query key weighs the same.
 
         Raises:
             OutputError: pandas is not installed, or there are no macro averages.
         """
-        figures = self.document["macro_metrics" if macro else "metrics"]
-        if figures is None:
-            raise OutputError("macro_metrics: expected averages over query keys, found none in this report")
-        return frame_of(items_of(figures, cutoffs_of(figures)))
+        figures = self._figures("macro_metrics" if macro else "metrics")
+        return frame_of(items_of(figures.by_key, cutoffs_of(figures)))
 
     def recompute(
         self,
@@ -185,8 +284,7 @@ class Report:
             StorageError: a file is missing or damaged, or edges are not those of the run.
             DataError: an id in the edges is out of range.
         """
-        # By name, as that module makes reports and so imports this one.
-        recomputing = import_module("pbgeval.report.recompute")
+        recomputing = self._made("recompute")
         query = recomputing.ReportQuery(
             hits_at=hits_at,
             filter=filter,
@@ -202,21 +300,36 @@ class Report:
 
     @classmethod
     def read(cls, folder: Path | str) -> Report:
-        """Read a result back from its output directory.
+        """Read everything that an evaluation wrote; a table is read when it is first used.
 
         Raises:
-            OutputError: there is no metrics.json, or it is not one of ours.
+            OutputError: there is no metrics.json, or a file is not one of ours.
         """
-        path = Path(folder) / "metrics.json"
-        try:
-            document = json.loads(read_text(path))
-        except OSError as error:
-            raise OutputError(f"{path}: expected a result of pbgeval, got: {error.strerror or error}") from error
-        except (ValueError, RecursionError) as error:
-            raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {error}") from error
-        if not isinstance(document, dict) or "schema_version" not in document:
+        path = Path(folder) / METRICS
+        document = _read_object(path)
+        if "schema_version" not in document:
             raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
         version = document["schema_version"]
         if version != SCHEMA_VERSION:
-            raise OutputError(f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}")
-        return cls(document, path=Path(folder))
+            raise OutputError(
+                f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}; evaluate again with this version"
+            )
+        run = Path(folder) / RUN
+        return cls(document, _read_object(run) if run.exists() else {}, SavedTables(Path(folder)), Path(folder))
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """Return JSON as all our files have it."""
+    return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(read_text(path))
+    except OSError as error:
+        raise OutputError(f"{path}: expected a result of pbgeval, got: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"{path}: expected a result of pbgeval, got no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
+    return document

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from io import TextIOWrapper
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from pbgeval.metrics.breakdowns import GROUP_COLUMNS
 from pbgeval.storage.text import cell_of, name_of, open_input, printable
 
 if TYPE_CHECKING:
+    import pandas
     from rich.console import Group
 
 CELL_BYTES = 6  # of the tags around a cell of HTML
@@ -56,7 +57,85 @@ def clipped(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
-# The terminal
+@frozen(eq=False, repr=False)
+class Table:
+    """The rows of a report's table, numbers as they are. It prints the columns that are worth their width."""
+
+    rows: Sequence[Mapping[str, Any]]
+    _shown: Callable[[], DataTable]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of all rows; none where there is no row."""
+        return tuple(next(iter(self.rows), ()))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows and columns as a data frame.
+
+        Raises:
+            OutputError: pandas is not installed.
+        """
+        return data_frame(self.rows, self.columns)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return to_text(self._shown())
+
+    def __rich__(self) -> Group:
+        return to_terminal(self._shown())
+
+    def _repr_html_(self) -> str:
+        return to_html(self._shown())
+
+
+def data_frame(rows: Iterable[Any], columns: Sequence[str]) -> pandas.DataFrame:
+    """Return rows as a data frame.
+
+    Raises:
+        OutputError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise OutputError("pandas is required for a data frame: pip install 'pbgeval[pykeen]'") from None
+    return pandas.DataFrame(list(rows), columns=list(columns))
+
+
+# The terminal, as text, and HTML for a notebook
+
+TEXT_WIDTH = 120  # characters
+
+
+def to_text(table: DataTable) -> str:
+    """Return the table as `to_terminal` does, in plain text."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=TEXT_WIDTH, color_system=None)
+    with console.capture() as captured:
+        console.print(to_terminal(table))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def to_html(table: DataTable) -> str:
+    """Return the title, the table and its note as HTML."""
+    columns = [*zip(table.columns, table.kinds, strict=True)]
+    head = "".join(f"<th>{html.escape(column)}</th>" for column, _ in columns)
+    rows = [
+        "".join(
+            f'<td style="text-align: {"left" if kind == "l" else "right"}">{html.escape(cell)}</td>'
+            for cell, (_, kind) in zip(row, columns, strict=True)
+        )
+        for row in table.rows
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    note = "".join(f"<p>{html.escape(line)}</p>" for line in table.note.splitlines())
+    caption = f"<caption>{html.escape(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 
 def to_terminal(table: DataTable) -> Group:

@@ -244,7 +244,7 @@ class InterimReport:
             "num_queries": summary.num_queries,
             "metrics": summary.metrics,
             "intervals": summary.intervals,
-            "run": {"units_done": len(self._done), "units": len(work.protocol.units)},
+            "progress": {"units_done": len(self._done), "units": len(work.protocol.units)},
         }
 
 

@@ -73,7 +73,6 @@ def main(folder: Path, repository: Path) -> None:
 
 def evaluate(model, nations, out: Path) -> None:
     """Write the figures and ranks of both."""
-    from pbgeval import RunOptions
     from pbgeval.integrations import pykeen as ours
 
     known = [nations.training, nations.validation]
@@ -86,7 +85,7 @@ def evaluate(model, nations, out: Path) -> None:
     theirs["restricted"] = RankBasedEvaluator().evaluate(
         model, test, **filters, **quiet, **CHOSEN, pre_filtered_triples=False
     )
-    saving = ours.RankBasedEvaluator(settings={"save_ranks": True}, options=RunOptions(output=out / "output"))
+    saving = ours.RankBasedEvaluator(settings={"save_ranks": True}, output=out / "output")
     mine = {"micro": saving.evaluate(model, nations.testing, additional_filter_triples=known)}
     mine["macro"] = ours.RankBasedEvaluator(macro=True).evaluate(model, test, **filters)
     mine["restricted"] = ours.RankBasedEvaluator().evaluate(model, test, **filters, **CHOSEN)
@@ -106,7 +105,6 @@ def evaluate(model, nations, out: Path) -> None:
 
 def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
     """Rank by multiples of 1/4, whose scores are exact: PyKEEN's ranks, ours from vectors, ours from its own scores."""
-    from pbgeval import RunOptions
     from pbgeval.integrations import pykeen as ours
 
     generator = torch.Generator().manual_seed(1)
@@ -122,10 +120,9 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
         "theirs": np.stack([[np.concatenate(evaluator.ranks[s, kind]) for s in ("head", "tail")] for kind in kinds])
     }
     for way in ("vectors", "asked"):
-        options = RunOptions(output=out / way)
         instead = ours.pykeen_vectors if way == "vectors" else lambda *_: None
         with mock.patch.object(ours, "pykeen_vectors", instead):
-            results = ours.RankBasedEvaluator(settings={"save_ranks": True}, options=options).evaluate(
+            results = ours.RankBasedEvaluator(settings={"save_ranks": True}, output=out / way).evaluate(
                 model, test, additional_filter_triples=known
             )
         comparator = results.report.document["provenance"]["settings"]["comparator"]

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval import Edges, EvalConfig, RunOptions, Scorer, evaluate
+from pbgeval import Edges, EvalConfig, Scorer, evaluate
 from pbgeval.notation import Bucket, Side
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, ScorerComparator, ScorerRelation, device_of, scorer_state
@@ -91,7 +91,7 @@ class ScorerContract(ABC):
 
     def evaluate(self, tmp_path: Path, edges: Edges, **settings: Any) -> Report:
         config = EvalConfig(save_ranks=True, **{"candidates": "all", "hits_at": [1, 3]} | settings)
-        return evaluate(config, RunOptions(output=tmp_path / "output"), model=self.make(), edges=edges)
+        return evaluate(config, output=tmp_path / "output", model=self.make(), edges=edges)
 
     def test_it_says_how_many_entities_and_relations_there_are(self):
         scorer = self.make()
@@ -127,7 +127,7 @@ class ScorerContract(ABC):
 
         report = self.evaluate(tmp_path, Edges(torch.tensor(edges), filter=[valid], train=[train]))
 
-        assert report.document["run"]["reproducible"]
+        assert report.run["reproducible"]
         assert ("filtered", len(edges)) == (report.document["filter"], report.document["num_edges"])
         assert_ranks(tmp_path / "output", edges, self.score, self.num_entities, known, self.error)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.monitor.records import Figures, PassKey, VisitRecord
 from pbgeval.monitor.scalars import ScalarSink
 from pbgeval.notation import Bucket
@@ -99,7 +99,7 @@ def main(folder: Path) -> None:
     os.environ["WANDB_MODE"] = "online"  # what the sink says counts
     warnings = Warnings()
     config = load_config(folder / "case" / "eval.py", ["sinks=wandb,mlflow", "candidates=partition"])
-    evaluate(config, RunOptions(output=folder / "output", workers=1, device="cpu"), warnings)
+    evaluate(config, output=folder / "output", workers=1, device="cpu", observer=warnings)
     for name in ("wandb", "mlflow"):
         sink = ScalarSink(name, folder / "training" / name, run="mine")
         for index, mrr in enumerate((0.25, 0.5)):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval import RunOptions, evaluate
+from pbgeval import evaluate
 from pbgeval.metrics.registry import metric_key
 from pbgeval.report.report import Report
 from tests.golden.test_full_nations import Nations
@@ -37,7 +37,7 @@ def both(
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert 0 == done.returncode, done.stderr
     nations = Nations(folder, folder, "distmult", 1, dynamic=True)
-    report = evaluate(nations.config("filtered"), RunOptions(output=folder / "output", workers=1))
+    report = evaluate(nations.config("filtered"), output=folder / "output", workers=1)
     theirs = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("rank_based", "macro")}
     return report, {name: {ours(key): value for key, value in of.items()} for name, of in theirs.items()}
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.metrics.registry import metric_key
 from pbgeval.models.model import part_of
@@ -119,7 +119,7 @@ def test_ranks_of_a_model_in_three_partitions_are_within_the_rounding_bound(
     import_model(exported, tmp_path / "converted", NUM_PARTITIONS, edges)
     config = load_config(tmp_path / "converted" / "eval.py", ["candidates=all", "save_ranks=True", "hits_at=1,3,5,10"])
 
-    report = evaluate(config, RunOptions(output=tmp_path / "output", workers=1))
+    report = evaluate(config, output=tmp_path / "output", workers=1)
 
     by_bucket = of_partitions(np.load(trained / "test.npy"), 14)
     optimistic, pessimistic = np.empty((2, 2, 201), np.int64)

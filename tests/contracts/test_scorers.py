@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pbgeval import Edges, EntitySchema, EvalConfig, RunOptions, batch_scorer, edge_scorer, evaluate, side_scorer
+from pbgeval import Edges, EntitySchema, EvalConfig, batch_scorer, edge_scorer, evaluate, side_scorer
 from pbgeval.errors import EvalError
 from pbgeval.models import functions
 from pbgeval.notation import Bucket, Side
@@ -240,7 +240,7 @@ REFUSED = [
         )
     ),
     (
-        lambda: evaluate(EvalConfig(candidates="all"), RunOptions(workers=2), model=scorer_of(zeros), edges=EDGES),
+        lambda: evaluate(EvalConfig(candidates="all"), workers=2, model=scorer_of(zeros), edges=EDGES),
         "workers: expected None or 1 for what is in memory, got 2",
     ),
 ]
@@ -308,8 +308,8 @@ def test_tiles_are_put_together_right(monkeypatch):
 def test_where_even_tiles_disagree_the_report_says_so():
     report = evaluation(Rounded(by_column=True))
 
-    assert report.document["run"]["reproducible"] is False
-    assert INCONSISTENT == report.document["run"]["workers"][0]["kernels"]["scorer"]
+    assert report.run["reproducible"] is False
+    assert INCONSISTENT == report.run["workers"][0]["kernels"]["scorer"]
 
 
 def test_rows_of_zeros_are_padding_and_no_query():
@@ -333,7 +333,7 @@ def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
     edges = Edges(EDGES, filter=[[(0, 0, 5), (0, 0, 6)]])
     config = EvalConfig(candidates="all", save_ranks=True, restrict_entities=[f"all:0:{row}" for row in range(10)])
 
-    report = evaluate(config, RunOptions(output=tmp_path / "output"), model=scorer_of(zeros), edges=edges)
+    report = evaluate(config, output=tmp_path / "output", model=scorer_of(zeros), edges=edges)
 
     columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns[Side.RHS]
     assert [10, 10, 10] == columns["num_candidates"].tolist()
@@ -342,11 +342,10 @@ def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):
 
 
 def test_a_result_of_another_function_is_never_taken_for_this_ones(tmp_path):
-    options = RunOptions(output=tmp_path / "out")
-    evaluate(EvalConfig(candidates="all"), options, model=scorer_of(zeros), edges=EDGES)
+    evaluate(EvalConfig(candidates="all"), output=tmp_path / "out", model=scorer_of(zeros), edges=EDGES)
 
     with pytest.raises(EvalError, match="overwrite"):
-        evaluate(EvalConfig(candidates="all"), options, model=scorer_of(zeros), edges=EDGES)
+        evaluate(EvalConfig(candidates="all"), output=tmp_path / "out", model=scorer_of(zeros), edges=EDGES)
 
 
 def counting_scorer(rows: list[int]):
@@ -395,9 +394,8 @@ def test_rows_that_do_not_fit_in_the_cache_change_no_rank(candidates, tmp_path, 
     for cached_cells in (functions.CACHED_CELLS, 5 * NUM_ENTITIES):
         monkeypatch.setattr(functions, "CACHED_CELLS", cached_cells)
         config = EvalConfig(candidates=candidates, save_ranks=True, num_batch_negs=10)
-        options = RunOptions(output=tmp_path / str(cached_cells))
         rows: list[int] = []
-        report = evaluate(config, options, model=counting_scorer(rows), edges=MANY_EDGES)
+        report = evaluate(config, output=tmp_path / str(cached_cells), model=counting_scorer(rows), edges=MANY_EDGES)
         columns = read_ranks(report.path, 0, Bucket(0, 0)).columns
         ranks = {(side, name): values.tolist() for side in Side for name, values in columns[side].items()}
         found.append((ranks, report.document["metrics"]))

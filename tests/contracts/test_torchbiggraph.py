@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
 
@@ -71,7 +71,8 @@ def test_all_negatives_figures_are_those_of_torchbiggraph(
     expected = figures_of_pbg(program, case)
     report = evaluate(
         load_config(case.config, ["pbg_semantics=True", "hits_at=1,10"]),
-        RunOptions(output=tmp_path / "output", workers=1),
+        output=tmp_path / "output",
+        workers=1,
     )
 
     assert expected["count"] == report.document["num_edges"]

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, threshold_of
 from pbgeval.monitor.records import History, PassKey, VisitRecord, read_history
 from tests.kit import pbg_files
@@ -116,7 +116,7 @@ def test_the_last_figures_are_those_of_the_command_on_the_checkpoint(
     config = case.write_config(edge_paths=[str(tmp_path / "held_out")], num_batch_negs=5, num_uniform_negs=4)
     monkeypatch.chdir(case.root)
 
-    report = evaluate(load_config(config), RunOptions(output=tmp_path / "output", workers=1))
+    report = evaluate(load_config(config), output=tmp_path / "output", workers=1)
 
     metrics = report.to_dict()["metrics"]
     assert last.details.after["both.realistic.count"] == metrics["both.realistic.count"] > 20

@@ -16,7 +16,7 @@ from pbgeval.cluster.meeting import address_of, open_store
 from pbgeval.errors import LaunchError
 from tests.clusters import EVERY_POLICY, CaseAndResult
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, metrics_of, numbers_of
+from tests.kit.commands import COMMAND, numbers_of, run_of
 from tests.patience import PATIENCE
 
 
@@ -53,7 +53,7 @@ def test_workers_of_mpirun_give_the_numbers_of_one_worker(
     workers = start_as_mpirun(evaluated.case, tmp_path / "mpi", 2, free_port)
 
     assert [("", "")] * 2 == [worker.communicate(timeout=PATIENCE) for worker in workers]
-    assert 2 == metrics_of(tmp_path / "mpi")["run"]["num_workers"]
+    assert 2 == run_of(tmp_path / "mpi")["num_workers"]
     assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "mpi")
 
 
@@ -75,7 +75,7 @@ def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
 
     assert (0, "") == (done.returncode, done.stderr)
     assert done.stdout.splitlines()[-1].endswith(": complete")
-    assert 2 == metrics_of(tmp_path / "job")["run"]["num_workers"]
+    assert 2 == run_of(tmp_path / "job")["num_workers"]
     assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "job")
 
 

@@ -101,6 +101,6 @@ def _evaluate(config: Path, edges: Path, output: Path, num_edges: int) -> list[d
     assert done.returncode == 0, done.stderr
     report = json.loads((output / "metrics.json").read_text())
     assert num_edges == report["num_edges"]
-    workers: list[dict[str, Any]] = report["run"]["workers"]
+    workers: list[dict[str, Any]] = json.loads((output / "run.json").read_text())["workers"]
     assert 2 == len(workers)
     return workers

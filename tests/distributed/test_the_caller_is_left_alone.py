@@ -77,25 +77,25 @@ if __name__ == "__main__":
 """
 
 EVALUATION = """
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.errors import EvalError
 
 def run():
     try:
-        evaluate(load_config(sys.argv[1]), RunOptions(output="output", workers=int(sys.argv[2]), device="cpu"))
+        evaluate(load_config(sys.argv[1]), output="output", workers=int(sys.argv[2]), device="cpu")
         return "complete"
     except EvalError as error:
         return "fault"
 """
 
 IN_MEMORY = """
-from pbgeval import Edges, EvalConfig, RunOptions, edge_scorer, evaluate
+from pbgeval import Edges, EvalConfig, edge_scorer, evaluate
 
 def run():
     vectors = torch.arange(27.0).view(9, 3).sin()
     scorer = edge_scorer(lambda lhs, rel, rhs: (vectors[lhs] * vectors[rhs]).sum(-1), num_entities=9, num_relations=1)
     edges = Edges(torch.tensor([[0, 0, 1], [2, 0, 3], [4, 0, 8]]))
-    evaluate(EvalConfig(candidates="all"), RunOptions(device="cpu"), model=scorer, edges=edges)
+    evaluate(EvalConfig(candidates="all"), device="cpu", model=scorer, edges=edges)
     return "complete"
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, flags, metrics_of, numbers_of, start_command
+from tests.kit.commands import COMMAND, flags, numbers_of, run_of, start_command
 from tests.kit.groups import run_group
 from tests.patience import PATIENCE
 
@@ -25,7 +25,7 @@ WORKERS_AND_THREADS = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2), (5, 1)]
 
 def evaluate(case: TinyCase, overrides: list[str], output: Path, *, workers: int, threads: int) -> dict[str, str]:
     run_group(case, overrides, output, workers=workers, threads=threads)
-    run = metrics_of(output)["run"]
+    run = run_of(output)
     assert (workers, True) == (run["num_workers"], run["reproducible"])
     assert {threads} == {facts["threads"] for facts in run["workers"]}
     return numbers_of(output)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from pbgeval import RunOptions, evaluate
+from pbgeval import evaluate
 from pbgeval.ranking import auc_sampling
 from tests.fast_paths import OF_A_CPU, PATHS, switch, with_needs
 from tests.golden import test_full_nations as full_nations
@@ -92,7 +92,7 @@ def vectors(
     config = nations.config(setting, metrics=["rank"])  # a small evaluation's AUC wants all scores
 
     config = evolve(config, precision=precision or config.precision)
-    report = evaluate(config, RunOptions(output=folder / "output", workers=1))
+    report = evaluate(config, output=folder / "output", workers=1)
 
     expected: Mapping[str, Any] = json.loads((source / f"{model}.json").read_text())["settings"][setting]
     without_auc = {name: of for name, of in expected.items() if name != "auc"}
@@ -181,7 +181,7 @@ def document_of(job: str, reference: Path, folder: Path, *on: str, expected: set
         taken = switch(patch, *on)
         document = JOBS[job][0](reference, folder, patch)
     assert expected == taken
-    return {key: value for key, value in document.items() if key != "run"}
+    return document
 
 
 @pytest.mark.reference

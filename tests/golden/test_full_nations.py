@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval import EvalConfig, RunOptions, evaluate
+from pbgeval import EvalConfig, evaluate
 from pbgeval.config import EntitySchema, RelationSchema
 from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket, Side
@@ -158,7 +158,7 @@ def test_a_complete_evaluation_equals_the_reference(
     nations = Nations(source, tmp_path, model, num_partitions, dynamic)
     more = {"breakdowns": ["relation", "cardinality"]} if setting == "filtered" else {}
 
-    report = evaluate(nations.config(setting, **more), RunOptions(output=tmp_path / "output", workers=1))
+    report = evaluate(nations.config(setting, **more), output=tmp_path / "output", workers=1)
 
     expected = json.loads((source / f"{model}.json").read_text())
     exact = "exact" in model

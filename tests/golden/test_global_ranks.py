@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.report.report import Report
 
 NAMES = {"pos_rank": "mean_rank", "mrr": "mean_reciprocal_rank", "r1": "hits_at_1", "r10": "hits_at_10"}
@@ -24,7 +24,7 @@ EDGES_AT_ONCE = 500
 def run(case: Path, output: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Report:
     monkeypatch.chdir(case)
     config = load_config(case / "eval_allnegs.py", ["candidates=all", *overrides])
-    return evaluate(config, RunOptions(output=output, workers=1))
+    return evaluate(config, output=output, workers=1)
 
 
 def assert_equals_pbg(report: Report, expected: Mapping[str, float], count: int) -> None:

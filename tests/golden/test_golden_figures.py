@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
-from pbgeval.progress import Observer
+from pbgeval import evaluate, load_config
 
 CASES = ("fb237_1p_complex", "fb237_4p_complex", "fb237_4p_transe", "fb237_het")
 DYNAMIC_CASES = CASES[:3]
@@ -60,7 +59,7 @@ def run(
     monkeypatch.chdir(case)
     overrides = [*setting["params"], "pbg_semantics=True", f"compute_loss={with_loss}"]
     config = load_config(case / setting["config"], overrides)
-    report = evaluate(config, RunOptions(output=output, workers=1), Observer())
+    report = evaluate(config, output=output, workers=1)
     with (output / "buckets.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     paths = list(dict.fromkeys(row["edge_path"] for row in rows))

@@ -112,12 +112,15 @@ def metrics_of(output: Path) -> dict[str, Any]:
     return document
 
 
+def run_of(output: Path) -> dict[str, Any]:
+    """Return what run.json holds."""
+    run: dict[str, Any] = json.loads((output / "run.json").read_text(encoding="utf-8"))
+    return run
+
+
 def numbers_of(output: Path) -> dict[str, str]:
-    """Return, as text, all that equal runs must agree on: metrics.json without `run`, and the tables."""
-    document = metrics_of(output)
-    del document["run"]
-    tables = {path.name: path.read_text(encoding="utf-8") for path in sorted(output.glob("*.csv"))}
-    return {"metrics.json": json.dumps(document), **tables}
+    """Return, as text, all that equal runs must agree on: metrics.json and the tables."""
+    return {path.name: path.read_text(encoding="utf-8") for path in [output / "metrics.json", *output.glob("*.csv")]}
 
 
 def journaled_units(output: Path) -> set[str]:

@@ -13,7 +13,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from pbgeval.config import load_config
-from pbgeval.evaluation import RunOptions, evaluate
+from pbgeval.evaluation import evaluate
 from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
 
@@ -68,7 +68,7 @@ def _work(
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank)}
         os.environ |= {"LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.chdir(config.parent)
-    evaluate(load_config(config, overrides), RunOptions(output=output, workers=workers))
+    evaluate(load_config(config, overrides), output=output, workers=workers)
 
 
 def _free_port() -> int:

@@ -87,9 +87,9 @@ def make_incomplete(folder: Path, *, with_metrics: bool = True) -> dict[str, Any
         kept += ["filter", "headline", "num_edges", "num_queries", "metrics", "intervals"]
     unfinished = {key: document[key] for key in kept} | {"complete": False}
     if with_metrics:
-        unfinished["run"] = {"units_done": 12, "units": 40}
+        unfinished["progress"] = {"units_done": 12, "units": 40}
     path.write_text(json.dumps(unfinished), encoding="utf-8")
-    for name in ("buckets.csv", "metrics.jsonl", "rank_histogram.csv", "relations.csv"):
+    for name in ("buckets.csv", "metrics.jsonl", "rank_histogram.csv", "relations.csv", "run.json"):
         (folder / name).unlink(missing_ok=True)
     return document
 

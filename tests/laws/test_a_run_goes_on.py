@@ -155,7 +155,7 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
             ranked = columns["num_candidates"] > 0
             ranks = 1 + columns["better"][ranked] + columns["tied"][ranked] / 2
             reciprocal_ranks += (1 / ranks).tolist()
-    assert (False, {"units": 4, "units_done": 2}) == (document["complete"], document["run"])
+    assert (False, {"units": 4, "units_done": 2}) == (document["complete"], document["progress"])
     assert len(reciprocal_ranks) == document["num_queries"] == 2 * document["num_edges"] > 0
     assert math.fsum(reciprocal_ranks) / len(reciprocal_ranks) == pytest.approx(
         document["metrics"]["both.realistic.mean_reciprocal_rank"], rel=1e-12

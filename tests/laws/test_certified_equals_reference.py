@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import RunOptions, evaluate
+from pbgeval import evaluate
 from pbgeval.errors import EvalError
 from tests import certified_reference
 from tests.examples import crossed, examples
@@ -38,7 +38,7 @@ def assert_counts_of_exact_arithmetic(graph, candidates, data):
     }
     with evaluated([graph], protocol, rules, data.draw(st.booleans())) as (report, found):
         assert expected == found
-        decided = report.document["run"]["certified"]
+        decided = report.run["certified"]
         assert decided["in_float64"] >= 0
         assert decided["exactly"] >= 0
 
@@ -75,7 +75,7 @@ def test_scores_that_overflow_float32_are_ranked(candidates, tmp_path: Path):
     small = write_graph(graph_of(1.0, 2.0), tmp_path / "small", precision="certified", **settings)
 
     reports = [
-        evaluate(one, RunOptions(output=tmp_path / f"out{index}", workers=1, device="cpu"))
+        evaluate(one, output=tmp_path / f"out{index}", workers=1, device="cpu")
         for index, one in enumerate((config, small))
     ]
 
@@ -83,7 +83,7 @@ def test_scores_that_overflow_float32_are_ranked(candidates, tmp_path: Path):
     assert expected == large
     in_float32 = write_graph(graph_of(2.0**100, 2.0), tmp_path / "float32", **settings)
     with pytest.raises(EvalError, match="got NaN"):
-        evaluate(in_float32, RunOptions(output=tmp_path / "refused", workers=1, device="cpu"))
+        evaluate(in_float32, output=tmp_path / "refused", workers=1, device="cpu")
 
 
 @pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
@@ -92,4 +92,4 @@ def test_vectors_beyond_float32_are_refused_with_a_name(candidates, tmp_path: Pa
     config = write_graph(graph_of(2.0**100, 2.0**100), tmp_path / "data", precision="certified", **settings)
 
     with pytest.raises(EvalError, match=r"expected numbers within float32, got larger ones .*'likes'"):
-        evaluate(config, RunOptions(output=tmp_path / "out", workers=1, device="cpu"))
+        evaluate(config, output=tmp_path / "out", workers=1, device="cpu")

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import Report, RunOptions, evaluate
+from pbgeval import Report, evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.storage.ranks import COLUMNS
 from tests import reference
@@ -97,7 +97,7 @@ def evaluated(
         stack.enter_context(without_fsync())
         if small:
             with_constants(stack, SMALL_BLOCKS)
-        report = evaluate(config, RunOptions(output=Path(folder) / "out", workers=1, device="cpu"))
+        report = evaluate(config, output=Path(folder) / "out", workers=1, device="cpu")
         yield report, ranks_in(Path(folder) / "out", graphs, protocol.sides)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from tests.kit.case import TinyCase
 
 LOSS, FILTERED, CERTIFIED = "compute_loss=True", "filter_paths=edges", "precision=certified"
@@ -31,7 +31,9 @@ def test_a_gpu_gives_the_figures_of_the_cpu(tmp_path: Path, dynamic: bool, overr
     on_cpu, on_gpu = (
         evaluate(
             load_config(case.config, overrides),
-            RunOptions(output=tmp_path / device, workers=1, device=device),
+            output=tmp_path / device,
+            workers=1,
+            device=device,
         )
         for device in ("cpu", "cuda")
     )

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import Report, RunOptions, evaluate
+from pbgeval import Report, evaluate
 from tests import reference
 from tests.examples import examples
 from tests.kit.graphs import TinyGraph, tiny_graphs
@@ -60,7 +60,7 @@ def evaluated(graph: TinyGraph, protocol: Protocol, **more: Any) -> Iterator[tup
     """Evaluate a graph from files with one worker; yields the report and the rows of buckets.csv."""
     with tempfile.TemporaryDirectory() as folder:
         config = write_graph(graph, Path(folder) / "data", **protocol.settings(), **more)
-        report = evaluate(config, RunOptions(output=Path(folder) / "out", workers=1, device="cpu"))
+        report = evaluate(config, output=Path(folder) / "out", workers=1, device="cpu")
         with (Path(folder) / "out" / "buckets.csv").open(newline="") as file:
             yield report, list(csv.DictReader(file))
 
@@ -114,7 +114,7 @@ def assert_histograms(judged: list[Judged], report: Report, label: str) -> None:
 
 
 def found_ranks(report: Report, label: str, kind: str) -> Counter[float]:
-    rows = [row for row in report.histogram_rows if row["side"] == label and row["rank_type"] == kind]
+    rows = [row for row in report.rows["rank_histogram"] if row["side"] == label and row["rank_type"] == kind]
     assert all(row["lower_edge"] == row["upper_edge"] for row in rows)
     return Counter({row["lower_edge"]: row["count"] for row in rows})
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import pbgeval
-from pbgeval import RunOptions, evaluate
+from pbgeval import evaluate
 from pbgeval.jit import CompiledLoop
 from tests.fast_paths import OF_A_CPU, PATHS, switch, with_needs
 from tests.kit.graphs import OPERATORS, Edge, RowSource, TinyGraph, user_relations
@@ -101,7 +101,7 @@ def assert_counts_are_the_references(job: Job, folder: Path) -> None:
     # The AUC of so few scores would want all of them.
     config = write_graph(graph, folder / "data", save_ranks=True, metrics=["rank"], **keys)
 
-    report = evaluate(config, RunOptions(output=folder / "out", workers=1))
+    report = evaluate(config, output=folder / "out", workers=1)
 
     assert expected == ranks_in(folder / "out", [graph], protocol.sides)
     for key, filtered in (("metrics", True), ("raw_metrics", False)):

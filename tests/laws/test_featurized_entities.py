@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from tests import reference
 from tests.kit import pbg_files
 
@@ -77,9 +77,7 @@ def test_documents_are_ranked_among_those_of_their_chunk(case: dict[str, Any], s
     is_pbg = semantics == "pbg"
     overrides = ["pbg_semantics=True", "num_uniform_negs=3"] if is_pbg else []
 
-    report = evaluate(
-        load_config(case["folder"] / "eval.json", overrides), RunOptions(output=tmp_path / "output", workers=1)
-    )
+    report = evaluate(load_config(case["folder"] / "eval.json", overrides), output=tmp_path / "output", workers=1)
 
     expected = expected_head_ranks(case, copies_compete=is_pbg, batch=10 if is_pbg else 23)
     metrics = reference.rank_metrics(expected, [1, 2])
@@ -98,4 +96,4 @@ def test_a_feature_out_of_range_names_file_and_row(case: dict[str, Any], tmp_pat
     )
 
     with pytest.raises(Exception, match=r"lhsd_data, row 1: expected features in 0\.\.11 .* got feature 12"):
-        evaluate(load_config(case["folder"] / "eval.json"), RunOptions(output=tmp_path / "output", workers=1))
+        evaluate(load_config(case["folder"] / "eval.json"), output=tmp_path / "output", workers=1)

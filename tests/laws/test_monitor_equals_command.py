@@ -13,7 +13,7 @@ import torch
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, RunOptions, evaluate
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, evaluate
 from pbgeval.config import check_config
 from pbgeval.monitor.records import read_history
 from pbgeval.notation import Bucket, Side
@@ -106,7 +106,7 @@ def test_monitor_and_command_give_the_same_figures(
             pbg_semantics=pbg_semantics,
         )
     )
-    report = evaluate(config, RunOptions(output=folder / "output", workers=1))
+    report = evaluate(config, output=folder / "output", workers=1)
 
     assert summary is not None
     assert summary.details is not None

@@ -341,8 +341,8 @@ def result_in(config: EvalConfig, team_size: int, output: Path) -> Report:
 
 def comparable(report: Report) -> str:
     """All that is written but `run`: it must be the same, byte by byte."""
-    document = {key: value for key, value in report.to_dict().items() if key != "run"}
-    tables = [report.bucket_rows, list(report.histogram_rows), report.tables]
+    document = report.to_dict()
+    tables = [[name, list(rows)] for name, rows in report.rows.items()]
     return json.dumps([document, *tables], sort_keys=True, default=dict)
 
 

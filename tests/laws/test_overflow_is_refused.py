@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval import RunOptions, evaluate
+from pbgeval import evaluate
 from pbgeval.errors import EvalError
 from pbgeval.notation import Bucket
 from pbgeval.ranking.groups import first_nan
@@ -77,7 +77,7 @@ def run(folder: Path, policy: str, rows: list[list[float]], comparator: str, ope
         write_candidates(folder / "given", Bucket(0, 0), tail=[[0, 2, 3]])
         settings["candidate_path"] = str(folder / "given")
     config = write_graph(graph, folder / "data", **settings)
-    return evaluate(config, RunOptions(output=folder / "out", workers=1))
+    return evaluate(config, output=folder / "out", workers=1)
 
 
 def assert_refused(

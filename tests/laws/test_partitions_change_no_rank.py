@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from pbgeval import RunOptions, evaluate
+from pbgeval import evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
 from pbgeval.storage.ranks import COLUMNS
@@ -124,7 +124,7 @@ def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> d
             save_ranks=True,
             **settings,
         )
-        evaluate(config, RunOptions(output=Path(folder) / "out", workers=1, device="cpu"))
+        evaluate(config, output=Path(folder) / "out", workers=1, device="cpu")
         found = {}
         for bucket, indices in index_of.items():
             ranks = read_ranks(Path(folder) / "out", 0, PackageBucket(*bucket))

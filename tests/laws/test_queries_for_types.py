@@ -157,7 +157,7 @@ def test_ndcg_is_that_of_a_sort_filtered_and_raw_in_every_relation(
     assert 0 < undefined < len(both)
     assert (len(both) - undefined, undefined) == (section["num_queries"], section["num_undefined"])
     assert report["ndcg@3"] == report["tail.ndcg_jk_at_3"] == section["metrics"]["tail.ndcg_jk_at_3"]
-    rows = {row_["relation_id"]: row_ for row_ in report.tables["relations.csv"]}
+    rows = {row_["relation_id"]: row_ for row_ in report.rows["relations"]}
     for relation, values in filtered.items():
         for name in both[0]:
             assert pytest.approx(mean(values, name), abs=1e-11) == rows[relation][f"tail.{name}"]

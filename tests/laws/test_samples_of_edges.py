@@ -15,7 +15,7 @@ import pytest
 import torch
 from attrs import frozen
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.inputs import partitions as memory
 from pbgeval.metrics import summary
 from pbgeval.metrics.intervals import SampledQueries, round_level, round_needed, sample_intervals, should_stop
@@ -39,11 +39,11 @@ MRR, HITS = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
 def run(case: TinyCase, output: Path, *overrides: str) -> Report:
     # One edge per chunk and many chunks: a sample of a few dozen edges has several clusters.
     config = load_config(case.config, ["save_ranks=True", "filter_paths=edges", *overrides])
-    return evaluate(config, RunOptions(output=output, workers=1))
+    return evaluate(config, output=output, workers=1)
 
 
 def without_run(report: Report) -> dict[str, Any]:
-    return json.loads(json.dumps({key: value for key, value in report.to_dict().items() if key != "run"}))
+    return json.loads(json.dumps(report.to_dict()))
 
 
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -268,7 +268,7 @@ class RealModel:
 def real_model(case: Path) -> RealModel:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(case):
         config = load_config(case / "eval_allnegs.py", ["candidates=all", "save_ranks=True"])
-        report = evaluate(config, RunOptions(output=Path(folder) / "output", workers=1))
+        report = evaluate(config, output=Path(folder) / "output", workers=1)
         return RealModel(report, counts_of(Path(folder) / "output"))
 
 

@@ -18,7 +18,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import EvalConfig, RunOptions, evaluate, load_config
+from pbgeval import EvalConfig, evaluate, load_config
 from pbgeval.errors import EvalError
 from pbgeval.inputs.partitions import MemoryPlan, plan_memory
 from tests.examples import examples
@@ -87,7 +87,7 @@ def test_a_memory_limit_changes_the_run_alone(candidates, data):
         config = write_graph(graph, Path(folder) / "data", save_ranks=True, **keys)
         for limit in (None, "150MB" if candidates == "all" else "350MB", "1.5GB"):
             output = Path(folder) / f"out-{limit}"
-            report = evaluate(evolve(config, max_memory=limit), RunOptions(output=output, workers=1, device="cpu"))
+            report = evaluate(evolve(config, max_memory=limit), output=output, workers=1, device="cpu")
             tables = {path.name: path.read_bytes() for path in output.glob("*.csv")}
             results.append((comparable(report), tables, ranks_in(output, [graph], protocol.sides)))
             assert not any("scratch" in path.name for path in output.iterdir())
@@ -104,7 +104,7 @@ def test_a_limit_that_cannot_hold_is_refused_in_a_line(
     config = load_config(case.config, [f"candidates={candidates}", "max_memory=20MB", *more])
 
     with pytest.raises(EvalError, match=r"^max_memory: expected at least \d+MB for .*, got 20MB; raise it") as caught:
-        evaluate(config, RunOptions(output=tmp_path / "output", workers=1, device="cpu"))
+        evaluate(config, output=tmp_path / "output", workers=1, device="cpu")
 
     assert len(caught.value.faults) == 1
 
@@ -118,4 +118,4 @@ def test_a_worker_that_passes_its_limit_ends(candidates: str, tmp_path: Path, mo
     config = load_config(case.config, [f"candidates={candidates}", "max_memory=30GB"])
 
     with pytest.raises(EvalError, match=r"^max_memory: a worker holds 31000MB, got 30000MB; raise it and run again$"):
-        evaluate(config, RunOptions(output=tmp_path / "output", workers=1, device="cpu"))
+        evaluate(config, output=tmp_path / "output", workers=1, device="cpu")

@@ -13,7 +13,7 @@ import pytest
 from pbgeval.cluster.liveness import STALL_VARIABLE
 from tests.clusters import Host, stop, wait_until, wait_until_begun, writers
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, metrics_of, numbers_of, snapshot
+from tests.kit.commands import COMMAND, metrics_of, numbers_of, run_of, snapshot
 from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
@@ -94,7 +94,7 @@ def test_the_rest_finishes_without_a_host_that_is_cut_off(
     out, err = first.communicate(timeout=PATIENCE)
     assert 0 == first.returncode, out + err
     assert undisturbed == numbers_of(output)
-    assert 1 == metrics_of(output)["run"]["num_workers"]
+    assert 1 == run_of(output)["num_workers"]
     after = snapshot(output)
     wait_until(lambda: all(map(has_ended, both)), "the worker that was cut off did not end")
     two_hosts[1].end()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.clusters import Host
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, metrics_of
+from tests.kit.commands import COMMAND, metrics_of, run_of
 from tests.pasted_commands import blocks_of
 from tests.patience import PATIENCE
 
@@ -42,4 +42,4 @@ def test_torchrun_of_the_page_on_both_hosts(text: str, hosts: list[Host], tmp_pa
     result = metrics_of(case.root / "results" / "mine")
     assert result["complete"]
     # With `--nnodes 1:2` the first host begins alone where the other is half a minute late.
-    assert result["run"]["num_workers"] in ((2, 4) if "1:2" in text else (4,))
+    assert run_of(case.root / "results" / "mine")["num_workers"] in ((2, 4) if "1:2" in text else (4,))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import EVERY_POLICY, CaseAndResult, Host
-from tests.kit.commands import COMMAND, metrics_of, numbers_of
+from tests.kit.commands import COMMAND, numbers_of, run_of
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.netns
@@ -40,5 +40,5 @@ def test_torchrun_on_two_hosts(hosts: list[Host], evaluated: CaseAndResult, tmp_
             process.kill()
 
     assert [0, 0] == [process.returncode for process in started], ends
-    assert 2 == metrics_of(tmp_path / "output")["run"]["num_workers"]
+    assert 2 == run_of(tmp_path / "output")["num_workers"]
     assert numbers_of(evaluated.alone) == numbers_of(tmp_path / "output")

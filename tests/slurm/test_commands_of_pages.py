@@ -9,7 +9,7 @@ from attrs import evolve
 
 from tests.clusters import Slurm, wait_until
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, metrics_of
+from tests.kit.commands import COMMAND, metrics_of, run_of
 from tests.pasted_commands import REPOSITORY, blocks_of
 
 pytestmark = pytest.mark.slurm
@@ -33,8 +33,8 @@ def test_srun_and_submit_of_the_readme(slurm: Slurm, tmp_path: Path) -> None:
 
     assert "mean reciprocal rank" in printed
     assert printed.rstrip().endswith(": complete")
-    results = [metrics_of(path.parent) for path in sorted((tmp_path / "results").glob("*/metrics.json"))]
-    assert [(True, 4)] * 2 == [(of["complete"], of["run"]["num_workers"]) for of in results]
+    results = [path.parent for path in sorted((tmp_path / "results").glob("*/metrics.json"))]
+    assert [(True, 4)] * 2 == [(metrics_of(of)["complete"], run_of(of)["num_workers"]) for of in results]
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
@@ -44,7 +44,7 @@ def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> 
     paste(roomy_slurm, "docs/cluster.md", "The ways in", "srun", case.root)
 
     result = metrics_of(tmp_path / "results" / "mine")
-    assert (True, 4) == (result["complete"], result["run"]["num_workers"])
+    assert (True, 4) == (result["complete"], run_of(tmp_path / "results" / "mine")["num_workers"])
 
 
 def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None:

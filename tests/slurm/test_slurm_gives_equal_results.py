@@ -9,7 +9,7 @@ from subprocess import PIPE
 import pytest
 
 from tests.clusters import EVERY_POLICY, CaseAndResult, Slurm
-from tests.kit.commands import COMMAND, metrics_of, numbers_of
+from tests.kit.commands import COMMAND, numbers_of, run_of
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slurm
@@ -18,7 +18,7 @@ TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 
 
 def assert_equal_numbers(evaluated: CaseAndResult, output: Path, num_workers: int) -> None:
-    assert num_workers == metrics_of(output)["run"]["num_workers"]
+    assert num_workers == run_of(output)["num_workers"]
     assert numbers_of(evaluated.alone) == numbers_of(output)
 
 

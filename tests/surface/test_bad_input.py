@@ -507,9 +507,9 @@ OUTPUT = [
             "[]",
             "{}",
             '{"schema_version": 2}',
-            '{"schema_version": 1}',
-            '{"schema_version": 1, "provenance": 3}',
-            '{"schema_version": 1, "provenance": {"digest": 3}}',
+            '{"schema_version": 2}',
+            '{"schema_version": 2, "provenance": 3}',
+            '{"schema_version": 2, "provenance": {"digest": 3}}',
             "\udcff",
         )
         for arguments in ((), ("--overwrite",))

@@ -323,12 +323,12 @@ COMMANDS = [
                     ("metrics.json", "[]", "metrics.json: expected a result of pbgeval, got other JSON"),
                     (
                         "metrics.json",
-                        '{"schema_version": 1}',
+                        '{"schema_version": 2}',
                         "expected the result of an evaluation, found none of the keys complete",
                     ),
                     (
                         "metrics.json",
-                        '{"schema_version": 1, "complete": true}',
+                        '{"schema_version": 2, "complete": true}',
                         "found none of the keys filter, headline, num_edges",
                     ),
                     (

@@ -496,8 +496,8 @@ def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None
 def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
     script = case.root / "script.py"
     script.write_text(
-        "from pbgeval import RunOptions, evaluate, load_config\n"
-        f"evaluate(load_config({str(case.config)!r}), RunOptions(output='output', workers=2))\n"
+        "from pbgeval import evaluate, load_config\n"
+        f"evaluate(load_config({str(case.config)!r}), output='output', workers=2)\n"
     )
 
     done = subprocess.run([sys.executable, script], cwd=case.root, capture_output=True, text=True, check=False)

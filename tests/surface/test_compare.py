@@ -22,7 +22,7 @@ from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation
 from pbgeval.report import saved_run
 from pbgeval.storage.ranks import find_ranks
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, metrics_of, run_command, run_main
+from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, run_of
 from tests.paired_reference import Query, value_of
 from tests.saved_ranks import read_ranks
 from tests.table_readers import on_a_keyboard, rows_of_latex, rows_of_markdown
@@ -284,7 +284,7 @@ def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_p
     shutil.copytree(cases[0].root / "edges", tmp_path / "edges")
     for name, case in zip("ab", cases, strict=True):
         run(case, tmp_path / name, "candidates=all", f"edge_paths={tmp_path / 'edges'}")
-    assert ["../edges"] == metrics_of(tmp_path / "a")["run"]["edge_paths"]
+    assert ["../edges"] == run_of(tmp_path / "a")["edge_paths"]
     here = compare(tmp_path / "a", tmp_path / "b")
     (tmp_path / "edges").rename(tmp_path / "elsewhere")
 

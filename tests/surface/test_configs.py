@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((REPOSITORY / "configs").glob("*.py"))
@@ -37,9 +37,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_example_config_runs(config: Path, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout / "demo")
 
-    report = evaluate(
-        load_config(checkout / "configs" / config.name), RunOptions(output=tmp_path / "output", workers=1)
-    )
+    report = evaluate(load_config(checkout / "configs" / config.name), output=tmp_path / "output", workers=1)
 
     assert report.document["complete"]
     assert 0 < report["mrr"] <= 1

@@ -18,10 +18,10 @@ import pytest
 from pbgeval import Report
 from pbgeval.config import load_config
 from pbgeval.errors import EvalError
-from pbgeval.evaluation import RunOptions, evaluate, output_of
+from pbgeval.evaluation import evaluate, output_of
 from pbgeval.storage import writing as files
 from tests.kit.case import TinyCase
-from tests.kit.commands import COMMAND, Done, flags, metrics_of, numbers_of, run_command, run_main
+from tests.kit.commands import COMMAND, Done, flags, metrics_of, numbers_of, run_command, run_main, run_of
 from tests.kit.groups import run_group
 from tests.kit.names import buckets_in, write_edges_by_name, write_tsv
 
@@ -166,7 +166,7 @@ def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     )
 
     assert (0, "") == (done.status, done.err)
-    assert 2 == metrics_of(dynamic.root / "two")["run"]["num_workers"]
+    assert 2 == run_of(dynamic.root / "two")["num_workers"]
     assert alone == numbers_of(dynamic.root / "two")
 
 
@@ -175,7 +175,7 @@ def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
 
     run_group(dynamic, ["edge_paths=edges.tsv"], dynamic.root / "group", workers=2, threads=1)
 
-    assert 2 == metrics_of(dynamic.root / "group")["run"]["num_workers"]
+    assert 2 == run_of(dynamic.root / "group")["num_workers"]
     assert alone == numbers_of(dynamic.root / "group")
     assert 1 == len(imported(dynamic.root / "group"))
 
@@ -216,7 +216,7 @@ def test_the_buckets_that_stay_serve_what_is_computed_later(dynamic: TinyCase) -
         report.document["macro_metrics"]["both.realistic.mean_rank"]
         == again.document["macro_metrics"]["both.realistic.mean_rank"]
     )
-    assert ["0", "1", "2", "3", "4"] == [str(row["relation_id"]) for row in again.tables["relations.csv"]]
+    assert ["0", "1", "2", "3", "4"] == [str(row["relation_id"]) for row in again.rows["relations"]]
 
 
 def write_parquet(path: Path, edges: Edges, columns: str) -> None:
@@ -382,7 +382,7 @@ def test_submitting_looks_at_files_and_the_job_uses_the_buckets(
     config = load_config(dynamic.config, [f"edge_paths={dynamic.root}/edges.tsv"])
     monkeypatch.chdir(dynamic.root)  # where the default output would be
     default = output_of(config)
-    report = evaluate(config, RunOptions(output=default.absolute(), workers=1))
+    report = evaluate(config, output=default.absolute(), workers=1)
 
     assert default.absolute() == report.path
     assert [Path("results/imported")] == [

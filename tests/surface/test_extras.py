@@ -21,9 +21,9 @@ ELSEWHERE = {"wandb", "mlflow", "s3"}
 
 TO_DF = """
 import sys
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.errors import EvalError
-report = evaluate(load_config("case/eval.py"), RunOptions(output="frame", workers=1))
+report = evaluate(load_config("case/eval.py"), output="frame", workers=1)
 try:
     print(type(report.to_df()).__name__)
 except EvalError as error:

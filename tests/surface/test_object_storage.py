@@ -29,7 +29,7 @@ from pbgeval.inputs.object_storage import local_copies
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, metrics_of, numbers_of, run_command, start_command
+from tests.kit.commands import Done, flags, numbers_of, run_command, run_of, start_command
 from tests.kit.faults import compare
 from tests.kit.groups import run_group, start_group
 from tests.kit.names import write_edges_by_name
@@ -137,7 +137,7 @@ def test_objects_have_the_numbers_of_the_same_files(remote: RemoteCase, candidat
 
     assert remote.local_numbers(*settings) == remote.succeeds(*settings)
 
-    assert [f"{remote.url}/edges"] == metrics_of(remote.case.root / "remote")["run"]["edge_paths"]
+    assert [f"{remote.url}/edges"] == run_of(remote.case.root / "remote")["edge_paths"]
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_several_workers_share_the_copies(remote: RemoteCase, candidates: str) -
     alone = remote.local_numbers(f"candidates={candidates}")
 
     assert alone == remote.succeeds(f"candidates={candidates}", workers=2)
-    assert 2 == metrics_of(remote.case.root / "remote")["run"]["num_workers"]
+    assert 2 == run_of(remote.case.root / "remote")["num_workers"]
 
 
 @pytest.mark.slow
@@ -559,8 +559,8 @@ def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Pa
     case = TinyCase.write(tmp_path / "case")
     program = (
         "import sys; sys.modules['s3fs'] = sys.modules['fsspec.core'] = None\n"
-        "from pbgeval import evaluate, load_config, RunOptions\n"
-        f"evaluate(load_config({str(case.config)!r}), RunOptions(output={str(tmp_path / 'output')!r}, workers=1))\n"
+        "from pbgeval import evaluate, load_config\n"
+        f"evaluate(load_config({str(case.config)!r}), output={str(tmp_path / 'output')!r}, workers=1)\n"
     )
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
+from pbgeval import Report
 from pbgeval import evaluation as driver
 from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.team import Team
@@ -23,7 +23,7 @@ from tests.kit.commands import metrics_of, numbers_of, run_command, snapshot, wr
 
 OUR_FILES = {
     *("metrics.json", "metrics.jsonl", "buckets.csv", "rank_histogram.csv", "relations.csv", "units.jsonl"),
-    "files.txt",
+    *("files.txt", "run.json"),
 }
 
 
@@ -216,7 +216,7 @@ def test_who_has_lost_it_leaves_it_alone(tmp_path: Path) -> None:
         first.suspend()
         first.release()
         with pytest.raises(IncompleteError, match="expected to own this directory, but another run has taken it over"):
-            first.write(mock.Mock(tables={}, bucket_rows=[], histogram_rows=[]))
+            first.write(Report({}))
     second.release()
 
 

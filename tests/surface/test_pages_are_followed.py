@@ -14,7 +14,7 @@ import torch
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.notation import Bucket, Side
 from tests.kit.case import RELATIONS, TinyCase
-from tests.kit.commands import evaluated, metrics_of
+from tests.kit.commands import evaluated, metrics_of, run_of
 from tests.kit.projects import (
     pykeen_names,
     write_labelled_edges,
@@ -106,7 +106,7 @@ def test_the_readme(tmp_path: Path) -> None:
         before = set(results_in(tmp_path))
         reader.paste()  # torchrun
         (joined,) = set(results_in(tmp_path)) - before
-        assert 2 == results_in(tmp_path)[joined]["run"]["num_workers"]
+        assert 2 == run_of(tmp_path / "results" / joined)["num_workers"]
 
         reader.paste(folder=project)
         assert 1 == len([of for of in results_in(project).values() if of["filter"] == "filtered"])
@@ -188,8 +188,8 @@ def test_clusters(tmp_path: Path) -> None:
     with following("docs/cluster.md", case.root) as reader:
         reader.paste()
 
-    (result,) = results_in(case.root).values()
-    assert (True, 2) == (result["complete"], result["run"]["num_workers"])
+    ((name, result),) = results_in(case.root).items()
+    assert (True, 2) == (result["complete"], run_of(case.root / "results" / name)["num_workers"])
 
 
 def test_import(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_tensorboard_holds_the_same_and_no_number_changes(case: TinyCase) -> Non
     assert 0 == done.status, done.err
     assert "metrics.jsonl" in done.out
     assert "sinks" in done.out
-    assert {**plain, "run": None} == {**metrics_of(case.root / "events"), "run": None}
+    assert plain == metrics_of(case.root / "events")
     line = line_in(case.root / "events")
     assert line["values"]["both.realistic.mean_rank.standard_error"] > 0
     expected = {key: [(3, pytest.approx(value, rel=1e-6))] for key, value in line["values"].items()}  # float32
@@ -196,7 +196,7 @@ def test_what_is_in_memory_needs_a_place_for_its_sinks() -> None:
 
     scorer = edge_scorer(lambda lhs, rel, rhs: lhs + 0.0 * rhs, num_entities=4, num_relations=1)
 
-    with pytest.raises(Exception, match=r"sinks: expected RunOptions\(output=...\)"):
+    with pytest.raises(Exception, match=r"sinks: give output="):
         evaluate(EvalConfig(candidates="all", sinks=["tensorboard"]), model=scorer, edges=[[0, 0, 1], [1, 0, 2]])
 
 

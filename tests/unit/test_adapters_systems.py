@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbgeval import EvalConfig, RunOptions, evaluate
+from pbgeval import EvalConfig, evaluate
 from pbgeval.errors import ConfigError, EvalError, StorageError
 from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
@@ -42,7 +42,7 @@ def evaluated(model: Path, edges: list[tuple[int, int, int]], known: Any, output
         save_ranks=True,
         **{"candidates": "all"} | settings,
     )
-    evaluate(config, RunOptions(output=output, workers=1))
+    evaluate(config, output=output, workers=1)
 
 
 def assert_dglke_ranks(model: DglkeFolder, output: Path, error: float = 0.0, **settings: Any) -> None:
@@ -220,11 +220,9 @@ def test_a_model_is_evaluated_by_several_workers_and_in_partitions(
     np.save(tmp_path / "test.npy", np.array(some_edges(41, 4, 15, seed=10)))
     config = EvalConfig(model=str(model.folder), edge_paths=[str(tmp_path / "test.npy")], candidates=candidates)
 
-    one, more = (
-        evaluate(config, RunOptions(output=tmp_path / f"out{count}", workers=count)).document for count in (1, workers)
-    )
+    one, more = (evaluate(config, output=tmp_path / f"out{count}", workers=count).document for count in (1, workers))
 
-    assert {**one, "run": None} == {**more, "run": None}
+    assert one == more
 
 
 def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def listed(found: list[tuple[bool, int, int, int]]):
 
 @given(queries, st.sampled_from(["mrr", "hits@2", "mean_rank", "gmr", "hmr", "amri", "zmrr", "median_rank", "ahits@2"]))
 def test_bounds_hold_every_completion_and_are_reached(found, name):
-    from pbgeval.metrics import from_ranks
+    from pbgeval import from_ranks
 
     ranks = listed(found)
     options = [range(row[1] + 1, ranks.pessimistic_Q[at] + 1) if not row[0] else [None] for at, row in enumerate(found)]

@@ -85,10 +85,10 @@ def test_no_cell_of_any_table_is_a_formula(case: TinyCase) -> None:
 
 def test_our_own_readers_have_the_names(case: TinyCase) -> None:
     report = read_result(case.root / "a")
-    assert [row["relation"] for row in report.tables["relations.csv"]] == list(FORMULAS[:4])
-    assert {row["edge_path"] for row in report.bucket_rows} == {"=edges"}
+    assert [row["relation"] for row in report.rows["relations"]] == list(FORMULAS[:4])
+    assert {row["edge_path"] for row in report.rows["buckets"]} == {"=edges"}
     again = Report.read(case.root / "a").recompute(edge_paths=[case.root / "=edges"], breakdowns=["relation"])
-    assert [row["relation"] for row in again.tables["relations.csv"]] == list(FORMULAS[:4])
+    assert [row["relation"] for row in again.rows["relations"]] == list(FORMULAS[:4])
 
 
 def test_a_comparison_has_texts_too(case: TinyCase) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pbgeval.metrics
-from pbgeval.metrics import from_ranks
+from pbgeval import from_ranks
 from pbgeval.metrics.names import UnknownMetricError
 from pbgeval.notation import Side
 from pbgeval.stats.ranks import RankCounts, RankType

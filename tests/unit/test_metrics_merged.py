@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics import from_ranks
+from pbgeval import from_ranks
 from pbgeval.metrics.summary import all_rank_metrics, macro_over_keys
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import RunOptions, evaluate, load_config
+from pbgeval import evaluate, load_config
 from pbgeval.inputs import protocol
 from pbgeval.inputs.opening import open_inputs
 from tests.kit.case import TinyCase
@@ -24,8 +24,8 @@ def test_the_size_of_units_changes_no_number_against_whole_partitions(
     for rows in (protocol.ROWS_PER_PARTITION_UNIT, 7):
         monkeypatch.setattr(protocol, "ROWS_PER_PARTITION_UNIT", rows)
         output = tmp_path / f"output{rows}"
-        report = evaluate(load_config(case.config, overrides), RunOptions(output=output, workers=1))
-        documents.append({key: value for key, value in report.to_dict().items() if key != "run"})
+        report = evaluate(load_config(case.config, overrides), output=output, workers=1)
+        documents.append(report.to_dict())
 
     assert documents[0] == documents[1]
 

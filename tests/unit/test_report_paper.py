@@ -107,7 +107,7 @@ def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> N
     assert ["metric", "head", "tail", "both"] == rows[0]
     assert f"{value:.4f} ± {error:.1g}" == dict((row[0], row[-1]) for row in rows)["mean reciprocal rank"]
     assert rf"& {value:.4f} $\pm$ {escape_latex(f'{error:.1g}')} \\" in text
-    names = {row["relation"] for row in finished.report.tables["relations.csv"]}
+    names = {row["relation"] for row in finished.report.rows["relations"]}
     assert names == {row[0] for row in rows} & set(MARKUP)
     assert all(f"\n{escape_latex(name)} & " in text for name in names)
 

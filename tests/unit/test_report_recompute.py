@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbgeval import EvalConfig, Report, RunOptions, evaluate
+from pbgeval import EvalConfig, Report, evaluate
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.notation import Bucket
 from pbgeval.report import saved_run
@@ -56,8 +56,8 @@ def comparable(report: Report, *, with_macro: bool = True) -> list[Any]:
         paths,
         diagnostics,
         *macro,
-        [without_scores(row) for row in report.bucket_rows],
-        list(report.histogram_rows),
+        [without_scores(row) for row in report.rows["buckets"]],
+        list(report.rows["rank_histogram"]),
     ]
 
 
@@ -98,17 +98,17 @@ def test_the_same_question_has_the_same_answer_to_the_bit(candidates: str, graph
             **side,
         )
         output = Path(folder) / "out"
-        evaluated = evaluate(config, RunOptions(output=output, workers=1, device="cpu"))
+        evaluated = evaluate(config, output=output, workers=1, device="cpu")
         for report in (evaluated, Report.read(output)):
             found = report.recompute(edge_paths=config.edge_paths, breakdowns=["relation", "entity_types"])
             alone = report.recompute()
 
             assert comparable(evaluated) == comparable(found)
-            assert evaluated.tables == found.tables
-            for name, rows in found.tables.items():
-                assert (output / name).read_text() == as_text(rows)
+            for name in ("relations", "entity_types"):
+                assert [*evaluated.rows[name]] == [*found.rows[name]]
+                assert (output / f"{name}.csv").read_text() == as_text(found.rows[name])
         assert comparable(evaluated, with_macro=False) == comparable(alone, with_macro=False)
-        assert (None, None, {}) == (
+        assert (None, None, ("buckets", "rank_histogram")) == (
             alone.document["macro_metrics"],
             alone.document["relation_macro_metrics"],
             alone.tables,
@@ -160,7 +160,7 @@ class SavedCase(NamedTuple):
         keys: dict[str, Any] = {"candidates": "all", "filter_edges": [EDGES[1]], "hits_at": [1, 2]}
         keys |= {"save_ranks": True, **more}
         config = write_graph(tiny_graph(), folder / "data", more_edge_paths=[EDGES[1]], **keys)
-        evaluate(config, RunOptions(output=folder / "out", workers=1, device="cpu"))
+        evaluate(config, output=folder / "out", workers=1, device="cpu")
         return cls(config, folder / "out")
 
     @property
@@ -382,14 +382,14 @@ def test_any_cut_of_any_counts_equals_the_reference(
 def check_tables(
     report: Report, expected: list[Found], cutoffs: tuple[int, ...], groups: Mapping[str, set[int]]
 ) -> None:
-    relations = report.tables["relations.csv"]
+    relations = report.rows["relations"]
     assert sorted({query.edge[1] for query in expected}) == [row["relation_id"] for row in relations]
     for row in relations:
         rel = row["relation_id"]
         assert (f"r\r\n{rel}", *RELATIONS[rel]) == (row["relation"], row["lhs_type"], row["rhs_type"])
         check(reference_metrics([query for query in expected if query.edge[1] == rel], cutoffs), row)
     of_group = {name: [query for query in expected if query.edge[1] in ids] for name, ids in groups.items()}
-    rows = {row["group"]: row for row in report.tables["relation_groups.csv"]}
+    rows = {row["group"]: row for row in report.rows["relation_groups"]}
     assert {name for name, queries in of_group.items() if queries} == set(rows)
     for name, row in rows.items():
         check(reference_metrics(of_group[name], cutoffs), row)
@@ -421,9 +421,9 @@ def check_buckets(report: Report, expected: list[Found], cutoffs: tuple[int, ...
     for query in expected:
         of_bucket[PLACES[query.at][:2]].append(query)
     assert [(path, lhs, rhs) for path in range(2) for lhs in range(2) for rhs in range(2)] == [
-        (int(row["edge_path"][-1]), row["lhs_partition"], row["rhs_partition"]) for row in report.bucket_rows
+        (int(row["edge_path"][-1]), row["lhs_partition"], row["rhs_partition"]) for row in report.rows["buckets"]
     ]
-    for row in report.bucket_rows:
+    for row in report.rows["buckets"]:
         own = of_bucket[int(row["edge_path"][-1]), (row["lhs_partition"], row["rhs_partition"])]
         assert len({query.at for query in own}) == row["num_edges"]
         metrics = reference_metrics(own, cutoffs)
@@ -433,7 +433,7 @@ def check_buckets(report: Report, expected: list[Found], cutoffs: tuple[int, ...
 def test_neither_blocks_nor_who_is_asked_first_change_a_byte(saved: SavedCase, monkeypatch: pytest.MonkeyPatch):
     def figures(keep: Callable[..., np.ndarray] | None) -> dict[str, Any]:
         report = saved.report.recompute(edge_paths=saved.config.edge_paths, keep=keep)
-        return {key: value for key, value in report.to_dict().items() if key != "run"}
+        return report.to_dict()
 
     def odd(path: int, bucket: Bucket, lhs: np.ndarray, rel: np.ndarray, rhs: np.ndarray) -> np.ndarray:
         return (lhs + rhs) % 2 == 1
@@ -480,7 +480,7 @@ def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
     } == provenance["recomputed"]
     its_digest = provenance.pop("digest")
     assert digest_of(provenance) == its_digest != digest
-    assert report.document["run"] == found.document["run"]["evaluation"]
+    assert report.run == found.run["evaluation"]
     assert found["hits@7"] == found.document["metrics"]["both.optimistic.hits_at_7"]
     assert found.path is None
     json.loads(found.to_json())
@@ -506,7 +506,7 @@ def test_a_raw_run_has_no_filtered_figures(tmp_path: Path):
 def test_relations_without_a_row_in_relations_csv_are_called_by_their_ids(tmp_path: Path):
     case = SavedCase.write(tmp_path, breakdowns=[])
 
-    rows = case.report.recompute(edge_paths=case.config.edge_paths, breakdowns=["relation"]).tables["relations.csv"]
+    rows = case.report.recompute(edge_paths=case.config.edge_paths, breakdowns=["relation"]).rows["relations"]
 
     assert [(str(rel), rel, *types) for rel, types in enumerate(RELATIONS)] == [
         (row["relation"], row["relation_id"], row["lhs_type"], row["rhs_type"]) for row in rows
@@ -537,7 +537,7 @@ def test_edges_that_restrictions_drop_count_nowhere(tmp_path: Path):
     )
     for key in ("num_edges", "num_queries", "macro_metrics", "relation_macro_metrics"):
         assert case.report.document[key] == found.document[key]
-    assert [2] == [row["relation_id"] for row in found.tables["relations.csv"]]
+    assert [2] == [row["relation_id"] for row in found.rows["relations"]]
 
 
 def test_the_figures_of_a_sample_of_edges_are_still_called_so(saved: SavedCase):
