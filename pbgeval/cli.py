@@ -1,6 +1,6 @@
 """All commands: flags -> config -> evaluation -> exit status. Nothing else prints.
 
-Exit status: 0 complete; 1 the user's fault, a line each on stderr; 75 incomplete, run again to go on.
+Exit status: 0 complete; 1 input errors, one per line on stderr; 75 incomplete: the same command resumes.
 Heavy imports happen inside commands, so that `--help` answers at once.
 """
 
@@ -10,7 +10,6 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,36 +17,40 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pbgeval.command_line.imports import import_graph, import_model
+from pbgeval.command_line.options import (
+    CpusPerWorker,
+    Cutoffs,
+    Device,
+    GpusPerNode,
+    MemoryPerNode,
+    OutputFolder,
+    Overrides,
+    Overwrite,
+    Quiet,
+    RankTypeName,
+    SlurmOptions,
+    TimeLimit,
+    TypeCutoffs,
+    Workers,
+    WorkersPerNode,
+    app,
+    command,
+)
+from pbgeval.command_line.usage import usage_line
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.storage.text import printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
     from pbgeval.cluster.submit import SubmittedJob
-    from pbgeval.progress import Observer
     from pbgeval.report.report import Report
     from pbgeval.report.tables import DataTable
 
-# Choices, here so that help needs no heavy import; a test compares them with what the program takes.
-RankTypeName = Literal["optimistic", "realistic", "pessimistic", "best", "avg", "average", "worst"]
-# Options of several commands.
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", metavar="KEY=VALUE", help="Override a key; dotted paths, lists by comma."),
-]
-OutputFolder = Annotated[
-    Path | None, typer.Option("--output", help="Output directory [default: results/<config>-<digest>].")
-]
-Cutoffs = Annotated[
-    list[int] | None,
-    typer.Option("-k", min=1, max=2**40, metavar="K", help="Hits or NDCG at K; may repeat [default: 1, 3, 5, 10]."),
-]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+__all__ = ["app", "main"]
 
 MAX_FAULTS = 9  # lines on stderr
 INTERRUPTED_STATUS = 130  # how typer ends after Ctrl-C
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,43 +59,60 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _print_config_help(wanted: bool) -> None:
-    if wanted:
-        from pbgeval.config import help_config
-
-        print(help_config())
-        raise typer.Exit
-
-
 @app.callback(invoke_without_command=True)
-def run(
+def program(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Config file: ours, PyTorch-BigGraph's, or JSON.")
+        Path | None,
+        typer.Option("--config", metavar="CONFIG", help="Config file to run, as in kgeval-dist run CONFIG."),
     ] = None,
     param: Overrides = None,
     output: OutputFolder = None,
-    workers: Annotated[int | None, typer.Option("--workers", help="Processes on this host; changes no number.")] = None,
+    workers: Workers = None,
     device: Device = "auto",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier result: the files that it lists, no others.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     help_config: Annotated[
         bool,
-        typer.Option("--help-config", callback=_print_config_help, is_eager=True, help="Print every config key."),
+        typer.Option("--help-config", help="List the config keys. Add a word to search: --help-config candidates."),
     ] = False,
 ) -> None:
-    """Evaluate knowledge-graph embeddings: rank the true edges of a partitioned graph."""
+    """Evaluate knowledge-graph embeddings: exact, filtered link prediction."""
     if context.invoked_subcommand is not None:
         return
-    if config is None:
-        raise ConfigError("--config: expected a config file, found none; see kgeval-dist --help")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: expected a number of processes >= 1; leave it out to use all cores")
+    if help_config:
+        from pbgeval.config import help_config as listing
+
+        print(listing(" ".join(context.obj)))
+    elif config is not None:
+        raise typer.Exit(_evaluate(config, param or [], output, workers, device, overwrite, quiet))
+    elif len(sys.argv) > 1:
+        raise ConfigError("no config file is given; kgeval-dist run CONFIG")
+    else:
+        print(context.get_help())
+
+
+@command()
+def run(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG",
+            show_default=False,
+            help="Python file with get_config(), a PyTorch-BigGraph config, or JSON (config.json of a checkpoint).",
+        ),
+    ],
+    param: Overrides = None,
+    output: OutputFolder = None,
+    workers: Workers = None,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Evaluate the embeddings that a config file describes."""
     raise typer.Exit(_evaluate(config, param or [], output, workers, device, overwrite, quiet))
 
 
@@ -106,6 +126,8 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers {workers}: the number of processes must be at least 1")
     from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
 
     is_ours = "torch" not in sys.modules  # a process from its first line
@@ -135,28 +157,35 @@ def _evaluate(
     return 0 if report.document["complete"] else INCOMPLETE_STATUS
 
 
-@app.command()
+@command()
 def submit(
-    config: Annotated[Path, typer.Option("--config", help="Config file, as without submit.")],
+    config: Annotated[Path, typer.Option("--config", metavar="CONFIG", help="Config file, as in kgeval-dist run.")],
     scheduler: Annotated[
-        Literal["slurm", "local"], typer.Option("--scheduler", help="Who starts the workers; local: this host.")
+        Literal["slurm", "local"], typer.Option("--scheduler", help="Where the job runs; local: on this host.")
     ] = "slurm",
     param: Overrides = None,
     output: OutputFolder = None,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Hosts.")] = 1,
-    workers_per_node: Annotated[int, typer.Option("--workers-per-node", min=1, help="Processes on each.")] = 1,
-    partition: Annotated[str | None, typer.Option("--partition", help="Slurm's partition, not ours.")] = None,
-    time: Annotated[str, typer.Option("--time", help="Until a job is requeued, as in sbatch.")] = "1:00:00",
-    cpus_per_worker: Annotated[int | None, typer.Option("--cpus-per-worker", min=1, help="Cores of each.")] = None,
-    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", min=0, help="GPUs of each host.")] = None,
-    memory: Annotated[str | None, typer.Option("--mem", help="Memory of each host, 64GB say.")] = None,
-    slurm: Annotated[
-        list[str] | None, typer.Option("--slurm", metavar="KEY=VALUE", help="A further flag of sbatch.")
+    nodes: Annotated[int, typer.Option("--nodes", min=1, metavar="N", help="Number of hosts.")] = 1,
+    workers_per_node: WorkersPerNode = 1,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="NAME", help="Slurm partition [default: that of the cluster]."),
     ] = None,
+    time: TimeLimit = "1:00:00",
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_node: GpusPerNode = None,
+    memory: MemoryPerNode = None,
+    slurm: SlurmOptions = None,
     device: Device = "auto",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the job's status.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait for the job, and exit with its status."),
+    ] = False,
 ) -> None:
-    """Evaluate in a job of Slurm, or of this host; a preempted job is requeued and goes on."""
+    """Evaluate in a Slurm job, or in a job on this host.
+
+    A preempted job is requeued and resumes.
+    """
     from pbgeval.cluster.submit import JobShape, SubmittedRun, flags_of, minutes_of, submit_run
     from pbgeval.config import load_config
     from pbgeval.evaluation import output_of
@@ -172,7 +201,7 @@ def submit(
         slurm=flags_of(slurm or []),
     )
     loaded = load_config(config, param or [])
-    path = output_of(loaded, output).absolute()  # files are looked at here, so that faults do not wait in a queue
+    path = output_of(loaded, output).absolute()  # checks the files now, so that errors do not wait in a queue
     run_ = partial(_evaluate, config.absolute(), param or [], path, shape.num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
@@ -189,133 +218,23 @@ def _wait_for(job: SubmittedJob) -> None:
     if end.faults:
         raise (IncompleteError if end.can_go_on else LaunchError)(*end.faults)
     if not end.is_complete:
-        print(f"job {job.job_id}: ended before it was complete; submit it again to go on", file=sys.stderr)
+        print(f"job {job.job_id} ended before the run was complete; submit it again to resume", file=sys.stderr)
         raise typer.Exit(INCOMPLETE_STATUS)
     print(f"job {job.job_id}: complete")
 
 
-@app.command("import-model")
-def import_model(
-    model: Annotated[Path, typer.Argument(help="Folder of DGL-KE, checkpoint of LibKGE, or plain arrays.")],
-    output: Annotated[Path, typer.Option("--output", help="New folder: checkpoint, entity, buckets, eval.py.")],
-    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Of the entities.")] = 1,
-    edges: Annotated[
-        list[str] | None,
-        typer.Option("--edges", metavar="NAME=FILE", help="Edges to write as buckets: .npy or text, three columns."),
-    ] = None,
-    order: Annotated[str, typer.Option("--order", help="Of the columns: hrt, htr, ...")] = "hrt",
-    entities: Annotated[
-        Path | None, typer.Option("--entities", help="id<TAB>label, where files of edges have labels.")
-    ] = None,
-    relations: Annotated[Path | None, typer.Option("--relations", help="Likewise.")] = None,
-    trust_pickle: Annotated[
-        bool, typer.Option("--trust-pickle", help="Unpickle the file, which runs any code in it.")
-    ] = False,
-) -> None:
-    """Write another system's model as a checkpoint in partitions, and its edges as buckets."""
-    from pbgeval.importing.model import EdgeFiles
-    from pbgeval.importing.model import import_model as write
-    from pbgeval.models.opening import open_model
-
-    last_of = {name: paths[-1] for name, paths in _named_files(edges or []).items()}
-    files = EdgeFiles(last_of, order, entities, relations)
-    opened = open_model(model, trust_pickle=trust_pickle)
-    for line in write(opened, output, partitions, files):
-        print(printable(line))
+command("import-model")(import_model)
+command("import-graph")(import_graph)
 
 
-@app.command("import-graph")
-def import_graph(
-    output: Annotated[Path, typer.Option("--output", help="New folder: entity, and a folder of buckets per name.")],
-    edges: Annotated[
-        list[str],
-        typer.Option("--edges", metavar="NAME=FILE", help="Text, .csv or Parquet; a name may have several files."),
-    ],
-    partitions: Annotated[
-        list[str] | None,
-        typer.Option("--partitions", metavar="[TYPE=]N", help="Of the entities, or of those of a type [default: 1]."),
-    ] = None,
-    order: Annotated[
-        str, typer.Option("--order", help="Of columns of text: h, r, t; w weight; _ to ignore. hrt, htrw, ...")
-    ] = "hrt",
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns", help="HEAD,RELATION,TAIL[,WEIGHT]: in a header, or of Parquet [default: lhs,rel,rhs]."
-        ),
-    ] = None,
-    types: Annotated[
-        Path | None, typer.Option("--types", help="relation<TAB>left type<TAB>right type; relation * for all others.")
-    ] = None,
-    balance: Annotated[
-        Literal["random", "degree"], typer.Option("--balance", help="How entities are dealt out to partitions.")
-    ] = "random",
-    seed: Annotated[int, typer.Option("--seed", help="Of random.")] = 0,
-    entities: Annotated[
-        Path | None, typer.Option("--entities", help="Reuse the dictionaries of this folder of entities.")
-    ] = None,
-    dictionary_of: Annotated[
-        list[str] | None, typer.Option("--dictionary-of", metavar="NAME", help="Whose entities count [default: all].")
-    ] = None,
-    max_memory: Annotated[str | None, typer.Option("--max-memory", help="4GB say [default: most of it].")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
-) -> None:
-    """Write files of named edges as a partitioned graph: dictionaries, counts, buckets."""
-    from pbgeval.cluster.resources import num_cores
-    from pbgeval.config.schema import parse_memory
-    from pbgeval.importing.edge_files import ColumnForm
-    from pbgeval.importing.engine import Limits
-    from pbgeval.importing.graph import GraphFiles
-    from pbgeval.importing.graph import import_graph as write
-    from pbgeval.importing.relation_types import Partitioning, RelationTypes, partition_counts
-
-    files = GraphFiles(
-        _named_files(edges),
-        ColumnForm(order, None if columns is None else tuple(columns.split(","))),
-        None if types is None else RelationTypes.read(types),
-        Partitioning(*partition_counts(partitions or []), balance == "degree", seed),
-        entities,
-        dictionary_of or (),
-    )
-    limits = Limits(None if max_memory is None else parse_memory(max_memory), num_cores())
-    lines = _import(partial(write, files, output, limits), output, quiet)
-    if not quiet:
-        print("\n".join(map(printable, lines)))
-
-
-def _import(write: Callable[[Observer], Sequence[str]], output: Path, quiet: bool) -> Sequence[str]:
-    from pbgeval.cluster.signals import ended_by_signals
-    from pbgeval.report.console import ConsoleObserver
-
-    observer = ConsoleObserver(quiet)
-    try:
-        with ended_by_signals():
-            return write(observer)
-    except KeyboardInterrupt:
-        raise IncompleteError(
-            f"{output}: expected a complete import, but was interrupted; nothing is left of it, start it again"
-        ) from None
-    finally:
-        observer.finished()
-
-
-def _named_files(texts: list[str]) -> dict[str, list[Path]]:
-    files: dict[str, list[Path]] = {}
-    for text in texts:
-        name, _, file = text.partition("=")
-        if not (name and file):
-            raise ConfigError(f"--edges {text}: expected NAME=FILE, test=test.txt say")
-        files.setdefault(name, []).append(Path(file))
-    return files
-
-
-@app.command()
+@command()
 def inspect(
     path: Annotated[
-        Path, typer.Argument(help="Edges, entities, a checkpoint, one bucket, or a folder of such folders.")
+        Path,
+        typer.Argument(metavar="PATH", help="Folder of edges, of entities or of a checkpoint, or one edge file."),
     ],
 ) -> None:
-    """Say what files of PyTorch-BigGraph's formats hold."""
+    """Describe edge files, entity folders and checkpoints."""
     from pbgeval.storage.inspection import describe
 
     for index, (name, lines) in enumerate(describe(path).items()):
@@ -324,11 +243,13 @@ def inspect(
         print("\n".join(f"  {what:{width}}  {printable(value)}" for what, value in lines))
 
 
-@app.command()
+@command()
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="A metric or a synonym, hits@5 say [default: all].")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Metric, for example hits@5 [default: all].")
+    ] = None,
 ) -> None:
-    """List the rank metrics: names, range, level by chance, formula, source."""
+    """List the rank metrics with formulas and synonyms."""
     from pbgeval.metrics.names import UnknownMetricError
     from pbgeval.report.metric_list import metric_list
 
@@ -338,33 +259,51 @@ def metrics(
         raise ConfigError(str(error)) from error
 
 
-@app.command()
+@command()
 def topk(
-    test: Annotated[Path, typer.Option("--test", help="Evaluated edges: head, relation, tail by tabs.")],
-    ranking: Annotated[Path, typer.Option("--ranking", help="AnyBURL's or SAFRAN's file of top-k lists.")],
+    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Evaluated edges: head<TAB>relation<TAB>tail.")],
+    ranking: Annotated[
+        Path, typer.Option("--ranking", metavar="FILE", help="Top-k lists in the format of AnyBURL and SAFRAN.")
+    ],
     known: Annotated[
-        list[Path] | None, typer.Option("--known", help="Further known edges (training, validation); may repeat.")
+        list[Path] | None,
+        typer.Option(
+            "--known", metavar="FILE", help="Other known edges, for example training edges. Repeatable [default: none]."
+        ),
     ] = None,
     entities: Annotated[
-        Path | None, typer.Option("--entities", help="Entities, one a line [default: all that are named anywhere].")
+        Path | None,
+        typer.Option("--entities", metavar="FILE", help="All entities, one per line [default: those in the files]."),
     ] = None,
     filtering: Annotated[
         Literal["producer", "known", "none"],
-        typer.Option("--filter", help="producer: the lists are filtered; known: filter them."),
+        typer.Option("--filter", help="producer: the lists are filtered already; known: remove known answers."),
     ] = "producer",
     ties: Annotated[
         Literal["confidence", "order"],
-        typer.Option("--ties", help="confidence: equal confidences tie; order: nothing ties."),
+        typer.Option("--ties", help="confidence: equal confidences tie; order: the position decides."),
     ] = "confidence",
     absent: Annotated[
         Literal["bounds", "last", "zero"],
-        typer.Option("--absent", help="What an unlisted true entity counts as: an interval, the last rank, no hit."),
+        typer.Option(
+            "--absent",
+            help="Rank of a true entity that is not listed. bounds: report an interval; last: the last rank; "
+            "zero: no hit.",
+        ),
     ] = "bounds",
-    rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="The headline.")] = "realistic",
+    rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Rank type of the headline.")] = "realistic",
     k: Cutoffs = None,
-    output: Annotated[Path | None, typer.Option("--output", help="A file for all metrics, as metrics.json.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="JSON file for all metrics [default: print the table only]."
+        ),
+    ] = None,
 ) -> None:
-    """Ranks and bounds from the top-k lists of a rule learner: exact where the true entity is listed."""
+    """Evaluate the top-k lists of a rule learner.
+
+    Ranks are exact where the true entity is listed, and bounded where it is not.
+    """
     from pbgeval.metrics.given import Absent
     from pbgeval.models.topk import read_topk
     from pbgeval.report.lists import topk_report, topk_table
@@ -391,27 +330,41 @@ def _show(*tables: DataTable) -> None:
         console.print(to_terminal(table))
 
 
-@app.command()
+@command()
 def types(
-    taxonomy: Annotated[Path, typer.Option("--taxonomy", help="Hierarchy of types: type, depth, parent by tabs.")],
-    truth: Annotated[Path, typer.Option("--truth", help="True types: query, type, type, ... by tabs; or JSON.")],
-    ranking: Annotated[Path, typer.Option("--ranking", help="A system's types, best first, in the same form.")],
-    k: Cutoffs = None,
+    taxonomy: Annotated[
+        Path, typer.Option("--taxonomy", metavar="FILE", help="Hierarchy of the types: type<TAB>depth<TAB>parent.")
+    ],
+    truth: Annotated[
+        Path, typer.Option("--truth", metavar="FILE", help="True types: query<TAB>type<TAB>type..., or JSON.")
+    ],
+    ranking: Annotated[
+        Path, typer.Option("--ranking", metavar="FILE", help="Ranked types, best first, in the same format.")
+    ],
+    k: TypeCutoffs = None,
     gain: Annotated[
         Literal["linear", "exponential"],
-        typer.Option("--gain", help="Of a type at distance d: 1 - d / depth, or base^-d."),
+        typer.Option("--gain", help="Gain of a type at distance d. linear: 1 - d / depth; exponential: base^-d."),
     ] = "linear",
     discount: Annotated[
         Literal["jk", "standard"],
-        typer.Option("--discount", help="At position p: log2(p) from position 2, or log2(p + 1)."),
+        typer.Option("--discount", help="Discount at position p. jk: log2(p) from 2 on; standard: log2(p + 1)."),
     ] = "jk",
-    base: Annotated[float, typer.Option("--base", help="Of the exponential gain, above 1.")] = 2.0,
+    base: Annotated[
+        float, typer.Option("--base", metavar="X", help="Base of the exponential gain; must be above 1.")
+    ] = 2.0,
     as_published: Annotated[
-        bool, typer.Option("--as-published", help="Let the root and repeated types gain: NDCG can pass 1.")
+        bool,
+        typer.Option("--as-published", help="Count the root and repeated types, so that NDCG can exceed 1."),
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", help="A JSON file with the value of each query.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="JSON file for each query [default: print the table only]."
+        ),
+    ] = None,
 ) -> None:
-    """Judge ranked lists of entity types by their distance from the true ones in a hierarchy (NDCG)."""
+    """Evaluate rankings of entity types in a hierarchy (NDCG)."""
     from pbgeval.metrics.ndcg import DEFAULT_CUTOFFS, Discount, TypeProtocol, evaluate_types
     from pbgeval.metrics.taxonomy import Taxonomy, TypeGain
     from pbgeval.models.type_lists import read_type_lists
@@ -419,7 +372,7 @@ def types(
     from pbgeval.storage.writing import write_atomically
 
     if not 1.0 < base < float("inf"):
-        raise ConfigError(f"--base {base}: expected a number above 1")
+        raise ConfigError(f"--base {base}: the base must be above 1")
     protocol = TypeProtocol(TypeGain(gain), Discount(discount), base, as_published)
     cutoffs = sorted(set(k or DEFAULT_CUTOFFS))
     lists = read_type_lists(truth), read_type_lists(ranking)
@@ -429,36 +382,52 @@ def types(
     _show(type_table(result, protocol))
 
 
-@app.command()
+@command()
 def compare(
-    a: Annotated[Path, typer.Argument(help="Output directory of a finished run with save_ranks.")],
-    b: Annotated[Path, typer.Argument(help="Likewise, of the same queries; differences are B - A.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="Output directory of the first run, with saved ranks.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
     edges: Annotated[
         list[Path] | None,
-        typer.Option("--edges", help="Folder of the evaluated edges; may repeat [default: where the runs found them]."),
+        typer.Option(
+            "--edges",
+            metavar="DIR",
+            help="Folder of the evaluated edges. Repeatable [default: where the runs read them].",
+        ),
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", help="mrr, hits@10, ...; may repeat [default: mean rank, MRR, hits as in the runs]."),
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Metric to compare, for example hits@10. Repeatable [default: mean rank, MRR, hits@k].",
+        ),
     ] = None,
     side: Annotated[
-        Literal["head", "tail", "both", "lhs", "rhs"], typer.Option("--side", help="Which entity is hidden.")
+        Literal["head", "tail", "both", "lhs", "rhs"], typer.Option("--side", help="Side that is predicted.")
     ] = "both",
-    rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Of the ranks.")] = "realistic",
+    rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Rank type to compare.")] = "realistic",
     filter_: Annotated[
         Literal["raw", "filtered"] | None,
-        typer.Option("--filter", help="Which figures [default: filtered if the runs are]."),
+        typer.Option("--filter", help="Ranks to compare [default: filtered where both runs have them]."),
     ] = None,
     clusters: Annotated[
         Literal["key", "edge"],
-        typer.Option("--clusters", help="key: queries of one key depend on each other; edge: needs no edges."),
+        typer.Option(
+            "--clusters", help="Queries that depend on each other. key: equal queries; edge: those of one edge."
+        ),
     ] = "key",
     format_: Annotated[
-        Literal["text", "json", "csv", "md", "latex"], typer.Option("--format", help="What is printed.")
+        Literal["text", "json", "csv", "md", "latex"], typer.Option("--format", help="Format to print.")
     ] = "text",
-    output: Annotated[Path | None, typer.Option("--output", help="A file for all of it, as JSON.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="JSON file for the comparison [default: print it only]."),
+    ] = None,
 ) -> None:
-    """Compare two runs on the same queries: differences, 95 % intervals, p-values, per relation."""
+    """Compare two runs on the same queries.
+
+    Prints paired differences with 95% intervals and p-values, in all and by relation.
+    """
     from pbgeval.report.comparison import FORMATS, comparison_tables, to_json
     from pbgeval.report.comparison import compare as compare_runs
     from pbgeval.storage.writing import write_atomically
@@ -474,18 +443,21 @@ def compare(
         print(FORMATS[format_](found), end="")
 
 
-@app.command()
+@command()
 def monitor(
-    records: Annotated[Path, typer.Argument(help="training_stats.json, PBG's own too, or the folder where it is.")],
+    records: Annotated[
+        Path, typer.Argument(metavar="RECORDS", help="Monitor's or PBG's training_stats.json, or its folder.")
+    ],
     metric: Annotated[
         Literal["mrr", "pos_rank", "r1", "r10", "r50", "auc", "loss"],
-        typer.Option("--metric", help="Under PyTorch-BigGraph's names."),
+        typer.Option("--metric", help="Metric to plot, by its PyTorch-BigGraph name."),
     ] = "mrr",
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder of the picture [default: where the records are].")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for the plot [default: that of the records]."),
     ] = None,
 ) -> None:
-    """Draw what a training run has recorded of held-out edges: a table and a PNG."""
+    """Plot the held-out metrics of a training run."""
     from pbgeval.monitor.curves import read_curves
     from pbgeval.report.figures import training_table
     from pbgeval.report.training import write_picture
@@ -496,26 +468,31 @@ def monitor(
     print(printable(str(write_picture(curves, folder))))
 
 
-@app.command()
+@command()
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Output directory of an evaluation, or of a monitor (or both).")
+        Path, typer.Argument(metavar="DIR", help="Output directory of an evaluation, of a monitor, or of both.")
     ],
     form: Annotated[
         Literal["html", "md", "latex"],
-        typer.Option("--format", help="html: a page; md, latex: tables, on standard output."),
+        typer.Option("--format", help="html: a page; md or latex: tables, printed."),
     ] = "html",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File or folder [default of html: DIR/report.html].")
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="File or folder to write [default: DIR/report.html]."),
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", help="Of the map of buckets and of training, hits@10 say.")
+        str,
+        typer.Option(
+            "--metric", metavar="NAME", help="Metric of the bucket map and the training curves, for example hits@10."
+        ),
     ] = "mrr",
     monitor: Annotated[
-        Path | None, typer.Option("--monitor", help="Records of the training run [default: those in DIR].")
+        Path | None,
+        typer.Option("--monitor", metavar="DIR", help="Records of the training run [default: those in DIR]."),
     ] = None,
 ) -> None:
-    """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
+    """Write a result as an HTML page or as tables."""
     from pbgeval.config.explain import meanings
     from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
     from pbgeval.report.page import latex, markdown, read_source, render_page
@@ -538,7 +515,7 @@ def report(
         return
     write_atomically(target, text)
     if form == "html" and not source.is_complete:
-        _warn(f"{folder}: this evaluation is not complete, and the page says so")
+        _warn(f"{folder}: this evaluation is not complete")
     print(printable(str(target)))
 
 
@@ -558,18 +535,16 @@ def _print_result(report: Report) -> None:
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return
     except OSError as error:
-        raise OutputError(
-            f"standard output: expected to print the table, got: {error.strerror}; the result is in {report.path}"
-        ) from error
+        raise OutputError(f"cannot print the table: {error.strerror}; the result is in {report.path}") from error
 
 
 def main() -> None:
-    """Run the command and turn faults into lines and a status."""
+    """Run the command; turn errors into lines and an exit status."""
     from pbgeval.cluster.signals import ended_by_signals
 
     try:
         with ended_by_signals():
-            status = app(standalone_mode=False)
+            status = app(prog_name="kgeval-dist", standalone_mode=False)
         if status == INTERRUPTED_STATUS:
             raise KeyboardInterrupt
     except IncompleteError as error:
@@ -583,11 +558,9 @@ def main() -> None:
             [f"{error.strerror}: raise the limit (ulimit -n), and run the same command again"], INCOMPLETE_STATUS
         )
     except typer.TyperException as error:
-        status = _fail([f"{error.format_message().replace('Value error, ', '').rstrip('.')}; see kgeval-dist --help"])
+        status = _fail([usage_line(error)])
     except (KeyboardInterrupt, typer.Abort):
-        status = _fail(
-            ["interrupted: expected a complete run; the same command goes on from what is done"], INCOMPLETE_STATUS
-        )
+        status = _fail(["Interrupted. Run the same command again to resume."], INCOMPLETE_STATUS)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -198,10 +198,10 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
     for message in [*startup_warnings(work.inputs), *(advice_on_restarts(os.environ) if in_group else ())]:
         work.observer.warn(message)
     if in_group and launch.workers not in (None, team.size):
-        raise LaunchError(f"--workers {launch.workers}: expected {team.size}, the size of the group, or no flag")
+        raise LaunchError(f"--workers {launch.workers}: the group has {team.size} workers; leave out --workers")
     finished = output.claim(work.provenance, overwrite=launch.overwrite)
     if finished is not None:
-        work.observer.warn(f"{output.path}: finished before, nothing was computed; --overwrite computes it again")
+        work.observer.note(f"{output.path}: already complete; showing the saved result (--overwrite recomputes it)")
     return finished
 
 
@@ -235,14 +235,12 @@ def _what_is_left(work: Work) -> str:
             continue
     if work.protocol.sweeps:
         rows = sum(range_of_name(unit.partition("/")[2]).num_rows for unit in done)
-        what = f"{rows:,} of {work.inputs.numbering.num_entities:,} candidate rows have met all queries"
+        what = f"all queries are scored against {rows:,} of {work.inputs.numbering.num_entities:,} entities"
     elif work.inputs.config.sample_edges is not None or work.inputs.config.target_error is not None:
-        what = f"{len(done):,} units are done, of a sample that is drawn round by round"
+        what = f"{len(done):,} units of the sample are done"
     else:
         what = f"{len(done):,} of {len(work.protocol.units):,} units are done"
-    return (
-        f"{work.output}: expected a complete run, but it has ended before: {what}; the same command goes on from there"
-    )
+    return f"{work.output}: the run is incomplete ({what}). Run the same command again to resume."
 
 
 def _keep_or_release(output: OutputDirectory) -> None:

@@ -36,6 +36,9 @@ class Observer:
     def warn(self, message: str) -> None:
         """Take note of something the user should know that is not an error."""
 
+    def note(self, message: str) -> None:
+        """Take note of something the user should know that is no reason to worry."""
+
     def step(self, title: str) -> None:
         """Begin the next step of what comes before the evaluation, or of an import."""
 

@@ -146,7 +146,7 @@ def missing_library(name: str) -> str | None:
     kind = _KINDS[name]
     if find_spec(kind.package) is not None:
         return None
-    return f"expected the package {kind.package} for the sink {name}, found none; pip install 'pbgeval[{kind.extra}]'"
+    return f"the sink {name} needs {kind.package}, which is not installed: pip install 'pbgeval[{kind.extra}]'"
 
 
 def check_sink(name: str, folder: Path) -> None:

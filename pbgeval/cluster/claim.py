@@ -87,11 +87,11 @@ class Claim:
         if self.lease is not None:
             if not self.lease.exists():
                 raise IncompleteError(
-                    f"{self.lease}: expected the files that these workers share, found them removed; "
-                    "worker 0 has ended, or another run has taken over"
+                    f"{self.lease}: the files that workers share were removed; worker 0 has ended, or another run has "
+                    "taken over"
                 )
         elif not self.is_held:
-            raise IncompleteError(f"{self.folder}: expected to own this directory, but another run has taken it over")
+            raise IncompleteError(f"{self.folder}: another run has taken over this directory")
 
 
 @frozen
@@ -116,12 +116,12 @@ class Ownership(Claim):
             owner = _read(self.folder / OWNER)
             if owner is not None and self._is_alive(owner):
                 raise OutputError(
-                    f"{self.folder}: expected no other run here, found one that is alive (process {owner['process']} "
-                    f"on {owner['host']}); wait for its end, or choose another --output"
+                    f"{self.folder}: another run is writing here (process {owner['process']} on {owner['host']}); wait "
+                    "for its end, or choose another --output"
                 )
             if is_of_others(self.folder / OWNER):
                 raise OutputError(
-                    f"{self.folder / OWNER}: this file is not of a run; move it away, or choose another --output"
+                    f"{self.folder / OWNER}: no run wrote this file; move it away, or choose another --output"
                 )
             self._depose(owner)
         try:
@@ -145,7 +145,7 @@ class Ownership(Claim):
         if owner["job"] is not None and owner["job"] == self.me["job"]:
             return False
         seconds = HEARTBEAT_SECONDS * MISSED_HEARTBEATS
-        self.say(f"{self.folder}: was in use on {owner['host']}; watching for {seconds:g} s whether that run is alive")
+        self.say(f"{self.folder} was in use on {owner['host']}; checking for {seconds:g} s whether that run is alive")
         before, until = _text(self.folder / HEARTBEAT), time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(min(1.0, HEARTBEAT_SECONDS / 4))

@@ -46,11 +46,10 @@ class GroupPlace:
     def __attrs_post_init__(self) -> None:
         if self.rank_in_team >= self.size:
             raise LaunchError(
-                f"{self.how}: expected a worker's number below the size of its group, "
-                f"found worker {self.rank_in_team} of {self.size}; look at the launcher's variables"
+                f"{self.how}: a group of {self.size} has no worker {self.rank_in_team}; check the launcher's variables"
             )
         if not 0 < self.port < 1 << 16:
-            raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, found {self.port}")
+            raise LaunchError(f"MASTER_PORT: expected a port from 1 to 65535, got {self.port}")
 
 
 def variables_of_torch(environment: Environment, *, local_workers: bool) -> dict[str, str]:
@@ -146,8 +145,8 @@ def _of_mpi(
     if not address:
         if _number(environment, local_size, default=0) != _number(environment, size):
             raise LaunchError(
-                "MASTER_ADDR: expected the host of worker 0, for a group of MPI on several hosts, found nothing; "
-                "run mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT"
+                "MASTER_ADDR is not set; an MPI group on several hosts needs the host of worker 0: "
+                "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT"
             )
         address = LOOPBACK
     rank_in_team = _number(environment, rank)
@@ -184,7 +183,7 @@ def _first_host(node_list: str) -> str:
         return expand_node_list(node_list)[0]
     except ValueError:
         raise LaunchError(
-            f"SLURM_STEP_NODELIST: expected a list of hosts such as n[1-3,7], found {node_list!r}; "
+            f"SLURM_STEP_NODELIST: expected a list of hosts such as n[1-3,7], got {node_list!r}; "
             "set MASTER_ADDR to the host of worker 0"
         ) from None
 
@@ -204,8 +203,7 @@ def _has_all(environment: Environment, *names: str) -> bool:
     if there and len(there) < len(names):
         missing = ", ".join(name for name in names if name not in there)
         raise LaunchError(
-            f"{missing}: expected in the environment, because {', '.join(there)} is set, found nothing; "
-            "set all of them, or none to run alone"
+            f"{missing} is not set in the environment, but {', '.join(there)} is; set all of them, or none to run alone"
         )
     return bool(there)
 
@@ -215,7 +213,7 @@ def _number(environment: Environment, name: str, default: int | None = None) -> 
     if not text and default is not None:
         return default
     if not (text.isascii() and text.isdigit()):
-        raise LaunchError(f"{name}: expected a whole number in the environment, found {text!r}; unset it to run alone")
+        raise LaunchError(f"{name}: expected a whole number in the environment, got {text!r}; unset it to run alone")
     return int(text)
 
 

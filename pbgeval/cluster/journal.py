@@ -116,10 +116,10 @@ class Journal:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise OutputError(f"{path}: expected to read this file, got: {error.strerror or error}") from error
+            raise OutputError(f"{path}: cannot read this file: {error.strerror or error}") from error
         first, _, rest = content.partition(b"\n")
         if first != MAGIC + hashlib.sha256(rest).hexdigest().encode():
-            raise DamagedEntryError(f"{path}: its checksum is not that of its content")
+            raise DamagedEntryError(f"{path}: the checksum does not match the content")
         line, _, payload = rest.partition(b"\n")
         header = json.loads(line)
         if header["digest"] != self.digest:

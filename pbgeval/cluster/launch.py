@@ -67,7 +67,7 @@ def start_local_workers(
         RuntimeError: a worker raised, which is a bug of ours; the message holds its traceback.
     """
     if num_workers > MAX_LOCAL_WORKERS:
-        raise LaunchError(f"--workers {num_workers}: expected at most {MAX_LOCAL_WORKERS:,} processes on one host")
+        raise LaunchError(f"--workers {num_workers}: at most {MAX_LOCAL_WORKERS:,} processes can run on one host")
     if multiprocessing.current_process().daemon:
         raise LaunchError(
             f"workers: a daemon process may not start {num_workers} workers of its own; use workers=1, "
@@ -87,10 +87,10 @@ def start_local_workers(
         except _LostWorkerError as error:
             if restart == MAX_RESTARTS:
                 raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
-            say(f"{error}; all workers start again ({restart + 1} of {MAX_RESTARTS} times)")
+            say(f"{error}; restarting all workers ({restart + 1} of {MAX_RESTARTS} restarts)")
         except OSError as error:  # too many processes, for instance
             raise LaunchError(
-                f"the launcher: expected to start {num_workers} workers, got: {error.strerror or error};"
+                f"cannot start {num_workers} workers: {error.strerror or error};"
                 " raise the limit (ulimit -n, ulimit -u), or use --workers 1"
             ) from error
     raise AssertionError("the last attempt returns or raises")
@@ -114,7 +114,7 @@ class _Server:
             results, error = pickle.loads(self.requests.recv_bytes())
         except (EOFError, OSError):  # its workers have ended with it, and hold the connection until then
             self.stop()
-            raise _LostWorkerError("the server of workers: expected to go on, but was ended") from None
+            raise _LostWorkerError("the process that starts workers was killed") from None
         except BaseException:
             self.stop()
             raise
@@ -251,7 +251,7 @@ def _wait_for(answers: list[Connection], processes: list[BaseProcess], launcher:
                 lost = rank
             results[rank] = found
     if lost is not None:
-        raise _LostWorkerError(f"worker {lost}: expected the others to go on, but lost the connection to one of them")
+        raise _LostWorkerError(f"worker {lost} lost the connection to another worker")
     return results
 
 
@@ -300,10 +300,10 @@ def _explained(rank: int, process: BaseProcess) -> BaseException:
     if status < 0:
         name = signal.Signals(-status).name
         memory = " (which usually means too little memory)" if name == "SIGKILL" else ""
-        return _LostWorkerError(f"worker {rank}: expected to finish, but was ended by {name}{memory}")
+        return _LostWorkerError(f"worker {rank} was ended by {name}{memory}")
     return LaunchError(
-        f"worker {rank}: expected to start, but ended with status {status} before its work began; a script "
-        'that calls evaluate must do so under `if __name__ == "__main__":`, because workers import it, or use workers=1'
+        f"worker {rank} ended with status {status} before its work began; a script that calls evaluate must do so "
+        'under `if __name__ == "__main__":`, because workers import it, or use workers=1'
     )
 
 

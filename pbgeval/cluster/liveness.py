@@ -54,7 +54,7 @@ def stall_seconds() -> float:
     except ValueError:
         seconds = 0.0
     if not seconds > 0:
-        raise LaunchError(f"{STALL_VARIABLE}: expected seconds, more than none, in the environment, found {text!r}")
+        raise LaunchError(f"{STALL_VARIABLE}: expected a number of seconds > 0 in the environment, got {text!r}")
     return seconds
 
 
@@ -160,12 +160,12 @@ class Watch:
                 changes.note(rank, self.counters.add(f"{self.prefix}/ticks/{rank}", 0), now)
         silent = changes.first_silent(now, max(stall_seconds(), FACTOR * slowest / 1000))
         if silent is not None:
-            raise StalledWorkerError(f"worker {silent[0]}: expected progress, found none for {silent[1]:.0f} s")
+            raise StalledWorkerError(f"worker {silent[0]} has made no progress for {silent[1]:.0f} s")
 
 
 def _end(message: str) -> None:
     """End this process; `main`, which prints faults, may never run again."""
-    sys.stderr.write(f"{message}; the run is incomplete, the same command goes on from what is done\n")
+    sys.stderr.write(f"{message}. Run the same command again to resume.\n")
     sys.stderr.flush()
     os._exit(INCOMPLETE_STATUS)
 
@@ -213,6 +213,6 @@ class Lifeline:
         silent = self._changes.first_silent(self._looks, limit)
         if self._looks - self._heard > limit:
             me = f"worker {self.rank_in_team}"
-            self.end(f"{me}: expected the store of the group to answer, heard nothing for {self.limit:g} s")
+            self.end(f"{me} has heard nothing from the group's store for {self.limit:g} s")
         elif silent is not None:
-            self.end(f"worker {silent[0]}: expected a sign of life, found none for {self.limit:g} s")
+            self.end(f"worker {silent[0]} has sent no heartbeat for {self.limit:g} s")

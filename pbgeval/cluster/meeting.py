@@ -51,9 +51,9 @@ def open_store(place: GroupPlace, time_to_meet: datetime.timedelta = TIME_TO_MEE
         )
     except (dist.DistError, OSError) as error:
         raise LaunchError(
-            f"{place.how}: expected {place.size} workers to meet at {place.address}:{place.port} within "
-            f"{time_to_meet.total_seconds():.0f} s, got: {str(error).splitlines()[0].rstrip('.')}; "
-            "look for workers that did not start, or set MASTER_ADDR and MASTER_PORT"
+            f"{place.how}: {place.size} workers did not meet at {place.address}:{place.port} within "
+            f"{time_to_meet.total_seconds():.0f} s: {str(error).splitlines()[0].rstrip('.')}; "
+            "check that all workers started, or set MASTER_ADDR and MASTER_PORT"
         ) from error
     return store
 
@@ -131,6 +131,6 @@ def _listen(place: GroupPlace) -> socket.socket:
         )
     except OSError as error:
         raise LaunchError(
-            f"{place.how}: expected a free port {place.port} on {place.address} for worker 0, got: "
-            f"{error.strerror or error}; set MASTER_PORT to another"
+            f"{place.how}: worker 0 cannot use port {place.port} on {place.address}: "
+            f"{error.strerror or error}; set MASTER_PORT to another port"
         ) from error

@@ -51,7 +51,7 @@ def choose_device(name: str, local_rank: int) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise LaunchError("--device cuda: expected a CUDA device, found none that torch can use; use --device cpu")
+        raise LaunchError("--device cuda: torch finds no CUDA device; use --device cpu")
     return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 

@@ -40,7 +40,7 @@ def ended_by_signals() -> Iterator[None]:
         try:
             yield
         except _EndedError as error:
-            raise IncompleteError(f"this process: expected to finish, but was ended by {error}") from None
+            raise IncompleteError(f"This process was ended by {error}. Run the same command again to resume.") from None
 
 
 def ended_at_once() -> AbstractContextManager[None]:
@@ -79,7 +79,7 @@ def _raise(number: int, _: FrameType | None) -> None:
 
 def _end(number: int, _: FrameType | None) -> None:
     name = signal.Signals(number).name
-    os.write(2, f"this process: expected to finish, but was ended by {name}; run the same command again\n".encode())
+    os.write(2, f"This process was ended by {name}. Run the same command again to resume.\n".encode())
     os._exit(INCOMPLETE_STATUS)
 
 

@@ -67,7 +67,7 @@ class SubmittedRun:
             os.environ.setdefault("OMP_NUM_THREADS", str(self.num_threads))
         status = self.run()
         if status != 0:
-            raise IncompleteError(f"the run: expected to complete, ended with {status}; submit it again to go on")
+            raise IncompleteError(f"the run ended early, with status {status}; submit it again to resume")
 
     def checkpoint(self) -> object:
         """Return what submitit runs after a requeue."""
@@ -130,11 +130,11 @@ def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, lo
     """
     library = _import_submitit()
     if scheduler == "local" and shape.nodes != 1:
-        raise LaunchError(f"--nodes {shape.nodes}: expected 1 with --scheduler local; use --workers-per-node")
+        raise LaunchError(f"--nodes {shape.nodes}: --scheduler local has one host; use --workers-per-node")
     if scheduler == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
         raise LaunchError(
-            "--scheduler slurm: expected the commands sbatch and srun, found none on this host; "
-            "submit from a login node, or use --scheduler local"
+            "--scheduler slurm: sbatch and srun are not installed on this host; submit from a login node, or use "
+            "--scheduler local"
         )
     executor = library.AutoExecutor(folder=logs, cluster=scheduler, slurm_max_num_timeout=_MAX_TIME_LIMITS)
     executor.update_parameters(**_parameters(shape, name))
@@ -143,7 +143,7 @@ def submit_run(run: SubmittedRun, scheduler: str, shape: JobShape, name: str, lo
             return SubmittedJob(scheduler, executor.submit(run))
     except (library.core.utils.FailedJobError, library.core.utils.FailedSubmissionError) as error:
         raise LaunchError(
-            f"sbatch: expected to take the job, got: {_last_line(str(error)).removeprefix('sbatch: error: ')}"
+            f"sbatch rejected the job: {_last_line(str(error)).removeprefix('sbatch: error: ')}"
         ) from error
 
 
@@ -160,7 +160,7 @@ def minutes_of(text: str) -> int:
     else:
         seconds = first * 60 + second
     if seconds == 0:
-        raise LaunchError(f"--time {text}: expected minutes, H:MM:SS or D-HH:MM, more than none")
+        raise LaunchError(f"--time {text}: expected minutes, H:MM:SS or D-HH:MM, above 0")
     return -(-seconds // 60)
 
 
@@ -170,7 +170,7 @@ def flags_of(pairs: list[str]) -> dict[str, str | bool]:
     for pair in pairs:
         key, is_pair, value = pair.partition("=")
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-            raise LaunchError(f"--slurm {pair}: expected KEY=VALUE with a long flag of sbatch, account=physics say")
+            raise LaunchError(f"--slurm {pair}: expected an option of sbatch, for example account=physics")
         flags[key] = value if is_pair else True
     return flags
 
@@ -227,6 +227,6 @@ def _import_submitit() -> Any:  # noqa: ANN401 - a module
         import submitit.helpers
     except ImportError:
         raise LaunchError(
-            "kgeval-dist submit: expected the package submitit, found none; run pip install 'pbgeval[slurm]'"
+            "kgeval-dist submit needs submitit, which is not installed: pip install 'pbgeval[slurm]'"
         ) from None
     return submitit

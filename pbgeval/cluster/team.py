@@ -57,7 +57,7 @@ class Team:
         """
         place = place_in_group(os.environ)
         if place is None:
-            raise LaunchError("the environment: expected a launcher's variables (torchrun's, srun's), found none")
+            raise LaunchError("the environment has no variables of a launcher (torchrun, srun, mpirun)")
         place = evolve(place, address=address_of(place.address))
         # Where torchrun's agent holds the store, torch finds out by itself.
         store = None if place.has_store else open_store(place)
@@ -173,7 +173,7 @@ class Team:
             if not is_lost_connection(error):
                 raise
             found = str(error).partition("\n")[0]
-            raise IncompleteError(f"worker {self.rank_in_team}: expected the others to go on, got: {found}") from error
+            raise IncompleteError(f"worker {self.rank_in_team} lost the other workers: {found}") from error
 
     def add(self, counter: str, amount: int, /) -> int:
         """Add to a counter that all workers share and return its new value; needs no other worker to take part."""

@@ -107,10 +107,10 @@ def _choices(config: EvalConfig) -> Iterator[Fault]:
 
 def _entities(config: EvalConfig) -> Iterator[Fault]:
     if not config.entities:
-        yield Fault(("entities",), "expected at least one entity type, got none")
+        yield Fault(("entities",), "there is no entity type; name at least one")
     for name, entity in config.entities.items():
         if not name or "/" in name or "\0" in name:
-            yield Fault(("entities", name), "expected a name that can be part of a file name")
+            yield Fault(("entities", name), "the name of an entity type must be usable in a file name")
         yield from _out_of_bounds(("entities", name, "num_partitions"), entity.num_partitions, 1, MAX_PARTITIONS)
         yield from _out_of_bounds(("entities", name, "dimension"), entity.dimension, 1, _MAX_DIMENSION)
 
@@ -129,10 +129,10 @@ def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
 
 def _relations(config: EvalConfig) -> Iterator[Fault]:
     if not config.relations:
-        yield Fault(("relations",), "expected at least one relation, got none")
+        yield Fault(("relations",), "there is no relation; name at least one")
     for index, relation in enumerate(config.relations):
         if not relation.name:
-            yield Fault(("relations", index, "name"), "expected a name, got ''")
+            yield Fault(("relations", index, "name"), "the name is empty")
         if relation.weight <= 0:
             yield Fault(("relations", index, "weight"), f"expected a number > 0, got {relation.weight}")
         for key, entity_type in (("lhs", relation.lhs), ("rhs", relation.rhs)):
@@ -155,7 +155,7 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
         if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
             yield Fault(
                 ("dynamic_relations",),
-                f"expected False with operator {relation.operator!r}, which acts on candidates too, got True",
+                f"the operator {relation.operator!r} acts on both sides, which dynamic relations do not support",
                 (("relations", index, "operator"),),
             )
     if config.precision != "certified":
@@ -168,7 +168,7 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
     for kind, name, certified, path in names:
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
             message = (
-                f"expected 'float32' or 'float64' with {kind} {name!r}, got 'certified'; exact scores are known of"
+                f"precision 'certified' does not support the {kind} {name!r}; use 'float32' or 'float64'. It supports"
             )
             yield Fault(("precision",), f"{message} {', '.join(certified)}", (path,))
             return
@@ -190,12 +190,12 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
     without = [name for name in config.entities if _dimension(config, name) is None]
     if without:
         types = ", ".join(map(repr, without))
-        yield Fault(("dimension",), f"required key missing; entities without a dimension of their own: {types}")
+        yield Fault(("dimension",), f"this key is required; these entity types have no dimension of their own: {types}")
     for name in config.entities:
         if config.bias and _dimension(config, name) == 1:
             yield Fault(
                 ("bias",),
-                f"expected False or dimensions >= 2, as one of them is the bias; entities[{name!r}] has 1",
+                f"needs a dimension of at least 2, but entities[{name!r}] has 1",
                 _dimension_paths(config, name),
             )
 
@@ -239,8 +239,8 @@ def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     index = next(sampled, None)
     if index is not None and config.num_batch_negs == config.num_uniform_negs == 0:
         message = (
-            f"expected an int >= 1, or num_uniform_negs >= 1, as relations[{index}] is ranked against sampled"
-            " candidates, got 0 for both; or set all_negs = True or candidates = 'partition'"
+            f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are 0;"
+            " set one of them, or set candidates = 'partition'"
         )
         involved = (("num_uniform_negs",), ("relations", index, "all_negs"), ("candidates",))
         yield Fault(("num_batch_negs",), message, involved)
@@ -252,7 +252,7 @@ def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
         if names == []:
             yield Fault(
                 (key,),
-                f"empty restriction: expected the name of {element}, or several, or None, got []; remove the key",
+                f"the list is empty; name {element} or remove the key",
             )
         for index, name in enumerate(names or ()):
             if not name.strip():
@@ -274,19 +274,20 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
                 sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))
             else:
                 key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
-                expected, found = ("'sampled'", show(config.candidates)) if config.candidates else ("False", "True")
-                yield Fault(key, f"expected {expected}, as entity type {name!r} is featurized, got {found}", involved)
+                instead = "candidates = 'sampled'" if config.candidates else "all_negs = False"
+                message = f"the featurized entity type {name!r} needs sampled candidates; set {instead}"
+                yield Fault(key, message, involved)
     for name, involved in sampled.items():
         if config.num_batch_negs == 0:
             yield Fault(
                 ("num_batch_negs",),
-                f"expected an int >= 1, as entity type {name!r} is featurized and has no other candidates, got 0",
+                f"the featurized entity type {name!r} only has candidates of its batch; set num_batch_negs >= 1",
                 involved,
             )
         if config.num_uniform_negs > 0 and not config.pbg_semantics:
             yield Fault(
                 ("num_uniform_negs",),
-                f"expected 0, as entity type {name!r} is featurized, got {config.num_uniform_negs}",
+                f"the featurized entity type {name!r} cannot be drawn; set num_uniform_negs = 0",
                 (*involved, ("pbg_semantics",)),
             )
 
@@ -300,8 +301,8 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
         if getattr(config, key) != default:
             yield Fault(
                 (key,),
-                f"expected {default!r}, as entity type {name!r} is featurized, got {show(getattr(config, key))};"
-                " an entity that is a set of features has no number to be found by",
+                f"cannot be combined with the featurized entity type {name!r}, whose entities have no ids;"
+                f" set it to {default!r}",
                 (("entities", str(name), "featurized"), ("relations",)),
             )
 
@@ -311,7 +312,7 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
 
 
 _LOSS = "PBG's loss is defined on one partition's candidates"
-_GIVEN = "expected {default} with candidate_path, got {found}; the lists given say who competes"
+_GIVEN = "cannot be combined with candidate_path, whose lists name the candidates; set it to {default}"
 
 CHECKS: tuple[Check, ...] = (
     _bounds,
@@ -324,31 +325,31 @@ CHECKS: tuple[Check, ...] = (
         "expected a number > 0 or None, got {found}",
     ),
     rule("seed", lambda c: not 0 <= c.seed < 2**63, "expected an int >= 0 and < 2**63, got {found}"),
-    rule("hits_at", lambda c: not c.hits_at, "expected at least one k, got []"),
+    rule("hits_at", lambda c: not c.hits_at, "the list is empty; name at least one k"),
     rule("hits_at", lambda c: len(c.hits_at) > _MAX_CUTOFFS, f"expected at most {_MAX_CUTOFFS} k, got {{length}}"),
     _cutoffs,
     _choices,
     _entities,
-    rule("edge_paths", lambda c: not c.edge_paths, "expected at least one directory, got []"),
+    rule("edge_paths", lambda c: not c.edge_paths, "the list is empty; name at least one folder of edges"),
     _partition_counts,
     _relations,
     rule(
         "relations",
         lambda c: c.dynamic_relations and len(c.relations) > 1,
-        "expected exactly one with dynamic_relations = True, got {length}",
+        "dynamic_relations = True needs exactly one relation, but there are {length}",
         "dynamic_relations",
     ),
     rule(
         "global_emb",
         lambda c: c.dynamic_relations and c.global_emb,
-        "expected False with dynamic_relations = True, got True (PBG's default); set global_emb = False",
+        "dynamic relations have no global embeddings (PBG's default is True); set global_emb = False",
         "dynamic_relations",
     ),
     _operators,
     rule(
         "disable_rhs_negs",
         lambda c: c.disable_lhs_negs and c.disable_rhs_negs,
-        "expected False as disable_lhs_negs = True, got True; nothing would be ranked",
+        "disable_lhs_negs is True too, so nothing would be ranked",
         "disable_lhs_negs",
     ),
     _dimensions,
@@ -371,51 +372,50 @@ CHECKS: tuple[Check, ...] = (
     rule(
         "candidates",
         lambda c: c.pbg_semantics and c.candidates == "all",
-        "expected None, 'sampled' or 'partition' with pbg_semantics = True, got 'all'; torchbiggraph_eval ranks"
-        " within the partitions of a bucket only",
+        "pbg_semantics does not support 'all': torchbiggraph_eval ranks within the partitions of a bucket",
         "pbg_semantics",
     ),
     rule(
         "precision",
         lambda c: c.pbg_semantics and c.precision == "certified",
-        "expected 'float32' or 'float64' with pbg_semantics = True, got 'certified'; torchbiggraph_eval compares"
-        " rounded scores, and which near-ties rounding makes is part of its figures",
+        "pbg_semantics does not support 'certified': torchbiggraph_eval compares rounded scores; use"
+        " 'float32' or 'float64'",
         "pbg_semantics",
     ),
     rule(
         "candidate_path",
         lambda c: c.pbg_semantics and c.candidate_path is not None,
-        "expected None with pbg_semantics = True, got {found}; torchbiggraph_eval has no given candidates",
+        "pbg_semantics does not support this key: torchbiggraph_eval has no given candidates",
         "pbg_semantics",
     ),
     rule(
         "sample_edges",
         lambda c: c.pbg_semantics and c.sample_edges is not None,
-        "expected None with pbg_semantics = True, got {found}; torchbiggraph_eval evaluates every edge",
+        "pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
         "pbg_semantics",
     ),
     rule(
         "target_error",
         lambda c: c.pbg_semantics and c.target_error is not None,
-        "expected None with pbg_semantics = True, got {found}; torchbiggraph_eval evaluates every edge",
+        "pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
         "pbg_semantics",
     ),
     rule(
         "compute_loss",
         lambda c: c.compute_loss and c.candidates == "all",
-        f"expected False with candidates = 'all', got True; {_LOSS}",
+        f"is not available with candidates = 'all': {_LOSS}",
         "candidates",
     ),
     rule(
         "compute_loss",
         lambda c: c.compute_loss and c.candidates != "all" and c.candidate_path is not None,
-        f"expected False with candidate_path, got True; {_LOSS}",
+        f"is not available with candidate_path: {_LOSS}",
         "candidate_path",
     ),
     rule(
         "candidates",
         lambda c: c.candidate_path is not None and c.candidates not in (None, "all"),
-        "expected None or 'all' with candidate_path, got {found}; remove one of the two",
+        "{found} cannot be combined with candidate_path; remove one of them",
         "candidate_path",
     ),
     rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 import types
 import typing
@@ -20,13 +21,15 @@ from pbgeval.config.schema import (
     keys_of,
     types_of,
 )
+from pbgeval.errors import ConfigError
 
-_WIDTH = 100
+_WIDTH = 80
 _INTRODUCTION = """\
-Keys of a config file, by group: type, default, meaning. A config file is Python with get_config(), which \
-returns a pbgeval.EvalConfig, or with PyTorch-BigGraph's get_torchbiggraph_config(), which returns a dict; or JSON. \
-On the command line: -p KEY=VALUE, with lists by comma (hits_at=1,10), none for an unset key, \
-and dots into nested keys (entities.user.num_partitions=4, relations.0.operator=diagonal)."""
+Config keys by group, with type, default and meaning. A config file is Python with get_config(), which returns a \
+pbgeval.EvalConfig, or with PyTorch-BigGraph's get_torchbiggraph_config(), which returns a dict; or it is JSON. \
+On the command line, -p KEY=VALUE overrides a key. Separate the items of a list with commas (hits_at=1,10), \
+write none to unset a key, and use dots for nested keys (entities.user.num_partitions=4, \
+relations.0.operator=diagonal). To search, add a word: kgeval-dist --help-config candidates."""
 
 _OF_TRAINING = "training only (accepted and ignored):"
 
@@ -38,7 +41,7 @@ _NESTED: Mapping[str, tuple[type[attrs.AttrsInstance], str]] = {
 
 @attrs.frozen
 class ExplainedKey:
-    """What a user may know of a key."""
+    """A key as the documentation shows it."""
 
     name: str  # with its path: entities.NAME.dimension
     group: str
@@ -47,13 +50,24 @@ class ExplainedKey:
     help: str
 
 
-def help_config() -> str:
-    """Explain every key."""
-    parts = [textwrap.fill(_INTRODUCTION, _WIDTH)]
+def help_config(search: str = "") -> str:
+    """Explain every key, or those whose name or meaning contains a text.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    text = search.lower().replace("-", "_")
+    found = [key for key in explained_keys() if text in f"{key.name} {key.help}".lower().replace("-", "_")]
+    if not found:
+        near = difflib.get_close_matches(text, [key.name for key in explained_keys()], n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "kgeval-dist --help-config lists all keys"
+        raise ConfigError(f"--help-config {search}: no config key contains this text; {hint}")
+    parts = [] if search else [textwrap.fill(_INTRODUCTION, _WIDTH)]
     for group in GROUPS:
-        entries = [_entry(key) for key in explained_keys() if key.group == group]
-        parts.append("\n".join([f"{group}:", *entries]))
-    parts.append(f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}")
+        entries = [_entry(key) for key in found if key.group == group]
+        parts += ["\n".join([f"{group}:", *entries])] if entries else []
+    if not search:
+        parts.append(f"{_OF_TRAINING}\n{textwrap.indent(textwrap.fill(', '.join(TRAINING_KEYS), _WIDTH - 2), '  ')}")
     return "\n\n".join(parts) + "\n"
 
 

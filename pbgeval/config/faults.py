@@ -126,5 +126,5 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     if close:
         return f"unknown key; did you mean {close[0]!r}?"
     if len(names) <= 8:
-        return f"unknown key; expected one of {', '.join(names)}"
-    return "unknown key; `kgeval-dist --help-config` lists all keys"
+        return f"unknown key; the keys here are {', '.join(names)}"
+    return "unknown key; kgeval-dist --help-config lists all keys"

@@ -73,7 +73,7 @@ class _Structurer:
         for key, spec in keys_of(EvalConfig).items():
             is_of_model = raw.get("model") is not None and key in _OF_MODEL
             if default_of(spec) is attrs.NOTHING and key not in raw and not is_of_model:
-                self._refuse((key,), "required key missing")
+                self._refuse((key,), "this key is required")
                 self.blanks.append((key,))
         used = {key: value for key, value in raw.items() if key not in TRAINING_KEYS}
         made: EvalConfig = self._schema(EvalConfig, used, ())
@@ -95,7 +95,7 @@ class _Structurer:
             if key in raw:
                 values[key] = self._value(raw[key], types_of(schema)[key], (*path, key))
             elif spec.default is attrs.NOTHING:
-                values[key] = self._refuse((*path, key), "required key missing")
+                values[key] = self._refuse((*path, key), "this key is required")
         for key in sorted(raw.keys() - known.keys(), key=str):
             names = [*known, *TRAINING_KEYS] if schema is EvalConfig else known
             values[key] = self._refuse((*path, key), unknown_key(key, names))
@@ -189,7 +189,7 @@ def run_python_file(source: Path, code: bytes) -> tuple[str, object, Any]:
             if isinstance(error, KeyboardInterrupt) or type(error).__module__.startswith("pbgeval.cluster."):
                 raise
             raise ConfigError(f"{_place(error, source)}: {_describe(error)}") from error
-    raise ConfigError(f"{source.name}: expected a function {FUNCTIONS[0]}() or {FUNCTIONS[1]}(), found neither")
+    raise ConfigError(f"{source.name}: this config file has neither {FUNCTIONS[0]}() nor {FUNCTIONS[1]}()")
 
 
 @contextmanager
@@ -230,7 +230,7 @@ def _describe(error: BaseException) -> str:
     call = re.match(r"(\w+)\.__init__\(\) (got an unexpected keyword|missing)", message)
     if call and call[1] in _SCHEMAS:
         keys = re.findall(r"'(\w+)'", message)
-        told = "required key missing" if call[2] == "missing" else unknown_key(keys[0], keys_of(_SCHEMAS[call[1]]))
+        told = "this key is required" if call[2] == "missing" else unknown_key(keys[0], keys_of(_SCHEMAS[call[1]]))
         return f"{', '.join(keys)}: {told}"
     return ": ".join(filter(None, (type(error).__name__, " ".join(message.split()))))
 
@@ -311,9 +311,9 @@ def check_config(
     )
     resolved, of_model = with_model_of_path(resolved) if form is None else with_form(resolved, form)
     resolved = attrs.evolve(resolved, **named)
-    twice = [(key, f"expected [], as edges are handed in, got {show(getattr(config, key))}") for key in edges]
+    twice = [(key, "edges are passed to evaluate() already; remove this key") for key in edges]
     if form is not None:
-        twice.append(("model", f"expected None, as a model is handed in, got {show(config.model)}"))
+        twice.append(("model", "a model is passed to evaluate() already; remove this key"))
     faults = [
         *find_faults(resolved),
         *missing,
@@ -335,7 +335,7 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
         raise ConfigError(f"{shown}: no such config file" + (f"; did you mean {near!r}?" if near else "")) from None
     except IsADirectoryError:
         hint = "; did you mean its config.json?" if (source / "config.json").is_file() else ""
-        raise ConfigError(f"{shown}: this is a directory, not a config file{hint}") from None
+        raise ConfigError(f"{shown} is a folder, not a config file{hint}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{shown}: cannot read the config file: {reason}") from error

@@ -84,10 +84,10 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         default = default_of(keys_of(EvalConfig)[key])
         found = getattr(config, key)
         if found not in (default, value):
-            faults.append(Fault((key,), f"expected {show(value)}, as the model says, or no key, got {show(found)}"))
+            message = f"the model has {key} = {show(value)}, but the config says {show(found)}; remove this key"
+            faults.append(Fault((key,), message))
     if len(config.entities) > 1 or any(entity.featurized for entity in config.entities.values()):
-        expected = "one entity type, not featurized, or no key"
-        faults.append(Fault(("entities",), f"expected {expected}, as the model knows of no types"))
+        faults.append(Fault(("entities",), "the model has one entity type, not featurized; remove this key"))
         return config, faults
     entities = config.entities or {ENTITY_TYPE: EntitySchema(num_partitions=1)}
     (name,) = entities

@@ -48,7 +48,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
 
     groups = " or ".join(map(show, METRIC_GROUPS))
     if not config.metrics:
-        yield Fault(("metrics",), f"expected {groups} or names of metrics, got []")
+        yield Fault(("metrics",), f"the list is empty; choose {groups} or names of metrics")
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
     for index, name in enumerate(config.metrics):
         try:
@@ -71,7 +71,7 @@ def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
         if Selection.from_names([name]).ndcg:
             yield Fault(
                 ("metrics", index),
-                f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it",
+                f"{show(name)} needs a hierarchy of types: set taxonomy_path",
                 (("taxonomy_path",),),
             )
 
@@ -86,7 +86,7 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
     if config.pbg_semantics:
         yield Fault(
             where,
-            "'estimates': expected pbg_semantics = False, as PBG lets the true entity compete with itself, got True",
+            "'estimates' cannot be combined with pbg_semantics: in PBG the true entity competes with itself",
             (("pbg_semantics",),),
         )
     for index, relation in enumerate(config.relations):
@@ -94,21 +94,20 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
         if candidates != "sampled":
             yield Fault(
                 where,
-                "'estimates': expected sampled candidates, as of others nothing is left to estimate;"
-                f" relations[{index}] has {show(candidates)}",
+                f"'estimates' needs sampled candidates, but relations[{index}] has {show(candidates)}",
                 (("candidates",), ("candidate_path",), ("relations", index, "all_negs")),
             )
             break
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
-        found = f"{show(featurized[0])}, which is featurized"
         involved = (("entities", featurized[0], "featurized"),)
-        yield Fault(where, f"'estimates': expected types whose entities can be drawn, got {found}", involved)
+        message = f"'estimates' needs entities that can be drawn, but type {show(featurized[0])} is featurized"
+        yield Fault(where, message, involved)
     elif config.num_batch_negs:
         yield Fault(
             where,
-            f"'estimates': expected num_batch_negs = 0, got {config.num_batch_negs}; entities of a batch are no uniform"
-            " draws: they are drawn as often as they have edges, and tell nothing of the rank among all",
+            f"'estimates' needs num_batch_negs = 0, but it is {config.num_batch_negs}: entities of a batch are drawn"
+            " by their number of edges, not uniformly, so ranks among all entities cannot be estimated from them",
             (("num_batch_negs",),),
         )
 
@@ -125,26 +124,23 @@ def _preset(config: EvalConfig) -> Iterator[Fault]:
     if tuple(config.metrics) != DEFAULT:
         yield Fault(
             where,
-            f"chooses the metrics itself: expected metrics unset, got {show(config.metrics)}; remove one of them",
+            "chooses the metrics itself; remove it or metrics",
             (("metrics",),),
         )
     if config.filtered:
         yield Fault(
             where,
-            "ranks among the candidates that it is given, unfiltered: expected neither filter_paths nor train_paths;"
-            " remove them",
+            "ranks unfiltered among given candidates; remove filter_paths and train_paths",
             (("filter_paths",), ("train_paths",)),
         )
     if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
         yield Fault(
             where,
-            "has realistic ranks: expected rank_type and pbg_semantics unset; remove them",
+            "has realistic ranks; remove rank_type and pbg_semantics",
             (("rank_type",), ("pbg_semantics",)),
         )
     if not {*OGB_CUTOFFS} <= {*config.hits_at}:
-        yield Fault(
-            where, f"reports hits at 1, 3 and 10: expected them in hits_at, got {config.hits_at}", (("hits_at",),)
-        )
+        yield Fault(where, "reports hits at 1, 3 and 10; add them to hits_at", (("hits_at",),))
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -155,13 +151,11 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         if name in TRAINING_BREAKDOWNS and not config.train_paths:
             yield Fault(
                 where,
-                f"{show(name)} counts training edges: expected train_paths, got []; set it or remove {show(name)}",
+                f"{show(name)} counts training edges; set train_paths or remove {show(name)}",
                 (("train_paths",),),
             )
         if name == "groups" and config.relation_groups is None:
-            yield Fault(
-                where, "'groups' needs relation_groups, got None; set it or remove 'groups'", (("relation_groups",),)
-            )
+            yield Fault(where, "'groups' needs relation_groups; set it or remove 'groups'", (("relation_groups",),))
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
@@ -195,7 +189,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
     try:
         groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
     except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
+        raise ConfigError(f"{path}: cannot read this file: {error.strerror or error}") from error
     if not isinstance(groups, dict) or not groups:
         expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
         raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
@@ -204,7 +198,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
         if not isinstance(names, list):
             raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
         if not names:
-            raise ConfigError(f"{where}: expected at least one relation, got []")
+            raise ConfigError(f"{where}: the list is empty; name at least one relation")
         for index, name in enumerate(names):
             if not isinstance(name, str):
                 raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
@@ -212,28 +206,27 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a group that is there twice: JSON would keep the last and drop the other."""
+    """Refuse a repeated group: JSON would keep the last and drop the others."""
     for name, count in Counter(name for name, _ in pairs).items():
         if count > 1:
-            raise ValueError(f"the name {show(name)} is there {count} times")
+            raise ValueError(f"the name {show(name)} occurs {count} times")
     return dict(pairs)
 
 
-_ONLY_AMONG_ALL = "expected None, as types are ranked among all entities only with candidates = 'all', got a path"
+_ONLY_AMONG_ALL = "needs candidates=all"
 
 OUTPUT_CHECKS: tuple[Check, ...] = (
     _memory,
     rule(
         "target_error",
         lambda c: c.sample_edges is not None and c.target_error is not None,
-        "expected None with sample_edges = {config.sample_edges}, got {found}; set the number of edges or the error to"
-        " reach, not both",
+        "cannot be combined with sample_edges; set the error to reach or the number of edges",
         "sample_edges",
     ),
     rule(
         "target_metric",
         lambda c: c.target_metric is not None and c.target_error is None,
-        "expected None without target_error, got {found}; set target_error too",
+        "has no effect without target_error; set target_error too",
         "target_error",
     ),
     _target_metric,
@@ -241,44 +234,44 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     rule(
         "type_relations",
         lambda c: c.taxonomy_path is None and c.type_relations is not None,
-        "needs taxonomy_path, got None; set it",
+        "needs taxonomy_path; set it",
         "taxonomy_path",
     ),
     _type_metrics,
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and not c.type_relations,
-        "needs type_relations, got {config.type_relations}; name the relations to types",
+        "needs type_relations; name the relations whose right-hand side is a type",
         "type_relations",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.candidates != "all",
-        f"{_ONLY_AMONG_ALL}; set candidates = 'all'",
+        f"{_ONLY_AMONG_ALL}; add -p candidates=all",
         "candidates",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.candidates == "all" and c.candidate_path is not None,
-        f"{_ONLY_AMONG_ALL}; remove candidate_path",
+        f"{_ONLY_AMONG_ALL}, without given candidates; remove candidate_path",
         "candidate_path",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.sample_edges is not None,
-        "expected sample_edges unset, got {config.sample_edges}; a query for types needs all of its true ones",
+        "cannot be combined with sample_edges: a query for types needs all of its true types",
         "sample_edges",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.target_error is not None,
-        "expected target_error unset, got {config.target_error}; a query for types needs all of its true ones",
+        "cannot be combined with target_error: a query for types needs all of its true types",
         "target_error",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.disable_rhs_negs,
-        "expected disable_rhs_negs = False, got True; no query asks for the right-hand side, where types are",
+        "cannot be combined with disable_rhs_negs: types are on the right-hand side",
         "disable_rhs_negs",
     ),
     _estimates,
@@ -288,15 +281,14 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     rule(
         "save_topk",
         lambda c: c.save_topk is not None and c.candidates != "all",
-        "expected None, as the best are sought among all entities only with candidates = 'all', got {found};"
-        " set candidates = 'all'",
+        "needs candidates=all; add -p candidates=all",
         "candidates",
         "candidate_path",
     ),
     rule(
         "save_topk",
         lambda c: c.save_topk is not None and c.candidates == "all" and c.candidate_path is not None,
-        "expected None with candidate_path, got {found}; given lists are not searched for the best",
+        "cannot be combined with candidate_path; remove one of them",
         "candidates",
         "candidate_path",
     ),

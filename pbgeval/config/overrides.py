@@ -44,7 +44,7 @@ def apply_override(raw: dict[Any, Any], text: str) -> Override:
     """
     key, equals, value = text.partition("=")
     if not equals:
-        raise OverrideError("expected KEY=VALUE, found no '='")
+        raise OverrideError("expected KEY=VALUE, for example -p candidates=all")
     path, type_ = _resolve(key.strip())
     owner: Any = raw
     for depth, part in enumerate(path[:-1]):
@@ -70,7 +70,7 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
         # The name of an entity type may have dots; its keys have none.
         owner: KeyPath = tuple(map(_index, rest[:-1])) if of_list else (".".join(rest[:-1]),)
         if len(owner) != 1 or owner[0] == "":
-            raise OverrideError(f"set a nested key: {head}.{'INDEX' if of_list else 'NAME'}.KEY=VALUE")
+            raise OverrideError(f"{head} has nested keys: write {head}.{'INDEX' if of_list else 'NAME'}.KEY=VALUE")
         if rest[-1] not in keys_of(element):
             raise OverrideError(unknown_key(rest[-1], keys_of(element)))
         return (head, *owner, rest[-1]), types_of(element)[rest[-1]]
@@ -83,7 +83,7 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
 
 def _index(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise OverrideError(f"expected an index, a number from 0, got {show(text)}")
+        raise OverrideError(f"expected an index (0, 1, ...), got {show(text)}")
     return int(text)
 
 
@@ -93,10 +93,10 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
     if isinstance(owner, list) and isinstance(part, int):
         if part < len(owner):
             return owner[part]
-        raise OverrideError(f"index out of range; {path[0]} has {len(owner)} elements, numbered from 0")
+        raise OverrideError(f"{path[0]} has {len(owner)} elements, numbered from 0")
     if isinstance(owner, dict) and len(path) == 2:
-        raise OverrideError(f"unknown entity type; expected one of {', '.join(map(str, owner))}")
-    raise OverrideError(f"{path[0]} is not set by the config file, or not as it should be")
+        raise OverrideError(f"unknown entity type; the config has {', '.join(map(str, owner))}")
+    raise OverrideError(f"the config file does not set {path[0]}, or sets it to a value of the wrong type")
 
 
 def _read(text: str, type_: object) -> object:
@@ -173,7 +173,7 @@ def resolve_paths(
     def absolute(path: KeyPath, value: str, what: str) -> str:
         if is_url(value):
             if path[0] not in _MAY_BE_URLS:
-                faults.append(Fault(path, f"expected a local {what}, got the URL {show(value)}; copy it here"))
+                faults.append(Fault(path, f"this key takes a local {what}, not a URL; copy {show(value)} here"))
             return value
         tried = list(_places(value, bases_of(path)))
         for place, _ in tried:

@@ -48,8 +48,8 @@ def make_relations(engine: Engine, tables: Sequence[str], types: RelationTypes) 
     unlisted = [str(row[0]) for row in engine.run("SELECT name FROM other ORDER BY name")]
     if unlisted:
         raise StorageError(
-            f"{types.path}: expected the types of every relation, found none of {listed(unlisted)}; add them, or a "
-            "line *<TAB>left type<TAB>right type"
+            f"{types.path}: the types of {listed(unlisted)} are missing; add them, or a line for all others: "
+            "*<TAB>left type<TAB>right type"
         )
 
 
@@ -63,7 +63,7 @@ def number_relations(engine: Engine, names: Sequence[str], types: RelationTypes)
     ends = [[types.entity_types.index(pair[side]) for pair in pairs if pair is not None] for side in (0, 1)]
     if len(ends[0]) < len(names):
         missing = [name for name, pair in zip(names, pairs, strict=True) if pair is None]
-        raise StorageError(f"{types.path}: expected the types of every relation, found none of {listed(missing)}")
+        raise StorageError(f"{types.path}: the types of {listed(missing)} are missing; add them")
     columns = {"name": np.array(names, object), "id": np.arange(len(names)), "lhs": np.array(ends[0])}
     engine.insert("relations", columns | {"rhs": np.array(ends[1])})
 
@@ -94,10 +94,10 @@ def make_entities(engine: Engine, tables: Sequence[str], types: RelationTypes, p
         count = partitioning.of(entity_type)
         num_entities = int(engine.row(f"SELECT count(*) FROM degrees WHERE type = {index}")[0])
         if not num_entities:
-            raise DataError(f"{types.path}: type {entity_type}: expected at least one entity in the edges, found none")
+            raise DataError(f"{types.path}: the edges have no entity of type {entity_type}; remove the type")
         if count > num_entities:
             raise ConfigError(
-                f"--partitions {count}: expected at most {num_entities}, the entities of type {entity_type}"
+                f"--partitions {count}: type {entity_type} has only {num_entities} entities; use fewer partitions"
             )
         _deal(engine, index, count, partitioning)
         found = dict(engine.run(f"SELECT part, count(*) FROM entities WHERE type = {index} GROUP BY part"))
@@ -159,17 +159,16 @@ def read_dictionaries(
     if types is None:
         if len(found) != 1:
             raise ConfigError(
-                f"{folder}: expected entities of one type, found {', '.join(found)}; say by --types what relations "
-                "connect"
+                f"{folder} has entities of the types {', '.join(found)}; name the types of each relation with --types"
             )
         (only,) = found
         types = RelationTypes(other=(only, only))
     missing = [name for name in types.entity_types if name not in found]
     if missing:
-        raise StorageError(f"{folder}: expected names of entities of type {listed(missing)}, found {listed([*found])}")
+        raise StorageError(f"{folder} has no names of entities of type {listed(missing)}, only of {listed([*found])}")
     names = read_relation_names(folder) if relations is None else relations
     if names is None:
-        raise StorageError(f"{folder / 'dynamic_rel_names.json'}: expected the names of relations, found no such file")
+        raise StorageError(f"{folder / 'dynamic_rel_names.json'}: no such file; it has the names of the relations")
     number_relations(engine, names, types)
     engine.run(ENTITIES)
     sizes = {
@@ -180,7 +179,7 @@ def read_dictionaries(
         again = engine.run(f"SELECT name FROM {table} GROUP BY {key} HAVING count(*) > 1 ORDER BY name LIMIT 7")
         if again:
             raise StorageError(
-                f"{folder}: expected each name of {table} once, found {listed([str(row[0]) for row in again])} again"
+                f"{folder}: these names of {table} occur more than once: {listed([str(row[0]) for row in again])}"
             )
     Partitioning(of_type=tuple((name, len(parts)) for name, parts in sizes.items())).check(types.entity_types)
     return types, sizes
@@ -191,16 +190,16 @@ def _named_partitions(folder: Path) -> dict[str, int]:
     try:
         names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
-        raise StorageError(f"{folder}: expected a folder of entities, found: {error.strerror or error}") from error
+        raise StorageError(f"{folder}: cannot read this entity folder: {error.strerror or error}") from error
     parts: dict[str, set[int]] = {}
     for match in filter(None, map(_NAMES_FILE.fullmatch, names)):
         parts.setdefault(match[1], set()).add(int(match[2]))
     if not parts:
-        raise StorageError(f"{folder}: expected entity_names_<type>_<partition>.json, found {listed(names)}")
+        raise StorageError(f"{folder}: no file entity_names_<type>_<partition>.json, only {listed(names)}")
     for entity_type, numbers in parts.items():
         absent = min(set(range(max(numbers) + 2)) - numbers)
         if absent < len(numbers):
-            raise StorageError(f"{folder / f'entity_names_{entity_type}_{absent}.json'}: expected it, found none")
+            raise StorageError(f"{folder / f'entity_names_{entity_type}_{absent}.json'}: no such file")
     return {entity_type: len(numbers) for entity_type, numbers in parts.items()}
 
 
@@ -209,13 +208,13 @@ def _load_names(engine: Engine, folder: Path, entity_type: str, index: int, part
     names = read_entity_names(folder, entity_type, part) or []
     count = read_entity_count(folder, entity_type, part)
     if count is not None and count != len(names):
-        raise StorageError(f"{path}: expected {count} names (the entity count beside it), found {len(names)}")
+        raise StorageError(f"{path}: {len(names)} names, but the entity count beside it is {count}")
     for start in range(0, len(names), NAMES_AT_A_TIME):
         block = names[start : start + NAMES_AT_A_TIME]
         try:
             "".join(block).encode()
         except UnicodeEncodeError:
-            raise StorageError(f"{path}: expected names that UTF-8 can write, found a lone surrogate") from None
+            raise StorageError(f"{path}: a name has a lone surrogate, which UTF-8 cannot encode") from None
         columns = {"name": np.array(block, object), "row": np.arange(start, start + len(block))}
         engine.insert("entities", columns, f"{index}, name, {part}, row")
     return len(names)

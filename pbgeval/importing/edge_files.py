@@ -29,19 +29,29 @@ class ColumnForm:
 
     order: str = "hrt"  # of text without header: h head (lhs), r relation, t tail (rhs), w weight, _ ignored
     names: tuple[str, ...] | None = None  # in Parquet, and in the header of text: head, relation, tail[, weight]
-    order_flag: str = "--order"  # where a user has said it, for messages
-    names_flag: str = "--columns"
+    flag: str = "--edge-columns"  # where the user sets it, for messages
+
+    @classmethod
+    def parse(cls, text: str | None, flag: str = "--edge-columns") -> ColumnForm:
+        """Read letters such as `hrt`, or names with commas.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        if text is None:
+            return cls(flag=flag)
+        return cls(names=tuple(text.split(",")), flag=flag) if "," in text else cls(text, flag=flag)
 
     def __attrs_post_init__(self) -> None:
         used = sorted(self.order.replace(_IGNORED, ""))
         if used not in (sorted("hrt"), sorted("hrtw")):
             raise ConfigError(
-                f"{self.order_flag} {self.order}: expected h, r and t once each (head, relation, tail), perhaps w "
+                f"{self.flag} {self.order}: expected h, r and t once each (head, relation, tail), optionally w "
                 "(weight), and _ for columns to ignore"
             )
         if self.names is not None and (len(self.names) not in (3, 4) or len(set(self.names)) != len(self.names)):
             raise ConfigError(
-                f"{self.names_flag} {','.join(self.names)}: expected the names of three columns, HEAD,RELATION,TAIL, "
+                f"{self.flag} {','.join(self.names)}: expected the names of three columns, HEAD,RELATION,TAIL, "
                 "or four with WEIGHT"
             )
 
@@ -95,8 +105,8 @@ class ParquetEdges:
         missing = [column for column in columns if column not in found]
         if missing:
             raise StorageError(
-                f"{self.path}: expected columns {listed(list(columns))}, found {listed(found)}; name them by "
-                f"{self.form.names_flag} HEAD,RELATION,TAIL"
+                f"{self.path}: expected columns {listed(list(columns))}, found {listed(found)}; name them with "
+                f"{self.form.flag} HEAD,RELATION,TAIL"
             )
 
     def place_of(self, row: int) -> str:
@@ -105,9 +115,7 @@ class ParquetEdges:
 
     def fault(self, error: Exception) -> EvalError:
         """Say what the engine found wrong with the file."""
-        return StorageError(
-            f"{self.path}: expected a Parquet file that can be read, found: {first_line(error)}; write it again"
-        )
+        return StorageError(f"{self.path}: cannot read this Parquet file: {first_line(error)}")
 
 
 # A text file of edges, plain, gzip or zstd -> what the engine reads, and which line is wrong.
@@ -151,7 +159,7 @@ class TextEdges:
             raise lines.fault(error) from error
         header = next((fields for _, fields in lines._fields([row[0] for row in first])), [])
         if len(set(header)) != len(header):
-            raise StorageError(f"{path}:1: expected a header that names each column once, found {listed(header)}")
+            raise StorageError(f"{path}:1: the header has a column twice: {listed(header)}")
         return cls(path, compression, tuple(header), has_header=True, form=form)
 
     @property
@@ -183,7 +191,7 @@ class TextEdges:
         if missing:
             raise StorageError(
                 f"{self.path}:1: expected a header with columns {listed(list(columns))}, found "
-                f"{listed(list(self.columns))}; name them by {self.form.names_flag} HEAD,RELATION,TAIL"
+                f"{listed(list(self.columns))}; name them with {self.form.flag} HEAD,RELATION,TAIL"
             )
 
     def place_of(self, row: int) -> str:
@@ -208,7 +216,7 @@ class TextEdges:
         except StorageError as found:  # not UTF-8, or damaged: it names the line
             return found
         except csv.Error as found:
-            return StorageError(f"{self.path}: expected quotes as in RFC 4180, found: {one_line(found)}")
+            return StorageError(f"{self.path}: wrong quotation marks (RFC 4180): {one_line(found)}")
         return self._fault_of_engine(error)
 
     def _fault_of_engine(self, error: Exception) -> StorageError:
@@ -218,14 +226,14 @@ class TextEdges:
         if line and counts:
             return self._ragged(int(line[1]), int(counts[1]), int(counts[2]))
         if "unicode" in text.lower():
-            return StorageError(f"{where}: expected UTF-8 text, found other bytes")
-        return StorageError(f"{where}: expected lines of one form, all ended alike, found: {first_line(error)}")
+            return StorageError(f"{where}: not UTF-8 text")
+        return StorageError(f"{where}: the lines have different forms or line ends: {first_line(error)}")
 
     def _ragged(self, line: int, expected: int, found: int) -> StorageError:
         by = "commas" if self.is_csv else "tabs"
         return StorageError(
-            f"{self.path}:{line}: expected {expected} columns separated by {by}, found {found}; is "
-            f"{self.form.order_flag} that of the file?"
+            f"{self.path}:{line}: expected {expected} columns separated by {by}, found {found}; "
+            f"set {self.form.flag} to the columns of the file"
         )
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
@@ -242,7 +250,7 @@ class TextEdges:
                 yield reader.line_num, fields
 
 
-_EMPTY = "{}: expected at least one edge, found none"
+_EMPTY = "{}: there are no edges in this file"
 
 
 OpenedFile: TypeAlias = ParquetEdges | TextEdges  # a file whose form is known
@@ -263,14 +271,12 @@ def load_edges(engine: Engine, table: str, path: Path, form: ColumnForm) -> int:
         with open_input(path) as file:
             magic = file.read(4)
     except OSError as error:
-        raise StorageError(
-            f"{path}: expected a file of edges that can be read, found: {error.strerror or error}"
-        ) from error
+        raise StorageError(f"{path}: cannot read this file of edges: {error.strerror or error}") from error
     if not magic:
         raise DataError(_EMPTY.format(path))
     opened: OpenedFile = ParquetEdges(path, form) if magic == PARQUET_MAGIC else TextEdges.of(engine, path, form, magic)
     if path.suffix in (".parquet", ".pq") and magic != PARQUET_MAGIC:
-        raise StorageError(f"{path}: expected a Parquet file, found another format; is it whole?")
+        raise StorageError(f"{path}: not a Parquet file, or not complete")
     given = form.chosen()
     if magic == PARQUET_MAGIC and form.names is None:
         given = {name: name for name in form.columns}
@@ -309,10 +315,10 @@ def _read(engine: Engine, query: str, opened: OpenedFile) -> None:
 
 def _check_values(engine: Engine, table: str, first: int, opened: OpenedFile, form: ColumnForm) -> None:
     """Refuse the first row whose values are no edge."""
-    wrong = [(name, f"coalesce({name}, '') = ''", "a name", "nothing") for name in ("lhs", "rel", "rhs")]
+    wrong = [(name, f"coalesce({name}, '') = ''", f"{name} is empty") for name in ("lhs", "rel", "rhs")]
     if form.has_weight:
-        wrong.append(("weight", "weight IS NULL OR NOT isfinite(weight)", "a finite number", "something else"))
-    for name, condition, expected, found in wrong:
+        wrong.append(("weight", "weight IS NULL OR NOT isfinite(weight)", "the weight is not a finite number"))
+    for _, condition, fault in wrong:
         row = engine.row(f"SELECT min(rowid) FROM {table} WHERE rowid >= {first} AND ({condition})")[0]
         if row is not None:
-            raise DataError(f"{opened.place_of(int(row) - first)}: expected {expected} as {name}, found {found}")
+            raise DataError(f"{opened.place_of(int(row) - first)}: {fault}")

@@ -65,7 +65,7 @@ class Engine:
             import duckdb
         except ImportError:
             raise ConfigError(
-                "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'"
+                "Reading edges by name needs duckdb, which is not installed: pip install 'pbgeval[import]'"
             ) from None
         with self.faults():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -170,13 +170,13 @@ class Engine:
             yield
         except duckdb.OutOfMemoryException as error:
             raise OutputError(
-                f"{self.folder.parent}: expected to import within the memory and disk there are, got: "
-                f"{first_line(error)}; give it more memory, or make room"
+                f"{self.folder.parent}: the import ran out of memory or disk: {first_line(error)}; raise --max-memory "
+                "or free disk space"
             ) from error
         except (duckdb.IOException, duckdb.FatalException, OSError) as error:
             raise OutputError(
-                f"{self.folder.parent}: expected to write scratch files, got: {first_line(error)}; make room or "
-                "choose another --output"
+                f"{self.folder.parent}: cannot write scratch files: {first_line(error)}; free disk space or choose "
+                "another --output"
             ) from error
 
 

@@ -19,7 +19,7 @@ from pbgeval.errors import ConfigError, OutputError
 from pbgeval.importing.dictionaries import Sizes, make_entities, make_relations, read_dictionaries, write_dictionaries
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine, Limits
-from pbgeval.importing.placement import ImportedEdges, place_edges
+from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges, refuse_unknown
 from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import Observer
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
@@ -36,8 +36,9 @@ class GraphFiles:
     form: ColumnForm = field(factory=ColumnForm)
     types: RelationTypes | None = None  # None: one entity type, `all`
     partitioning: Partitioning = field(factory=Partitioning)
-    entities: Path | None = None  # dictionaries of an earlier import, in place of new ones
+    dictionary: Path | None = None  # entity folder of an earlier import, in place of new dictionaries
     dictionary_of: Sequence[str] = ()  # whose edges make the dictionaries; empty: all
+    skip_unknown: bool = True  # edges with names that the dictionaries lack
 
 
 def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: Observer) -> Sequence[str]:
@@ -66,18 +67,18 @@ def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: Obse
 
 def _check(files: GraphFiles, folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder}: expected a new or empty folder, found one with files; choose another")
+        raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
     if not files.edges:
-        raise ConfigError("--edges: expected at least one NAME=FILE, found none")
+        raise ConfigError("--edges: give at least one NAME=FILE")
     for name in files.edges:
         if not name or "/" in name or name.startswith(".") or name in _TAKEN:
-            raise ConfigError(f"--edges {name}: expected the name of a folder, none that other files have")
+            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
     for name in files.dictionary_of:
         if name not in files.edges:
-            raise ConfigError(f"--dictionary-of {name}: expected one of {', '.join(files.edges)}")
-    if files.entities is not None and files.dictionary_of:
-        raise ConfigError("--dictionary-of: expected without --entities, whose dictionaries are used")
-    if files.entities is None:
+            raise ConfigError(f"--dictionary-of {name}: there are no such edges; choose from {', '.join(files.edges)}")
+    if files.dictionary is not None and files.dictionary_of:
+        raise ConfigError("--dictionary and --dictionary-of cannot be combined; remove one of them")
+    if files.dictionary is None:
         files.partitioning.check((files.types or RelationTypes()).entity_types)
 
 
@@ -86,28 +87,31 @@ def _import(
 ) -> tuple[Sizes, dict[str, ImportedEdges]]:
     tables = {name: f"edges_{index}" for index, name in enumerate(files.edges)}
     types = files.types or RelationTypes()
-    if files.entities is not None:  # before hours of reading
-        observer.step(f"dictionaries of {files.entities}")
-        types, sizes = read_dictionaries(engine, files.entities, files.types)
+    if files.dictionary is not None:  # before hours of reading
+        observer.step(f"reading the dictionary {files.dictionary}")
+        types, sizes = read_dictionaries(engine, files.dictionary, files.types)
     for name, paths in files.edges.items():
         for path in paths:
             observer.step(f"reading {path}")
             load_edges(engine, tables[name], path, files.form)
-    if files.entities is None:
-        observer.step("dictionaries")
+    if files.dictionary is None:
+        observer.step("numbering entities")
         chosen = [tables[name] for name in files.dictionary_of or files.edges]
         make_relations(engine, chosen, types)
         sizes = make_entities(engine, chosen, types, files.partitioning)
         write_dictionaries(engine, target / "entity", types, sizes)
     imported = {}
     for name, table in tables.items():
-        observer.step(f"buckets of {name}")
-        imported[name] = place_edges(engine, table, types, sizes, target / name)
+        observer.step(f"writing edges {name}")
+        imported[name] = counts = place_edges(engine, table, types, sizes, target / name)
+        if not files.skip_unknown:
+            where = files.dictionary or Path(", ".join(files.dictionary_of))
+            refuse_unknown(f"--edges {name}", counts, target / name, where, "--unknown skip leaves such edges out")
     return sizes, imported
 
 
 def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> str:
-    settings = asdict(files.partitioning) if files.entities is None else {"entities": str(files.entities)}
+    settings = asdict(files.partitioning) if files.dictionary is None else {"entities": str(files.dictionary)}
     document = {
         "edges": {
             name: {"files": [str(path) for path in files.edges[name]]} | counts.to_dict()
@@ -115,13 +119,13 @@ def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEd
         },
         "entities": sizes,
         "partitioning": settings,
-        "dictionary_of": list(files.dictionary_of or files.edges) if files.entities is None else [],
+        "dictionary_of": list(files.dictionary_of or files.edges) if files.dictionary is None else [],
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> list[str]:
-    of = files.entities or folder / "entity"
+    of = files.dictionary or folder / "entity"
     lines = [
         f"{of}: {sum(parts):,} entities of type {name} in {len(parts)} partitions of {min(parts):,} to {max(parts):,}"
         for name, parts in sizes.items()
@@ -129,11 +133,8 @@ def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str,
     for name, counts in imported.items():
         line = f"{folder / name}: {counts.num_written:,} edges in {counts.num_buckets:,} buckets"
         if counts.num_repeated:
-            line += f", {counts.num_repeated:,} of them repeat another"
+            line += f", {counts.num_repeated:,} of them duplicates"
         lines.append(line)
         if counts.num_left_out:
-            lines.append(
-                f"{folder / name / 'unknown.tsv'}: {counts.num_left_out:,} edges left out, whose "
-                f"{counts.num_unknown_entities:,} entities, {counts.num_unknown_relations:,} relations are unknown"
-            )
+            lines.append(f"{folder / name / UNKNOWN}: {counts.num_left_out:,} edges skipped ({counts.unknown_names})")
     return lines

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import itertools
 import pprint
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import define, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.importing.placement import UNKNOWN, UNKNOWN_HEADER, unknown_names
 from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
 from pbgeval.notation import Bucket, Side, distinct
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.text import one_line, rows
+from pbgeval.storage.text import cell_of, one_line, rows
 from pbgeval.storage.writing import write_atomically
 
 # A file of edges -> buckets of a partitioned graph, in two passes over the file: count, then write.
@@ -33,6 +35,31 @@ EDGES_AT_A_TIME = 1 << 18
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")  # of columns: head (lhs), relation, tail (rhs)
 
 
+@define
+class SkippedEdges:
+    """Edges with unknown labels, which are not written."""
+
+    num_edges: int = 0
+    occurrences: Counter[tuple[str, str]] = field(factory=Counter)  # of (kind, label)
+
+    def add(self, unknown: Sequence[tuple[str, str]]) -> None:
+        """Count an edge; `unknown` has the letter of the column and the label."""
+        self.num_edges += 1
+        self.occurrences.update(("relation" if letter == "r" else "entity", label) for letter, label in unknown)
+
+    @property
+    def unknown_names(self) -> str:
+        """Which labels are unknown, in words."""
+        num_relations = sum(kind == "relation" for kind, _ in self.occurrences)
+        return unknown_names(len(self.occurrences) - num_relations, num_relations)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of `unknown.tsv`, most frequent labels first."""
+        yield UNKNOWN_HEADER
+        for (kind, label), count in sorted(self.occurrences.items(), key=lambda item: (-item[1], item[0])):
+            yield f"{kind}\t{cell_of(label)}\t{count}\n"
+
+
 @frozen(eq=False)
 class EdgeForm:
     """What the columns of files of edges mean."""
@@ -42,16 +69,17 @@ class EdgeForm:
     order: str = "hrt"
     entity_ids: Mapping[str, int] | None = None  # by label; None: files have ids
     relation_ids: Mapping[str, int] | None = None
+    skip_unknown: bool = True  # edges with unknown labels; else they are an error
 
-    def blocks(self, path: Path) -> Iterator[np.ndarray]:
-        """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs.
+    def blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
+        """Yield blocks of edges, int64 (n, 3): lhs, rel, rhs; count those with unknown labels.
 
         Raises:
             StorageError: the file cannot be read.
             DataError: a line is not as it should be, an id out of range, or a label unknown; it names the row or line.
         """
         first, columns = 0, [self.order.index(letter) for letter in "hrt"]
-        for block_n3 in _array_blocks(path) if path.suffix == ".npy" else self._text_blocks(path):
+        for block_n3 in _array_blocks(path) if path.suffix == ".npy" else self._text_blocks(path, skipped):
             ordered_n3 = block_n3[:, columns]
             entity, relation = ("entity", self.num_entities), ("relation", self.num_relations)
             for column, (what, size) in enumerate((entity, relation, entity)):
@@ -59,21 +87,26 @@ class EdgeForm:
                 if wrong.any():
                     at = int(np.flatnonzero(wrong)[0])
                     raise DataError(
-                        f"{path}: edge {first + at}: expected an id of {what} in 0..{size - 1}, got "
-                        f"{int(ordered_n3[at, column])}; are the edges those of the model, in the order {self.order}?"
+                        f"{path}: edge {first + at}: the id of the {what} is {int(ordered_n3[at, column])}, but the "
+                        f"model has ids from 0 to {size - 1}; check the file and --edge-columns {self.order}"
                     )
             yield ordered_n3
             first += len(block_n3)
 
-    def _text_blocks(self, path: Path) -> Iterator[np.ndarray]:
+    def _text_blocks(self, path: Path, skipped: SkippedEdges) -> Iterator[np.ndarray]:
         ids = [self.relation_ids if letter == "r" else self.entity_ids for letter in self.order]
 
-        def edge(number: int, line: str, columns: list[str]) -> list[int]:
+        def edge(number: int, line: str, columns: list[str]) -> list[int] | None:
             if len(columns) < 3:
                 raise DataError(f"{path}:{number}: expected three columns, got {one_line(line)!r}")
+            of_edge = list(zip(self.order, columns, ids, strict=False))
+            unknown = [(letter, label) for letter, label, known in of_edge if known is not None and label not in known]
+            if unknown and self.skip_unknown:
+                skipped.add(unknown)
+                return None
             return [_id(path, number, *of) for of in zip(columns, ids, strict=False)]
 
-        edges = itertools.starmap(edge, rows(path, by_words=True))
+        edges = filter(None, itertools.starmap(edge, rows(path, by_words=True)))
         while block := list(itertools.islice(edges, EDGES_AT_A_TIME)):
             yield np.array(block, np.int64)
 
@@ -90,8 +123,8 @@ def _id(path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> in
     if ids is not None:
         if text in ids:
             return ids[text]
-        fault = f"a label that is known, got {one_line(text)!r}"
-    elif not (text.isascii() and text.isdigit()):
+        raise DataError(f"{path}:{number}: unknown label {one_line(text)!r}; --unknown skip leaves such edges out")
+    if not (text.isascii() and text.isdigit()):
         fault = f"an id, got {one_line(text)!r}; give --entities and --relations for labels"
     elif len(text) > MAX_DIGITS:
         fault = f"an id of at most {MAX_DIGITS} digits, got {one_line(text)!r}"
@@ -100,7 +133,7 @@ def _id(path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> in
     raise DataError(f"{path}:{number}: expected {fault}")
 
 
-def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) -> int:
+def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) -> tuple[int, SkippedEdges]:
     """Write the edges of a file as buckets; rows keep their order within a bucket.
 
     Args:
@@ -110,23 +143,25 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
         num_partitions: of the entities, which are parts as equal as can be.
 
     Returns:
-        The number of edges.
+        The number of edges that are written, and those that are not.
 
     Raises:
         EvalError: what is wrong with the file, or that something cannot be written.
     """
+    skipped = SkippedEdges()
     borders = np.array([part_of(form.num_entities, index, num_partitions)[0] for index in range(num_partitions)])
     sizes = np.zeros(num_partitions**2, np.int64)
-    for block_n3 in form.blocks(path):
+    for block_n3 in form.blocks(path, skipped):
         sizes += np.bincount(_buckets(block_n3, borders), minlength=num_partitions**2)
     files = {
         code: create_bucket(target, Bucket(*divmod(code, num_partitions)), int(sizes[code]))
         for code in np.flatnonzero(sizes).tolist()
     }
     if not files:
-        raise DataError(f"{path}: expected at least one edge, found none")
+        of = f"none of its {skipped.num_edges:,} edges has known labels" if skipped.num_edges else "there are no edges"
+        raise DataError(f"{path}: {of}; check the file")
     written = np.zeros_like(sizes)
-    for block_n3 in form.blocks(path):
+    for block_n3 in form.blocks(path, SkippedEdges()):
         bucket_n = _buckets(block_n3, borders)
         for code in distinct(bucket_n).tolist():
             rows_n3 = block_n3[bucket_n == code]
@@ -136,7 +171,9 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
             written[code] += len(rows_n3)
     for file in files.values():
         file.sync()
-    return int(sizes.sum())
+    if skipped.num_edges:
+        write_atomically(target / UNKNOWN, skipped.lines())
+    return int(sizes.sum()), skipped
 
 
 def _buckets(block_n3: np.ndarray, borders: np.ndarray) -> np.ndarray:
@@ -156,6 +193,7 @@ class EdgeFiles:
     order: str = "hrt"
     entities: Path | None = None  # labels of ids, where files have labels
     relations: Path | None = None
+    skip_unknown: bool = True
 
     def form(self, model: EmbeddingModel) -> EdgeForm:
         """Read what labels mean.
@@ -163,18 +201,19 @@ class EdgeFiles:
         Raises:
             StorageError: a file of labels is not as it should be, or has not one for each.
         """
-        ids = [
+        entity_ids, relation_ids = (
             None if path is None else _ids(path, size)
             for path, size in ((self.entities, model.num_entities), (self.relations, model.num_relations))
-        ]
-        return EdgeForm(model.num_entities, model.num_relations, self.order, *ids)
+        )
+        sizes = model.num_entities, model.num_relations
+        return EdgeForm(*sizes, self.order, entity_ids, relation_ids, self.skip_unknown)
 
 
 def _ids(path: Path, size: int) -> dict[str, int]:
     labels = read_labels(path, size)
     ids = {label: index for index, label in enumerate(labels)}
     if len(ids) != len(labels):
-        raise ConfigError(f"{path}: expected each label once, as edges name them, found {len(labels) - len(ids)} again")
+        raise ConfigError(f"{path}: {len(labels) - len(ids)} labels occur more than once; edges need unique labels")
     return ids
 
 
@@ -197,8 +236,10 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     form = edges.form(model)
     lines = []
     for name, path in edges.paths.items():
-        num_edges = import_edges(path, folder / name, form, num_partitions)
+        num_edges, skipped = import_edges(path, folder / name, form, num_partitions)
         lines.append(f"{folder / name}: {num_edges:,} edges of {path}")
+        if skipped.num_edges:
+            lines.append(f"{folder / name / UNKNOWN}: {skipped.num_edges:,} edges skipped ({skipped.unknown_names})")
     write_dictionary(model, folder / "entity", num_partitions)
     dynamic = model.formula.dynamic
     parameters = model.parameters()
@@ -216,20 +257,22 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = f"{model.num_entities:,} entities of dimension {model.dimension} in {num_partitions} partitions"
     lines.insert(0, f"{folder / 'checkpoint'}: {entities}, {model.num_relations:,} relations ({model.system})")
-    lines.append(f"evaluate with: kgeval-dist --config {folder / 'eval.py'}")
+    lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}")
     return lines
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"{folder}: expected a new or empty folder, found one with files; choose another")
+        raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
     if not 1 <= num_partitions <= model.num_entities:
-        raise ConfigError(f"--partitions: expected 1 to {model.num_entities} (the entities), got {num_partitions}")
+        raise ConfigError(
+            f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities"
+        )
     if edges.order not in ORDERS:
-        raise ConfigError(f"--order: expected one of {', '.join(ORDERS)}, got {edges.order}")
+        raise ConfigError(f"--edge-columns {edges.order}: expected one of {', '.join(ORDERS)}")
     for name in edges.paths:
         if not name or "/" in name or name in (".", "..", "checkpoint", "entity", "eval.py"):
-            raise ConfigError(f"--edges {name}: expected the name of a folder, none that the model's files have")
+            raise ConfigError(f"--edges {name}: {name} cannot be the name of a folder of edges; choose another")
 
 
 def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, entity_type: str = ENTITY_TYPE) -> None:

@@ -12,18 +12,19 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-from pbgeval.errors import DataError, StorageError
+from pbgeval.errors import StorageError
 from pbgeval.importing.dictionaries import Sizes, read_dictionaries
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.engine import Engine, Limits
-from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges
+from pbgeval.importing.placement import ImportedEdges, place_edges, refuse_unknown
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.progress import Observer
-from pbgeval.storage.text import listed, name_of, one_line
+from pbgeval.storage.text import listed, one_line
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _COUNTS = "import.json"
 _SCRATCH = ".scratch"
+SKIPPING = "kgeval-dist import-graph --dictionary skips such edges and lists the names"  # for `refuse_unknown`
 
 
 @frozen
@@ -59,16 +60,16 @@ def split_files(files: NamedFiles, limits: Limits, observer: Observer) -> None:
         targets = {folder: folders.enter_context(new_folder(folder)) for folder in files.of_folder}
         scratch = next(iter(targets.values())) / _SCRATCH
         with Engine(scratch, limits, observer) as engine:
-            observer.step(f"dictionaries of {dictionary.folder}")
+            observer.step(f"reading the dictionary {dictionary.folder}")
             types, sizes = read_dictionaries(engine, dictionary.files, dictionary.types, dictionary.relations)
             _check_sizes(dictionary, sizes)
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")
                 load_edges(engine, "edges", path, files.form)
-                observer.step(f"buckets of {path.name}")
+                observer.step(f"writing edges {path.name}")
                 counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name)
                 if path in files.evaluated:
-                    refuse_unknown(path, counts, targets[folder] / path.name, dictionary.folder)
+                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.folder, SKIPPING)
                 text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
                 write_atomically(targets[folder] / _COUNTS, f"{text}\n")
         remove_folder(scratch)
@@ -86,12 +87,10 @@ def counts_of(folder: Path, name: str) -> ImportedEdges:
         num_buckets = sum(path.suffix == ".h5" for path in (folder / name).iterdir())
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise StorageError(
-            f"{folder}: expected the buckets of {name}, found: {one_line(error)}; remove the folder"
+            f"{folder}: cannot read the buckets of {name}: {one_line(error)}; remove the folder"
         ) from error
     if num_buckets != counts.num_buckets:
-        raise StorageError(
-            f"{folder}: expected {counts.num_buckets} buckets of {name}, found {num_buckets}; remove the folder"
-        )
+        raise StorageError(f"{folder}: {num_buckets} of {counts.num_buckets} buckets of {name}; remove the folder")
     return counts
 
 
@@ -104,34 +103,12 @@ def is_made(folder: Path) -> bool:
     return not folder.is_symlink() and isinstance(found, dict) and {"num_buckets", "num_left_out"} <= found.keys()
 
 
-def refuse_unknown(path: Path, counts: ImportedEdges, buckets: Path, dictionary: Path) -> None:
-    """Refuse a file that names what has no number: figures without those edges would be those of another graph.
-
-    Raises:
-        DataError: it does; names what it has most often.
-    """
-    if not counts.num_left_out:
-        return
-    with (buckets / UNKNOWN).open(encoding="utf-8") as file:
-        next(file)  # the header
-        what, _, rest = next(file).partition("\t")
-    name = name_of(rest.rpartition("\t")[0] or rest)  # of a name that goes on in the next line: as far as it goes
-    kind, _, entity_type = what.partition(":")
-    of_type = f" of type {entity_type}" if entity_type else ""
-    raise DataError(
-        f"{path}: expected names that {dictionary} numbers, found {counts.num_left_out:,} of {counts.num_read:,} edges "
-        f"with {counts.num_unknown_entities:,} entities and {counts.num_unknown_relations:,} relations that it lacks, "
-        f"first {kind} {one_line(name)!r}{of_type}; kgeval-dist import-graph --entities leaves such "
-        "edges out and lists what is unknown"
-    )
-
-
 def _check_sizes(dictionary: Dictionary, found: Sizes) -> None:
     """Refuse dictionaries of another graph: their rows would be those of other vectors."""
     for entity_type, expected in dictionary.sizes.items():
         if list(expected) != found[entity_type]:
             raise StorageError(
-                f"{dictionary.folder}: expected the names of {listed(list(map(str, expected)))} entities of type "
-                f"{entity_type}, a number for each partition (as there are vectors), found "
-                f"{listed(list(map(str, found[entity_type])))}; are they those of this checkpoint?"
+                f"{dictionary.folder}: names of {listed(list(map(str, found[entity_type])))} entities of type "
+                f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} vectors; "
+                "set dictionary_path to the names of this checkpoint"
             )

@@ -19,11 +19,11 @@ from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.row_files import MAKE_ROOM
-from pbgeval.storage.text import cell_of
+from pbgeval.storage.text import cell_of, name_of, one_line
 from pbgeval.storage.writing import write_atomically
 
 _LARGEST_INT32 = 2**31 - 1
-UNKNOWN = "unknown.tsv"
+UNKNOWN, UNKNOWN_HEADER = "unknown.tsv", "what\tname\toccurrences\n"
 
 
 @frozen
@@ -42,9 +42,20 @@ class ImportedEdges:
         """Edges with an entity or a relation that the dictionaries lack."""
         return self.num_read - self.num_written
 
+    @property
+    def unknown_names(self) -> str:
+        """What the dictionaries lack, in words."""
+        return unknown_names(self.num_unknown_entities, self.num_unknown_relations)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the counts by name."""
         return asdict(self) | {"num_left_out": self.num_left_out}
+
+
+def unknown_names(num_entities: int, num_relations: int) -> str:
+    """Write how many names are unknown."""
+    counts = ((num_entities, "entity", "entities"), (num_relations, "relation", "relations"))
+    return " and ".join(f"{count:,} unknown {one if count == 1 else many}" for count, one, many in counts if count)
 
 
 def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path) -> ImportedEdges:
@@ -62,8 +73,8 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
     engine.run(f"DROP TABLE {table}")
     if not num_written:
         raise DataError(
-            f"{folder.name}: expected at least one edge that the dictionaries know, found none of {num_read:,}; are "
-            "they those of these edges?"
+            f"{folder.name}: the dictionary has the names of none of {num_read:,} edges; is it the dictionary of these "
+            "edges?"
         )
     num_repeated = _num_repeated(engine, num_written)
     num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
@@ -152,8 +163,28 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
     return int(entities), int(relations)
 
 
+def refuse_unknown(what: str, counts: ImportedEdges, buckets: Path, dictionary: Path, advice: str) -> None:
+    """Refuse edges with unknown names: metrics without them would be those of another graph.
+
+    Raises:
+        DataError: there are such edges; it names the most frequent unknown name.
+    """
+    if not counts.num_left_out:
+        return
+    with (buckets / UNKNOWN).open(encoding="utf-8") as file:
+        next(file)  # the header
+        kind, _, rest = next(file).partition("\t")
+    name = name_of(rest.rpartition("\t")[0] or rest)  # of a name that goes on in the next line: as far as it goes
+    kind, _, entity_type = kind.partition(":")
+    of_type = f" of type {entity_type}" if entity_type else ""
+    raise DataError(
+        f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have names that are not in {dictionary} "
+        f"({counts.unknown_names}, for example {kind} {one_line(name)!r}{of_type}); {advice}"
+    )
+
+
 def _lines(engine: Engine) -> Iterator[str]:
-    yield "what\tname\toccurrences\n"
+    yield UNKNOWN_HEADER
     for block in engine.blocks("listed", ["what", "name", "copies"]):
         for what, name, copies in zip(*(block[key].tolist() for key in ("what", "name", "copies")), strict=True):
             yield f"{what}\t{cell_of(name)}\t{copies}\n"

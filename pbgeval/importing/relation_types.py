@@ -40,15 +40,15 @@ class RelationTypes:
         for number, line, fields in rows(path):
             if len(fields) != 3 or not all(fields) or any("/" in name for name in fields[1:]):
                 raise StorageError(
-                    f"{path}:{number}: expected relation, left type and right type by tabs (types without /), got "
+                    f"{path}:{number}: expected relation<TAB>left type<TAB>right type (types without /), got "
                     f"{one_line(line)!r}"
                 )
             if fields[0] in listed:
-                raise StorageError(f"{path}:{number}: expected each relation once, got {one_line(fields[0])!r} again")
+                raise StorageError(f"{path}:{number}: the relation {one_line(fields[0])!r} occurs twice")
             listed[fields[0]] = (fields[1], fields[2])
         other = listed.pop(ANY_OTHER, None)
         if not listed and other is None:
-            raise StorageError(f"{path}: expected at least one relation, found none")
+            raise StorageError(f"{path}: there are no relations in this file")
         return cls(tuple((name, *types) for name, types in listed.items()), other, path)
 
 
@@ -73,11 +73,11 @@ class Partitioning:
         """
         for name, _ in self.of_type:
             if name not in entity_types:
-                raise ConfigError(f"--partitions {name}: expected one of the types {', '.join(entity_types)}")
+                raise ConfigError(f"--partitions {name}: no such entity type; the types are {', '.join(entity_types)}")
         counts = {name: self.of(name) for name in entity_types}
         if len(set(counts.values()) - {1}) > 1:
             found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise ConfigError(f"--partitions: expected 1 or the same number for every type, got {found}")
+            raise ConfigError(f"--partitions: all types with more than one partition need the same number, got {found}")
 
 
 def partition_counts(texts: Sequence[str]) -> tuple[int, tuple[tuple[str, int], ...]]:

@@ -22,8 +22,8 @@ from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError,
 from pbgeval.importing.edge_files import ColumnForm
 from pbgeval.importing.engine import Limits
 from pbgeval.importing.model import write_dictionary
-from pbgeval.importing.named_files import Dictionary, NamedFiles, counts_of, is_made, refuse_unknown, split_files
-from pbgeval.importing.placement import UNKNOWN
+from pbgeval.importing.named_files import SKIPPING, Dictionary, NamedFiles, counts_of, is_made, split_files
+from pbgeval.importing.placement import UNKNOWN, refuse_unknown
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
@@ -123,7 +123,7 @@ def _plan(
 
     All else that can be wrong is found before: splitting may take long.
     """
-    form = _form(config)
+    form = ColumnForm.parse(config.edge_columns, "edge_columns")
     without = {str(path) for path in paths}
     # Candidates are of edges.
     inputs = open_inputs(with_edge_paths(config, lambda path: None if path in without else path, candidate_path=None))
@@ -138,16 +138,6 @@ def _plan(
     missing = {folder: path for path, folder in folder_of.items() if not folder.is_dir()}
     evaluated = [path for path in paths if str(path) in config.edge_paths]
     return NamedFiles(missing, evaluated, dictionary, form), folder_of
-
-
-def _form(config: EvalConfig) -> ColumnForm:
-    flag = "edge_columns"
-    columns = config.edge_columns
-    if columns is None:
-        return ColumnForm(order_flag=flag, names_flag=flag)
-    if "," in columns:
-        return ColumnForm(names=tuple(columns.split(",")), order_flag=flag, names_flag=flag)
-    return ColumnForm(columns, order_flag=flag, names_flag=flag)
 
 
 def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
@@ -199,10 +189,10 @@ def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
     path = folder / "dynamic_rel_names.json"
     names = read_relation_names(folder)
     if names is None or len(names) != inputs.num_relations:
-        found = "no such file" if names is None else str(len(names))
+        found = "no such file" if names is None else f"{len(names)} names"
         raise StorageError(
-            f"{path}: expected the names of {inputs.num_relations} relations, for edges given by name, found {found}; "
-            "set dictionary_path to the folder that has them"
+            f"{path}: {found}; edges by name need the names of all {inputs.num_relations} relations: set "
+            "dictionary_path to their folder"
         )
     return tuple(names)
 
@@ -229,8 +219,8 @@ def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:
                 names[path.name] = fingerprint(path)
             else:
                 faults.append(
-                    f"{path}: expected the names of entities, for edges given by name, found no such file; set "
-                    "dictionary_path to the folder that has them"
+                    f"{path}: no such file; edges by name need the names of all entities: set dictionary_path to "
+                    "their folder"
                 )
     if faults:
         raise StorageError(*faults)
@@ -248,12 +238,11 @@ def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer
     for path, folder in folder_of.items():
         counts = counts_of(folder, path.name)
         if path in files.evaluated:
-            refuse_unknown(path, counts, folder / path.name, files.dictionary.folder)
+            refuse_unknown(str(path), counts, folder / path.name, files.dictionary.folder, SKIPPING)
         elif counts.num_left_out:
             observer.warn(
-                f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are left out, as the dictionary "
-                f"lacks {counts.num_unknown_entities:,} entities and {counts.num_unknown_relations:,} relations of "
-                f"them: {folder / path.name / UNKNOWN}"
+                f"{path}: {counts.num_left_out:,} of {counts.num_read:,} known edges are skipped: "
+                f"{counts.unknown_names}; listed in {folder / path.name / UNKNOWN}"
             )
 
 

@@ -25,6 +25,9 @@ class ConsoleObserver(Observer):
     def warn(self, message: str) -> None:
         self._line(f"warning: {message}")
 
+    def note(self, message: str) -> None:
+        self._line(message)
+
     def step(self, title: str) -> None:
         self._begin(printable(title), 1)
         if self._bar is None:

@@ -47,9 +47,11 @@ def title_of(report: Report) -> str:
         return f"{document['num_edges']:,} edges so far, {document['filter']}"
     candidates = document["diagnostics"]["both"]["num_candidates"]
     low, high = candidates["min"], candidates["max"]
-    spread = f"{low:,}" if low == high and low is not None else f"{low} to {high}"
-    among = f"among {spread} candidates" if low is not None else "no queries"
-    return f"{document['num_edges']:,} edges, {document['filter']}, {among}"
+    filtering = "unfiltered" if document["filter"] == "raw" else document["filter"]
+    if low is None:
+        return f"{document['num_edges']:,} edges, {filtering}, no queries"
+    spread = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{document['num_edges']:,} edges, {filtering}, each ranked against {spread} candidates"
 
 
 def final_table(report: Report) -> DataTable:

@@ -28,18 +28,17 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     edges = document.get("edge_diagnostics") or dict.fromkeys(EDGES, 0)
     if edges["num_in_training"]:
         warnings.append(
-            f"{edges['num_in_training']} of {edges['num_edges']} evaluated edges are also in train_paths: the "
-            "model may have seen their answers, so the figures flatter"
+            f"{edges['num_in_training']:,} of {edges['num_edges']:,} evaluated edges are also in train_paths, so the "
+            "model may have seen their answers"
         )
     if edges["num_repeated"] > MUCH_REPEATED * edges["num_edges"]:
         warnings.append(
-            f"{edges['num_repeated']} of {edges['num_edges']} evaluated edges repeat another one: each "
-            "counts as a query"
+            f"{edges['num_repeated']:,} of {edges['num_edges']:,} evaluated edges are duplicates; each is evaluated"
         )
     if edges["num_entities_unseen"]:
         warnings.append(
-            f"{edges['num_entities_unseen']} of {edges['num_entities']} entities of evaluated edges are in no edge of "
-            "train_paths: their vectors were never trained on an edge"
+            f"{edges['num_entities_unseen']:,} of {edges['num_entities']:,} evaluated entities never occur in "
+            "train_paths, so their vectors are untrained"
         )
     num_without_draws = (document.get("estimates") or {}).get("num_queries_without_draws")
     if num_without_draws:

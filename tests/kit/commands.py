@@ -25,6 +25,7 @@ from attrs import frozen
 from tests.kit.case import TinyCase
 from tests.patience import PATIENCE
 
+ONCE = ("--config", "--workers", "--output", "--ranking")  # options that a test may give anew
 COMMAND = Path(sys.executable).parent / "kgeval-dist"
 # What typer makes of its declarations, a tenth of a small run: once per process here, as it is for users.
 _command_of = functools.cache(typer.main.get_command)
@@ -46,7 +47,20 @@ class Done:
 def run_command(case: TinyCase | Path, *arguments: str, cwd: Path | None = None) -> Done:
     """Run the command in this process; of a case, in its folder."""
     config, folder = (case.config, case.root) if isinstance(case, TinyCase) else (case, case.parent)
-    return run_main("--config", str(config), *arguments, cwd=cwd or folder)
+    return run_main(*last_of_each(["--config", str(config), *arguments]), cwd=cwd or folder)
+
+
+def last_of_each(arguments: Sequence[str]) -> list[str]:
+    """Return arguments without the earlier ones of options that are there twice, which the command refuses."""
+    kept: list[str] = []
+    rest = list(arguments)
+    while rest:
+        flag = rest.pop(0)
+        if flag in ONCE and flag in rest:
+            rest.pop(0)
+        else:
+            kept.append(flag)
+    return kept
 
 
 def run_main(*arguments: str, cwd: Path) -> Done:

@@ -24,7 +24,7 @@ from attrs import field, frozen
 
 from tests.kit import pbg_files
 from tests.kit.case import VERSION, TinyCase
-from tests.kit.commands import Done, flags, run_main, writes_nothing
+from tests.kit.commands import Done, flags, last_of_each, run_main, writes_nothing
 from tests.kit.names import write_edges_by_name
 from tests.kit.reports import marked_up_result, write_records
 
@@ -79,7 +79,11 @@ NAMED = World(_with_names, (*RUN, "--quiet", "-p", "edge_paths=edges.tsv"))
 TAGS = World(_with_tags, (*RUN, "-p", "candidates=all", "-p", f"taxonomy_path={TYPES / 'taxonomy.tsv'}"))
 IMPORT = World(_with_edges, ("import-graph", "--quiet", "--output", "graph", "--edges", "train=train.tsv"))
 TYPES_COMMAND = World(
-    Path.mkdir, ("types", *(f"--{name}={TYPES / name}.tsv" for name in ("taxonomy", "truth", "ranking")))
+    Path.mkdir,
+    (
+        "types",
+        *(part for name in ("taxonomy", "truth", "ranking") for part in (f"--{name}", str(TYPES / f"{name}.tsv"))),
+    ),
 )
 TOPK = World(_with_ranking, ("topk", "--test", "test.tsv", "--ranking", "ranking.txt"))
 REPORT = World(functools.partial(marked_up_result, output="run"), ("report", "run"))
@@ -125,7 +129,7 @@ def check(row: Fault, root: Path) -> None:
     """Run the command of a row in a folder that is yet to be made, and compare what it prints."""
     make(row, root)
     with writes_nothing(root):
-        done = run_main(*row.world.arguments, *row.arguments, cwd=root)
+        done = run_main(*last_of_each([*row.world.arguments, *row.arguments]), cwd=root)
     compare(done, row.lines, root)
 
 

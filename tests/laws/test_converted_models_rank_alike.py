@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pbgeval import Edges, EvalConfig, edge_scorer, evaluate, load_config
-from pbgeval.importing.model import EdgeFiles, EdgeForm, import_edges, import_model
+from pbgeval.importing.model import EdgeFiles, EdgeForm, SkippedEdges, import_edges, import_model
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import find_buckets
@@ -117,7 +117,7 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
     assert "37 entities of dimension 8 in 4 partitions, 3 relations (libkge)" in done.out
     assert "3 edges of test.del" in done.out
     assert 0 == evaluated.status
-    assert "3 edges, raw" in evaluated.out
+    assert "3 edges, unfiltered" in evaluated.out
     assert (0, "") == (other.status, other.err)
     (bucket,) = find_buckets(tmp_path / "labelled" / "train", 1, 1).values()
     edges = bucket.read(0, 2)
@@ -125,23 +125,48 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
     assert '    "likes",\n' in (tmp_path / "converted" / "entity" / "dynamic_rel_names.json").read_text()
 
 
+def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path) -> None:
+    LibkgeCheckpoint(tmp_path / "x.pt", "complex")
+    write_labels(tmp_path / "entities", [f"e{index}" for index in range(37)])
+    write_labels(tmp_path / "relations", ["likes", "knows", "is a"])
+    (tmp_path / "test.tsv").write_text("e0\tknows\te3\nnew\tknows\te1\ne1\teats\tnew\ne1\tis a\te2\n")
+    labels = ["--edges", "test=test.tsv", "--entities", "entities", "--relations", "relations"]
+
+    done = run_main("import-model", "x.pt", "--output", "converted", *labels, cwd=tmp_path)
+
+    assert (done.status, done.err) == (0, "")
+    assert "converted/test: 2 edges of test.tsv" in done.out.splitlines()
+    assert "converted/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)" in done.out
+    unknown = (tmp_path / "converted" / "test" / "unknown.tsv").read_text()
+    assert unknown == "what\tname\toccurrences\nentity\tnew\t2\nrelation\teats\t1\n"
+    (bucket,) = find_buckets(tmp_path / "converted" / "test", 1, 1).values()
+    assert bucket.read(0, bucket.num_edges).lhs.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["--partitions", "38"], "--partitions: expected 1 to 37 (the entities), got 38"),
-        (["--edges", "test"], "--edges test: expected NAME=FILE, test=test.txt say"),
-        (["--edges", "checkpoint=test.txt"], "--edges checkpoint: expected the name of a folder"),
-        (["--order", "hht"], "--order: expected one of hrt, htr"),
+        (["--partitions", "38"], "--partitions 38: must be from 1 to 37, the number of entities"),
+        (["--edges", "test"], "--edges test: expected NAME=FILE, for example test=test.tsv"),
+        (["--edges", "checkpoint=test.txt"], "--edges checkpoint: checkpoint cannot be the name of a folder of edges"),
+        (["--edge-columns", "hht"], "--edge-columns hht: expected one of hrt, htr"),
         (["--edges", "test=absent.txt"], "absent.txt: expected a text file that can be read, found:"),
         (["--edges", "test=two.txt"], "two.txt:2: expected three columns, got '1 2'"),
-        (["--edges", "test=far.txt"], "far.txt: edge 1: expected an id of entity in 0..36, got 37"),
-        (["--edges", "test=far.txt", "--order", "htr"], "far.txt: edge 0: expected an id of relation in 0..2, got 3"),
+        (
+            ["--edges", "test=far.txt"],
+            "far.txt: edge 1: the id of the entity is 37, but the model has ids from 0",
+        ),
+        (["--edges", "test=far.txt", "--edge-columns", "htr"], "far.txt: edge 0: the id of the relation is 3, but"),
         (["--edges", "test=words.txt"], "words.txt:1: expected an id, got 'a'; give --entities and --relations"),
-        (["--edges", "test=words.txt", "--entities", "labels"], "words.txt:1: expected a label that is known"),
-        (["--edges", "test=empty.txt"], "empty.txt: expected at least one edge, found none"),
-        (["--entities", "few"], "few: 1 labels for 37 rows of vectors, and none for id 1"),
-        (["--entities", "twice"], "twice: expected each label once, as edges name them, found 36 again"),
-        (["--entities", "words.txt"], "words.txt: 1 labels for 37 rows of vectors, and none for id 1"),
+        (["--edges", "test=words.txt", "--entities", "labels"], "words.txt: none of its 1 edges has known labels"),
+        (
+            ["--edges", "test=words.txt", "--entities", "labels", "--unknown", "refuse"],
+            "words.txt:1: unknown label 'a'; --unknown skip leaves such edges out",
+        ),
+        (["--edges", "test=empty.txt"], "empty.txt: there are no edges; check the file"),
+        (["--entities", "few"], "few: expected a label for each id from 0 to 36, found 1 labels, none for id 1"),
+        (["--entities", "twice"], "twice: 36 labels occur more than once; edges need unique labels"),
+        (["--entities", "words.txt"], "words.txt:1: expected id<TAB>label, found a b c"),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:
@@ -166,7 +191,7 @@ def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
 
     done = run_main("import-model", "x.pt", "--output", "converted", cwd=tmp_path)
 
-    assert done.err.startswith("converted: expected a new or empty folder, found one with files")
+    assert done.err.startswith("converted: the folder is not empty; choose a new or empty one")
     assert ["mine"] == [path.name for path in (tmp_path / "converted").iterdir()]
 
 
@@ -184,7 +209,7 @@ def test_buckets_hold_the_edges_in_their_order_whatever_the_blocks(
     else:
         path.write_text("".join(f"{lhs} {rel} {rhs} 1.0\r\n" for lhs, rel, rhs in edges))
 
-    assert len(edges) == import_edges(path, tmp_path / "buckets", EdgeForm(17, 3), num_partitions)
+    assert import_edges(path, tmp_path / "buckets", EdgeForm(17, 3), num_partitions) == (len(edges), SkippedEdges())
 
     starts = [17 * part // num_partitions for part in range(num_partitions + 1)]
     expected: dict[tuple[int, int], list[tuple[int, ...]]] = {}

@@ -70,14 +70,14 @@ UNIFORM = "candidates=sampled num_batch_negs=0 num_uniform_negs=15 metrics=rank,
 
 CONFIGS = [
     fault("eval.py: no such config file", remove("eval.py")),
-    fault("eval.py: this is a directory, not a config file", remove("eval.py"), folder("eval.py")),
-    fault("…--config…", args=["-p", "seed=1"], world=NOTHING),
+    fault("eval.py is a folder, not a config file", remove("eval.py"), folder("eval.py")),
+    fault("no config file is given; kgeval-dist run CONFIG", args=["-p", "seed=1"], world=NOTHING),
     fault("eval.py…", write("eval.py", b"\xff\xfe\x00")),
     python("def f(:\n", "eval.py:1: SyntaxError: invalid syntax"),
     python("\ndef get_config():\n    return 1 / 0\n", "eval.py:3: ZeroDivisionError: division by zero"),
     python("import no_such_thing\n", "eval.py:1: ModuleNotFoundError: No module named 'no_such_thing'"),
     python("raise SystemExit(0)\n", "eval.py:1: SystemExit: 0"),
-    python("x = 1\n", "eval.py: expected a function get_config() or get_torchbiggraph_config(), found neither"),
+    python("x = 1\n", "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()"),
     fault("eval.py: comparitor: unknown key; did you mean 'comparator'?", setting(comparitor="dot")),
     fault("eval.py: dimension: expected an int, got '8' (str)", setting(dimension="8")),
     fault(["…comparator…", "…seed…", "…dimensoin…"], setting(comparator="cosine", seed=-1, dimensoin=3)),
@@ -164,7 +164,7 @@ FLAGS = [
                 "comparator=cosine",
                 "expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'cosine'",
             ),
-            ("dimension", "expected KEY=VALUE, found no '='"),
+            ("dimension", "expected KEY=VALUE, for example -p candidates=all"),
             ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),
         )
     ),
@@ -172,12 +172,12 @@ FLAGS = [
         fault(message, args=arguments)
         for arguments, message in (
             (("--quiet", "-p", "seed=-1"), "-p seed=-1: …"),
-            (("--workers", "0"), "--workers 0…expected…>= 1…"),
-            (("--workers", "-2"), "--workers -2…expected…>= 1…"),
+            (("--workers", "0"), "--workers 0: the number of processes must be at least 1…"),
+            (("--workers", "-2"), "--workers -2: the number of processes must be at least 1…"),
             (("--workers", "two"), "…--workers…int…--help…"),
-            (("--workers", "1000000"), "--workers 1000000: expected at most 1,024 processes on one host…"),
+            (("--workers", "1000000"), "--workers 1000000: at most 1,024 processes can run on one host"),
             (("--workers", "9" * 5000), "…Invalid value for '--workers'…"),
-            (("--wrokers", "2"), "…--wrokers…--workers…--help…"),
+            (("--wrokers", "2"), "--wrokers is not an option of kgeval-dist; did you mean --workers?"),
             (
                 ("--device", "tpu"),
                 "Invalid value for '--device': 'tpu' is not one of 'auto', 'cpu', 'cuda'; see kgeval-dist --help",
@@ -186,7 +186,7 @@ FLAGS = [
             (("superfluous",), "…superfluous…--help…"),
             (
                 ("-p", f"relations.{'9' * 5000}.operator=none"),
-                "…expected an index, a number from 0, got '999…",
+                "…expected an index (0, 1, ...), got '999…",
             ),
             (("-p", f"hits_at={'9' * 5000}"), "…hits_at[0]: expected an int, got '999…"),
             (("-p", "entity_path=\x1b[8m"), "…\\x1b[8m…"),
@@ -370,8 +370,8 @@ COMPETITION = [
             ("restrict_entities=user:0:99", "…restrict_entities…99…"),
             ("restrict_entities=user:7:0", "…restrict_entities…7…"),
             ("restrict_entities=alice", "…restrict_entities…alice…"),
-            ("restrict_entities=", "…restrict_entities…expected…"),
-            ("restrict_relations=", "…restrict_relations…expected…"),
+            ("restrict_entities=", "-p restrict_entities=: the list is empty; name an entity or remove the key"),
+            ("restrict_relations=", "-p restrict_relations=: the list is empty; name a relation or remove the key"),
             ("head_candidates=user:0:17", "…head_candidates…17…"),
             ("type_constraint=guessed", "…type_constraint…observed…"),
             ("max_memory=lots", "…max_memory…lots…"),
@@ -442,31 +442,39 @@ METRICS = [
         )
     ),
     *(
-        fault(f"…metrics[2]: 'estimates': expected …{message}…", p=f"{UNIFORM} {override}", world=SMALL)
+        fault(f"…metrics[2]: 'estimates' {message}…", p=f"{UNIFORM} {override}", world=SMALL)
         for override, message in (
-            ("num_batch_negs=5", "num_batch_negs = 0, got 5; entities of a batch are no uniform draws"),
-            ("candidates=partition", "as of others nothing is left to estimate; relations[0] has 'partition'"),
-            ("candidates=all", "relations[0] has 'all'"),
-            ("candidates=None", "relations[3] has 'partition'"),
-            ("pbg_semantics=True", "pbg_semantics = False"),
+            ("num_batch_negs=5", "needs num_batch_negs = 0, but it is 5: entities of a batch are drawn"),
+            ("candidates=partition", "needs sampled candidates, but relations[0] has 'partition'"),
+            ("candidates=all", "needs sampled candidates, but relations[0] has 'all'"),
+            ("candidates=None", "needs sampled candidates, but relations[3] has 'partition'"),
+            ("pbg_semantics=True", "cannot be combined with pbg_semantics"),
         )
     ),
     fault(
-        "…'estimates': expected types whose entities can be drawn, got 'tag', which is featurized…",
+        "…'estimates' needs entities that can be drawn, but type 'tag' is featurized",
         setting(entities=FEATURIZED),
         p=f"{UNIFORM} num_batch_negs=5 num_uniform_negs=0",
     ),
     *(
         fault(message, args=("-p", "type_relations=has") if has_relation else (), p=overrides, world=TAGS)
         for has_relation, overrides, message in (
-            (False, (), "…needs type_relations, got None; name the relations to types…"),
+            (False, (), "…: needs type_relations; name the relations whose right-hand side is a type"),
             (
                 True,
                 "candidates=none",
-                "…expected None, as types are ranked among all entities only with candidates…",
+                "…taxonomy_path: needs candidates=all; add -p candidates=all",
             ),
-            (True, "sample_edges=5", "…expected sample_edges unset, got 5; a query for types needs all…"),
-            (True, "disable_rhs_negs=True", "…expected disable_rhs_negs = False, got True…"),
+            (
+                True,
+                "sample_edges=5",
+                "…cannot be combined with sample_edges: a query for types needs all of its true types",
+            ),
+            (
+                True,
+                "disable_rhs_negs=True",
+                "…cannot be combined with disable_rhs_negs: types are on the right-hand side",
+            ),
             (True, "metrics=ndcg@7", "…add 7 to hits_at…"),
             (False, "type_relations=hass", "…type_relations: unknown relation 'hass'; did you mean 'has'?…"),
             (
@@ -478,11 +486,11 @@ METRICS = [
         )
     ),
     fault(
-        "…metrics[0]: 'ndcg' needs a hierarchy of types: expected taxonomy_path, got None; set it…",
+        "…metrics[0]: 'ndcg' needs a hierarchy of types: set taxonomy_path",
         p="metrics=ndcg",
     ),
     fault(
-        "…type_relations=has: needs taxonomy_path, got None; set it…",
+        "…type_relations=has: needs taxonomy_path; set it",
         p=f"{ALL} type_relations=has",
     ),
     fault(
@@ -544,7 +552,7 @@ def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path)
 
 def test_cuda_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    line = "--device cuda: expected a CUDA device, found none that torch can use; use --device cpu"
+    line = "--device cuda: torch finds no CUDA device; use --device cpu"
 
     check(fault(line, args=("--device", "cuda")), tmp_path / "case")
 

@@ -50,23 +50,23 @@ IMPORTED = [
         for content, message in (
             ("a\tr\tb\n\nb\tr\n", ":3: expected 3 columns separated by tabs, found 2"),
             ("a\tr\tb\tx\n", ":1: expected 3 columns separated by tabs, found 4"),
-            ("", ": expected at least one edge, found none"),
-            ("\n\n", ": expected at least one edge, found none"),
+            ("", ": there are no edges in this file"),
+            ("\n\n", ": there are no edges in this file"),
             ("a\tr\tb\ncaf\xe9\tr\tb\n".encode("latin-1"), ":2: expected UTF-8 text, found byte 0xe9"),
             ("a\tr\tb\n".encode("utf-16"), ":1: expected UTF-8 text, found byte 0xff"),
-            ("a\tr\tb\n\nb\t\ta\n", ":3: expected a name as rel, found nothing"),
+            ("a\tr\tb\n\nb\t\ta\n", ":3: rel is empty"),
             (
                 gzip.compress(GRAPH.encode() * 500)[:60],
                 ":1166: expected a text file that can be read, found: Compressed file ended",
             ),
-            ("a\tr\tb\r\nb\tr\ta\nc\tr\ta\r\n", ": expected lines of one form, all ended alike, found:"),
+            ("a\tr\tb\r\nb\tr\ta\nc\tr\ta\r\n", ": the lines have different forms or line ends:"),
         )
     ),
     *(
         fault(
-            "train.tsv:2: expected a finite number as weight, found something else",
+            "train.tsv:2: the weight is not a finite number",
             write("train.tsv", f"a\tr\tb\t1\nb\tr\ta\t{weight}\n"),
-            args=("--order", "hrtw"),
+            args=("--edge-columns", "hrtw"),
             world=IMPORT,
         )
         for weight in ("nan", "-inf", "x", "")
@@ -74,39 +74,42 @@ IMPORTED = [
     *(
         fault(f"{message}…", args=arguments.split(), world=IMPORT)
         for arguments, message in (
-            ("--partitions 4", "--partitions 4: expected at most 3, the entities of type all"),
+            ("--partitions 4", "--partitions 4: type all has only 3 entities; use fewer partitions"),
             ("--partitions 0", "--partitions 0: expected a number >= 1, or TYPE=NUMBER"),
             ("--partitions 10001", "…expected at most 10,000"),
             (f"--partitions {'9' * 5000}", "…expected a number >= 1"),
-            ("--partitions user=2", "--partitions user: expected one of the types all"),
-            ("--order hrx", "--order hrx: expected h, r and t once each"),
-            ("--order hrtw", "train.tsv:1: expected 4 columns separated by tabs, found 3"),
-            ("--columns a,r,x", "train.tsv:1: expected a header with columns a, r, x, found a, r, b"),
-            ("--columns a,r", "--columns a,r: expected the names of three columns"),
-            ("--dictionary-of test", "--dictionary-of test: expected one of train"),
+            ("--partitions user=2", "--partitions user: no such entity type; the types are all"),
+            ("--edge-columns hrx", "--edge-columns hrx: expected h, r and t once each"),
+            ("--edge-columns hrtw", "train.tsv:1: expected 4 columns separated by tabs, found 3"),
+            ("--edge-columns a,r,x", "train.tsv:1: expected a header with columns a, r, x, found a, r, b"),
+            ("--edge-columns a,r", "--edge-columns a,r: expected the names of three columns"),
+            ("--dictionary-of test", "--dictionary-of test: there are no such edges; choose from train"),
             ("--edges test", "--edges test: expected NAME=FILE"),
-            ("--edges entity=train.tsv", "--edges entity: expected the name of a folder"),
-            ("--edges test=none.tsv", "none.tsv: expected a file of edges that can be read, found: No such file"),
-            ("--entities none", "none: expected a folder of entities, found: No such file or directory"),
-            ("--entities .", ".: expected entity_names_<type>_<partition>.json, found train.tsv"),
+            (
+                "--edges entity=train.tsv",
+                "--edges entity: entity cannot be the name of a folder of edges; choose another",
+            ),
+            ("--edges test=none.tsv", "none.tsv: cannot read this file of edges: No such file"),
+            ("--dictionary none", "none: cannot read this entity folder: No such file or directory"),
+            ("--dictionary .", ".: no file entity_names_<type>_<partition>.json, only train.tsv"),
             ("--max-memory much", "…expected an amount of memory such as '800MB'"),
-            ("--types train.tsv", "train.tsv:4: expected each relation once, got 'a' again"),
+            ("--types train.tsv", "train.tsv:4: the relation 'a' occurs twice"),
         )
     ),
     fault(
-        "types.tsv: expected the types of every relation, found none of s; add them…",
+        "types.tsv: the types of s are missing; add them, or a line for all others: …",
         write("types.tsv", "r\tuser\titem\n"),
         args=("--types", "types.tsv"),
         world=IMPORT,
     ),
     fault(
-        "--partitions: expected 1 or the same number for every type, got item 2, user 3",
+        "--partitions: all types with more than one partition need the same number, got item 2, user 3",
         write("types.tsv", "*\tuser\titem\n"),
         args=("--types", "types.tsv", "--partitions", "user=3", "--partitions", "2"),
         world=IMPORT,
     ),
     fault(
-        "graph: expected a new or empty folder, found one with files; choose another…",
+        "graph: the folder is not empty; choose a new or empty one",
         write("graph/mine", ""),
         world=IMPORT,
     ),
@@ -115,31 +118,36 @@ IMPORTED = [
         for damage, message in (
             (
                 lambda root: duckdb.sql("SELECT 1 AS h, 2 AS rel, 3 AS rhs").write_parquet(f"{root}/e.parquet"),
-                "e.parquet: expected columns lhs, rel, rhs, found h, rel, rhs; name them by --columns…",
+                "e.parquet: expected columns lhs, rel, rhs, found h, rel, rhs; name them with --edge-columns…",
             ),
             (
                 lambda root: duckdb.sql(
                     "SELECT * FROM (VALUES (1, 2, 3), (1, NULL, 3)) t(lhs, rel, rhs)"
                 ).write_parquet(f"{root}/e.parquet"),
-                "e.parquet: row 1: expected a name as rel, found nothing",
+                "e.parquet: row 1: rel is empty",
             ),
             (
                 write("e.parquet", "PAR1 and then something else"),
-                "e.parquet: expected a Parquet file that can be read, found:…",
+                "e.parquet: cannot read this Parquet file:…",
             ),
             (
                 write("e.parquet", "a\tr\tb\n"),
-                "e.parquet: expected a Parquet file, found another format; is it whole?…",
+                "e.parquet: not a Parquet file, or not complete",
             ),
         )
     ),
     fault("x.zst:2: expected 3 columns separated by tabs, found 2;…", zstd, args=imported("x.zst"), world=NOTHING),
     *(
-        fault(f"x.csv{message}…", write("x.csv", text), args=(*imported("x.csv"), "--columns", "h,r,t"), world=NOTHING)
+        fault(
+            f"x.csv{message}…",
+            write("x.csv", text),
+            args=(*imported("x.csv"), "--edge-columns", "h,r,t"),
+            world=NOTHING,
+        )
         for text, message in (
             ('h,r,t\n"a\nb",r,c\nb,r\n', ":4: expected 3 columns separated by commas, found 2"),
-            ('h,r,t\na,r,"c\n', ": expected quotes as in RFC 4180, found: unexpected end of data"),
-            ("h,r,h\na,r,c\n", ":1: expected a header that names each column once, found h, r, h"),
+            ('h,r,t\na,r,"c\n', ": wrong quotation marks (RFC 4180): unexpected end of data"),
+            ("h,r,h\na,r,c\n", ":1: the header has a column twice: h, r, h"),
         )
     ),
 ]
@@ -158,27 +166,26 @@ BY_NAME = [
         for content, message in (
             (
                 "user/0/0\tr0\tuser/0/1\nuser/0/0\tr0\n",
-                "{root}/edges.tsv:2: expected 3 columns separated by tabs, found 2; is edge_columns that of the file?",
+                "{root}/edges.tsv:2: expected 3 columns separated by tabs, found 2; set edge_columns …",
             ),
-            ("", "{root}/edges.tsv: expected at least one edge, found none…"),
-            ("\n", "{root}/edges.tsv: expected at least one edge, found none…"),
+            ("", "{root}/edges.tsv: there are no edges in this file…"),
+            ("\n", "{root}/edges.tsv: there are no edges in this file…"),
             (b"user/0/0\tr0\tcaf\xe9\n", "{root}/edges.tsv:1: expected UTF-8 text, found byte 0xe9…"),
             (
                 "a\tr\tb\n",
-                "edges.tsv: expected at least one edge that the dictionaries know, found none of 1; are they "
-                "those of these…",
+                "edges.tsv: the dictionary has the names of none of 1 edges; is it the dictionary of these edges?",
             ),
         )
     ),
     fault(
-        "{root}/edges.tsv: expected names that {root}/entity numbers, found 3 of 53 edges with 1 entities and 1 "
-        "relations that it lacks, first entity 'new' of type user; kgeval-dist import-graph --entities leaves such "
-        "edges out…",
+        "{root}/edges.tsv: 3 of 53 edges have names that are not in {root}/entity (1 unknown entity and 1 unknown "
+        "relation, for example entity 'new' of type user); kgeval-dist import-graph --dictionary skips such edges and "
+        "lists the names",
         lambda root: (root / "edges.tsv").write_text((root / "edges.tsv").read_text() + UNKNOWN),
         world=NAMED,
     ),
     fault(
-        "{root}/edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them by edge_columns "
+        "{root}/edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them with edge_columns "
         "HEAD,RELATION,TAIL",
         lambda root: duckdb.sql(HEAD_REL_TAIL).write_parquet(f"{root}/edges.parquet"),
         p="edge_paths=edges.parquet",
@@ -210,15 +217,17 @@ BY_NAME = [
                 "dictionary_path=nowhere",
                 "-p dictionary_path=nowhere: expected a directory; {root}/nowhere (in the working dir",
             ),
-            ("edge_columns=hrx", "edge_columns hrx: expected h, r and t once each (head, relation, tail), perhaps w"),
+            (
+                "edge_columns=hrx",
+                "edge_columns hrx: expected h, r and t once each (head, relation, tail), optionally w",
+            ),
             ("edge_columns=a,r,x", "{root}/edges.tsv:1: expected a header with columns a, r, x, found user/"),
             ("edge_columns=a,r", "edge_columns a,r: expected the names of three columns"),
         )
     ),
     *(
         fault(
-            f"{{root}}/names/{name}: expected the names of … for edges given by name, found no such file; set "
-            "dictionary_path to the folder…",
+            f"{{root}}/names/{name}: no such file; edges by name need …: set dictionary_path to their folder",
             copy("entity", "names"),
             remove(f"names/{name}"),
             p="dictionary_path=names",
@@ -227,8 +236,8 @@ BY_NAME = [
         for name in ("dynamic_rel_names.json", "entity_names_user_0.json")
     ),
     fault(
-        "{root}/names: expected the names of 9, 8 entities of type user, a number for each partition (as there are "
-        "vectors), found 9, 9; are they those of this checkpoint?",
+        "{root}/names: names of 9, 9 entities of type user (by partition), but the checkpoint has 9, 8 vectors; set "
+        "dictionary_path to the names of this checkpoint",
         copy("entity", "names"),
         write("names/entity_names_user_1.json", json.dumps([f"user/1/{row}" for row in range(9)])),
         write("names/entity_count_user_1.txt", "9\n"),
@@ -248,7 +257,7 @@ COMPARE = World(Path.mkdir, ("compare", "a", "b"))
 RANK_TYPES = "'optimistic', 'realistic', 'pessimistic', 'best', 'avg', 'average', 'worst'"
 CHOICES = [
     fault(
-        f"Invalid value for '{flag}': '{value}' is not one of {choices}; see kgeval-dist --help",
+        f"Invalid value for '{flag}': '{value}' is not one of {choices}; see kgeval-dist {world.arguments[0]} --help",
         args=(flag, value),
         world=world,
     )
@@ -279,7 +288,7 @@ COMMANDS = [
     *(
         fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)
         for arguments, message in (
-            ("--base 1", "--base 1.0: expected a number above 1"),
+            ("--base 1", "--base 1.0: the base must be above 1"),
             ("--ranking absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
         )
     ),
@@ -377,7 +386,7 @@ def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path)
         (
             "duckdb",
             fault(
-                "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'",
+                "Reading edges by name needs duckdb, which is not installed: pip install 'pbgeval[import]'",
                 world=NAMED,
             ),
         ),

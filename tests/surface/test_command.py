@@ -17,7 +17,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import typer.main
 
+from pbgeval.cli import app
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema, keys_of
 from pbgeval.metrics.given import Absent
 from pbgeval.metrics.names import SIDES
@@ -84,6 +86,98 @@ def test_help_lists_the_choices_that_the_program_takes(
     assert sorted(choices) == sorted(shown.split("|"))
 
 
+COMMANDS = ("", *typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns_whole(command: str, tmp_path: Path) -> None:
+    done = run_main(*command.split(), "--help", cwd=tmp_path)
+
+    assert (done.status, done.err) == (0, "")
+    assert [
+        line for line in done.out.splitlines() if len(line) > 80 or (line.endswith("...") and "Usage" not in line)
+    ] == []
+
+
+def test_the_bare_command_prints_its_help(tmp_path: Path) -> None:
+    assert run_main(cwd=tmp_path) == run_main("--help", cwd=tmp_path)
+
+
+def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
+    arguments = ("--workers", "1", "--quiet")
+    done = [
+        run_main(*form, *arguments, "--output", name, cwd=case.root)
+        for form, name in ((("--config", "eval.py"), "option"), (("run", "eval.py"), "argument"))
+    ]
+
+    assert [(of.status, of.out, of.err) for of in done] == [(0, "", "")] * 2
+    assert numbers_of(case.root / "option") == numbers_of(case.root / "argument")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--workers 3 report x", "--workers is not an option of kgeval-dist report; leave it out"),
+        ("--device cpu submit --config x", "--device must follow the command submit: kgeval-dist submit --config x …"),
+        ("--config a report x", "--config is not an option of kgeval-dist report; leave it out"),
+        ("--config a --config b", "--config is given 2 times; give it once"),
+        ("run a --output x --output y", "--output is given 2 times; give it once"),
+        ("eval.py --workers 2", "eval.py is not a command; did you mean kgeval-dist run eval.py --workers 2?"),
+        ("rprt x", "rprt is not a command; did you mean report?"),
+        ("evaluate x", "evaluate is not a command; expected one of run, submit, …"),
+        ("--param candidates all", "--param candidates all: expected KEY=VALUE; did you mean --param candidates=all?"),
+        ("run a -p candidates all", "-p candidates all: expected KEY=VALUE; did you mean -p candidates=all?"),
+        ("run a candidates=all", "unexpected argument candidates=all; did you mean -p candidates=all?"),
+        ("run a b", "unexpected argument b; see kgeval-dist run --help"),
+        ("run a --metric mrr", "--metric is not an option of kgeval-dist run; did you mean -p metrics=VALUE?"),
+        (
+            "run a --sample-edges 9",
+            "--sample-edges is not an option of kgeval-dist run; did you mean …",
+        ),
+        ("run a --worker 3", "--worker is not an option of kgeval-dist run; did you mean --workers?"),
+        ("compare a b --edge x", "--edge is not an option of kgeval-dist compare; did you mean --edges?"),
+        ("run a --zzz", "--zzz is not an option of kgeval-dist run; see kgeval-dist run --help"),
+        ("run", "Missing argument 'CONFIG'; see kgeval-dist run --help"),
+        ("--workers 3", "no config file is given; kgeval-dist run CONFIG"),
+        ("--help-config zzz", "--help-config zzz: no config key contains this text; kgeval-dist --help-config lists…"),
+        (
+            "--help-config candidats",
+            "--help-config candidats: no config key contains this text; did …",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, line: str, tmp_path: Path) -> None:
+    done = run_main(*arguments.split(), cwd=tmp_path)
+
+    assert (done.status, done.out) == (1, "")
+    pattern = ".*".join(map(re.escape, line.split("…")))
+    assert re.fullmatch(f"{pattern}\n", done.err), done.err
+
+
+@pytest.mark.parametrize(
+    ("word", "keys"),
+    [
+        ("hits_at", {"hits_at", "target_metric"}),
+        ("hits-at", {"hits_at", "target_metric"}),
+        ("half the width", {"target_error"}),
+        ("entities.NAME", {"entities.NAME.num_partitions", "entities.NAME.featurized", "entities.NAME.dimension"}),
+    ],
+)
+def test_help_of_the_config_can_be_searched(word: str, keys: set[str], tmp_path: Path) -> None:
+    done = run_main("--help-config", *word.split(), cwd=tmp_path)
+
+    assert (done.status, done.err) == (0, "")
+    assert set(re.findall(r"^  ([\w.]+): ", done.out, re.MULTILINE)) == keys
+
+
+def test_completion_knows_commands_and_options() -> None:
+    words = {"kgeval-dist import-": "import-model\nimport-graph", "kgeval-dist run --wor": "--workers"}
+    for typed, completed in words.items():
+        variables = {"_KGEVAL_DIST_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+        done = subprocess.run([COMMAND], env=os.environ | variables, capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == completed
+
+
 def test_help_of_the_config_names_every_key(tmp_path: Path) -> None:
     done = run_main("--help-config", cwd=tmp_path)
 
@@ -115,7 +209,7 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
         assert [f"{metrics[f'{side}.{key}']:.4f}" for side in ("head", "tail", "both")] == rows[label]
     assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("head", "tail", "both")] == rows["mean rank"]
     assert ["–", "–", f"{metrics['both.loss']:,.2f}"] == rows["loss"]
-    assert "50 edges, raw, among 6 to 10 candidates" in done.out
+    assert "50 edges, unfiltered, each ranked against 6 to 10 candidates" in done.out
     assert done.out.endswith("output: metrics.json, buckets.csv, rank_histogram.csv, metrics.jsonl, relations.csv\n")
 
 
@@ -435,7 +529,7 @@ def test_nothing_is_written_beside_the_data(case: TinyCase, tmp_path: Path) -> N
         pytest.param(
             ">/dev/full",
             1,
-            ["standard output: expected to print the table, got: No space left on device; the result is in output"],
+            ["cannot print the table: No space left on device; the result is in output"],
             marks=pytest.mark.slow,
         ),
     ],
@@ -526,7 +620,7 @@ def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     done = run_command(case, "--workers", "2", "--quiet")
 
     assert (1, 1) == (done.status, len(done.err.splitlines()))
-    assert done.err.startswith("the launcher: expected to start 2 workers, got: Too many open files; raise the limit")
+    assert done.err.startswith("cannot start 2 workers: Too many open files; raise the limit")
 
 
 def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: TinyCase) -> None:

@@ -70,7 +70,7 @@ def edges_of(case: TinyCase) -> Edges:
 
 
 def import_graph(case: TinyCase, *arguments: str) -> None:
-    done = run_main("import-graph", "--quiet", "--entities", "entity", "--output", "graph", *arguments, cwd=case.root)
+    done = run_main("import-graph", "--quiet", "--dictionary", "entity", "--output", "graph", *arguments, cwd=case.root)
     assert (0, "") == (done.status, done.err)
 
 
@@ -199,7 +199,7 @@ def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCas
     ]
     lines = [worker.communicate(timeout=120)[1].splitlines()[-1] for worker in workers]
 
-    fault = f"{dynamic.root}/edges.tsv:1: expected 3 columns separated by tabs, found 2; is edge_columns that of the"
+    fault = f"{dynamic.root}/edges.tsv:1: expected 3 columns separated by tabs, found 2; set edge_columns"
     assert [True, True] == [line.startswith(fault) for line in lines], lines
     assert [1, 1] == [worker.returncode for worker in workers]
     assert not (dynamic.root / "output").exists()
@@ -251,7 +251,7 @@ def test_weights_enter_the_loss(dynamic: TinyCase) -> None:
     edges = edges_of(dynamic)
     weights = [str(0.25 * (index % 5)) for index in range(len(edges))]
     write_tsv(dynamic.root / "weighted.tsv", [(*edge, weight) for edge, weight in zip(edges, weights, strict=True)])
-    import_graph(dynamic, "--order", "hrtw", "--edges", "weighted.tsv=weighted.tsv")
+    import_graph(dynamic, "--edge-columns", "hrtw", "--edges", "weighted.tsv=weighted.tsv")
 
     of_file = succeeds(dynamic, "edge_paths=weighted.tsv", "edge_columns=hrtw", "compute_loss=True")
     of_folder = succeeds(dynamic, "edge_paths=graph/weighted.tsv", "compute_loss=True", output="of_folder")
@@ -272,7 +272,7 @@ def test_a_second_run_makes_nothing_anew(dynamic: TinyCase) -> None:
 
     done = run_command(dynamic, "--workers", "1", "--output", "output", *flags(["edge_paths=edges.tsv"]))
 
-    assert "output: finished before, nothing was computed" in done.err
+    assert "output: already complete; showing the saved result" in done.err
     assert "reading" not in done.err
     assert first == numbers_of(dynamic.root / "output")
     assert times == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -354,7 +354,7 @@ def test_buckets_that_were_made_and_then_lost_are_not_taken_for_empty(dynamic: T
     (folder,) = imported(dynamic.root / "output")
     (folder / "edges_0_1.h5").unlink()
 
-    fault = f"{folder.parent.relative_to(dynamic.root)}: expected 4 buckets of edges.tsv, found 3; remove the folder"
+    fault = f"{folder.parent.relative_to(dynamic.root)}: 3 of 4 buckets of edges.tsv; remove the folder"
     assert fault == refused(dynamic, "edge_paths=edges.tsv")
 
 
@@ -404,11 +404,11 @@ def test_known_edges_that_are_unknown_are_left_out_listed_and_said_every_time(dy
         overrides = flags(["edge_paths=edges.tsv", "filter_paths=known.tsv"])
         done = run_command(dynamic, "--workers", "1", "--output", "output", *overwrite, *overrides)
         assert 0 == done.status, done.err
-        (warning,) = [line for line in done.err.splitlines() if "left out" in line]
-        assert "known.tsv: 2 of 52 known edges are left out, as the dictionary lacks 1 entities and 1 relations" in (
+        (warning,) = [line for line in done.err.splitlines() if "skipped" in line]
+        assert "known.tsv: 2 of 52 known edges are skipped: 1 unknown entity and 1 unknown relation; listed in" in (
             warning
         )
-        listed = Path(warning.rpartition(": ")[2])
+        listed = Path(warning.rpartition(" in ")[2])
         assert "what\tname\toccurrences\nentity:user\tnew\t1\nrelation\tr9\t1\n" == listed.read_text()
     found = json.loads(numbers_of(dynamic.root / "output")["metrics.json"])
     assert json.loads(expected["metrics.json"])["metrics"] == found["metrics"]

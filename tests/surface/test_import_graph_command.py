@@ -38,9 +38,9 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     assert 0 == done.status
     assert [
         "graph/entity: 3 entities of type all in 2 partitions of 1 to 2",
-        "graph/train: 4 edges in 3 buckets, 1 of them repeat another",
+        "graph/train: 4 edges in 3 buckets, 1 of them duplicates",
         "graph/test: 1 edges in 1 buckets",
-        "graph/test/unknown.tsv: 2 edges left out, whose 1 entities, 1 relations are unknown",
+        "graph/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)",
     ] == done.out.splitlines()
     assert {("entity:all", "z"): 1, ("relation", "t"): 1} == unknown_in(tmp_path / "graph" / "test" / "unknown.tsv")
     document = json.loads((tmp_path / "graph" / "import.json").read_text())
@@ -51,11 +51,24 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     assert [] == [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
+def test_unknown_names_are_refused_on_demand(tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("a\tr\tz\nb\ts\tc\n", encoding="utf-8")
+
+    done = imported(tmp_path, "--edges", "test=test.tsv", "--dictionary-of", "train", "--unknown", "refuse", "--quiet")
+
+    assert (done.status, done.err) == (
+        1,
+        "--edges test: 1 of 2 edges have names that are not in train (1 unknown entity, for example entity 'z' of type "
+        "all); --unknown skip leaves such edges out\n",
+    )
+    assert not (tmp_path / "graph").exists()
+
+
 def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
     first = imported(tmp_path, "--partitions", "2", "--quiet")
     (tmp_path / "later.tsv").write_bytes(b"c\tr\tb\nnew\tr\ta\n")
 
-    flags = ("--output", "later", "--edges", "test=later.tsv", "--entities", "graph/entity")
+    flags = ("--output", "later", "--edges", "test=later.tsv", "--dictionary", "graph/entity")
     done = run_main("import-graph", *flags, cwd=tmp_path)
 
     assert (0, "", "") == (first.status, first.out, first.err)
@@ -72,7 +85,7 @@ def test_a_later_import_reuses_the_dictionaries(tmp_path: Path) -> None:
 def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path, dynamic=True)
     write_edges_by_name(case)
-    flags = ("--output", "graph", "--edges", "edges=edges.tsv", "--entities", "entity")
+    flags = ("--output", "graph", "--edges", "edges=edges.tsv", "--dictionary", "entity")
     assert 0 == run_main("import-graph", *flags, cwd=tmp_path).status
     assert buckets_in(tmp_path / "edges") == buckets_in(tmp_path / "graph" / "edges")
 
@@ -87,7 +100,7 @@ def test_edges_written_as_text_and_imported_have_the_figures_of_the_original(tmp
 
 def test_what_is_written_tells_nothing_of_when(tmp_path: Path) -> None:
     """Else the digest of an evaluation would change with every import of the same files."""
-    assert 0 == imported(tmp_path, "--order", "hrtw", edges=b"a\tr\tb\t1\n").status
+    assert 0 == imported(tmp_path, "--edge-columns", "hrtw", edges=b"a\tr\tb\t1\n").status
 
     with h5py.File(tmp_path / "graph" / "train" / "edges_0_0.h5") as file:
         times = {name: h5py.h5g.get_objinfo(file[name].id).mtime for name in file}
@@ -116,8 +129,8 @@ def test_scratch_files_that_find_no_room_are_one_line_and_leave_nothing(tmp_path
     _, err = process.communicate(timeout=120)
 
     assert 1 == process.returncode, err
-    (fault,) = [line for line in err.splitlines() if "expected" in line]
-    assert "make room" in fault
+    (fault,) = [line for line in err.splitlines() if "cannot write scratch files" in line]
+    assert "free disk space" in fault
     assert "Traceback" not in err
     assert ["train.tsv"] == os.listdir(tmp_path)
 
@@ -127,7 +140,7 @@ def test_an_import_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.S
     process = start(tmp_path, 400_000)
     assert process.stderr is not None
     for line in process.stderr:
-        if line.startswith("dictionaries"):
+        if line.startswith("numbering entities"):
             break
     time.sleep(0.1)  # somewhere in the step; where, makes no difference
     process.send_signal(number)

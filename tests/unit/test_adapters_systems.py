@@ -344,7 +344,12 @@ def test_what_is_wrong_with_a_folder_is_named(
 OWN_ARRAYS = [
     ({"model": "complex"}, (5, 6), (2, 6), ""),
     ({"model": "rotate"}, (5, 6), (2, 3), ""),
-    ({"model": "complex"}, (5, 7), (2, 7), r"an even number of entity columns \(real parts, then imaginary parts\), found 7"),
+    (
+        {"model": "complex"},
+        (5, 7),
+        (2, 7),
+        r"an even number of entity columns \(real parts, then imaginary parts\), found 7",
+    ),
     ({"model": "rotate"}, (5, 6), (2, 6), "rotate with entity vectors of 6 columns needs relation vectors of 3"),
     ({"model": "complex", "reciprocal": True}, (5, 6), (3, 6), "two rows per relation .*, found 3 rows"),
     (

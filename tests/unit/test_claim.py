@@ -44,7 +44,7 @@ def test_a_directory_has_one_owner_until_it_is_released(tmp_path):
     first, second = claim(tmp_path), claim(tmp_path)
     first.acquire()
 
-    with pytest.raises(OutputError, match=f"found one that is alive \\(process {os.getpid()} on here\\)"):
+    with pytest.raises(OutputError, match=f"another run is writing here \\(process {os.getpid()} on here\\)"):
         second.acquire()
     first.release()
     assert [] == list(tmp_path.iterdir())
@@ -72,7 +72,7 @@ def test_an_owner_elsewhere_is_dead_after_three_missed_heartbeats(tmp_path, fact
     ours.acquire()
 
     assert 1 == len(said)
-    assert "watching for 0.3 s" in said[0]
+    assert "checking for 0.3 s" in said[0]
     ours.release()
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_file_stops_nobody(tmp_path, content):
 @pytest.mark.parametrize("content", ["[]", '{"name": "Ada"}', "mine"])
 def test_a_file_of_that_name_that_no_run_wrote_is_refused_and_stays(tmp_path, content):
     (tmp_path / OWNER).write_text(content)
-    with pytest.raises(OutputError, match=r"owner\.json: this file is not of a run; move it away"):
+    with pytest.raises(OutputError, match=r"owner\.json: no run wrote this file; move it away"):
         claim(tmp_path).acquire()
     assert (tmp_path / OWNER).read_text() == content
 

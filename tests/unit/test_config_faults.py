@@ -118,10 +118,10 @@ UNKNOWN_OR_MISSING = {
         nested("relations", 2, lr=1),
         "relations[2].lr: only PyTorch-BigGraph's training uses this key; remove it",
     ),
-    "like nothing": (changed(xyzzy=3), "xyzzy: unknown key; `kgeval-dist --help-config` lists all keys"),
+    "like nothing": (changed(xyzzy=3), "xyzzy: unknown key; kgeval-dist --help-config lists all keys"),
     "not a key though a field": (
         changed(source="x"),
-        "source: unknown key; `kgeval-dist --help-config` lists all keys",
+        "source: unknown key; kgeval-dist --help-config lists all keys",
     ),
     "misspelt in an entity type": (
         nested("entities", "tag", num_partition=1),
@@ -129,19 +129,19 @@ UNKNOWN_OR_MISSING = {
     ),
     "like nothing in an entity type": (
         nested("entities", "tag", rows=1),
-        "entities['tag'].rows: unknown key; expected one of dimension, featurized, num_partitions",
+        "entities['tag'].rows: unknown key; the keys here are dimension, featurized, num_partitions",
     ),
     "misspelt in a relation": (
         nested("relations", 2, wieght=1),
         "relations[2].wieght: unknown key; did you mean 'weight'?",
     ),
-    "missing": (without(valid(), "checkpoint_path"), "checkpoint_path: required key missing"),
-    "missing entities": (without(valid(), "entities"), "entities: required key missing"),
+    "missing": (without(valid(), "checkpoint_path"), "checkpoint_path: this key is required"),
+    "missing entities": (without(valid(), "entities"), "entities: this key is required"),
     "missing in an entity type": (
         without(valid(), "entities", "user", "num_partitions"),
-        "entities['user'].num_partitions: required key missing",
+        "entities['user'].num_partitions: this key is required",
     ),
-    "missing in a relation": (without(valid(), "relations", 0, "lhs"), "relations[0].lhs: required key missing"),
+    "missing in a relation": (without(valid(), "relations", 0, "lhs"), "relations[0].lhs: this key is required"),
 }
 
 
@@ -156,11 +156,11 @@ RANGES = {
     "seed below": (changed(seed=-1), "seed: expected an int >= 0 and < 2**63, got -1"),
     "seed above": (changed(seed=2**63), f"seed: expected an int >= 0 and < 2**63, got {2**63}"),
     "hits_at": (changed(hits_at=[10, 0]), "hits_at[1]: expected an int >= 1, got 0"),
-    "hits_at empty": (changed(hits_at=[]), "hits_at: expected at least one k, got []"),
-    "edge_paths empty": (changed(edge_paths=[]), "edge_paths: expected at least one directory, got []"),
-    "relations empty": (changed(relations=[]), "relations: expected at least one relation, got none"),
+    "hits_at empty": (changed(hits_at=[]), "hits_at: the list is empty; name at least one k"),
+    "edge_paths empty": (changed(edge_paths=[]), "edge_paths: the list is empty; name at least one folder of edges"),
+    "relations empty": (changed(relations=[]), "relations: there is no relation; name at least one"),
     "weight": (nested("relations", 0, weight=0), "relations[0].weight: expected a number > 0, got 0.0"),
-    "name": (nested("relations", 0, name=""), "relations[0].name: expected a name, got ''"),
+    "name": (nested("relations", 0, name=""), "relations[0].name: the name is empty"),
     "num_partitions": (
         nested("entities", "tag", num_partitions=0),
         "entities['tag'].num_partitions: expected an int >= 1, got 0",
@@ -210,20 +210,20 @@ TOGETHER = {
     ),
     "no candidates": (
         changed(num_batch_negs=0, num_uniform_negs=0),
-        "num_batch_negs: expected an int >= 1, or num_uniform_negs >= 1, as relations[0] is ranked against sampled "
-        "candidates, got 0 for both; or set all_negs = True or candidates = 'partition'",
+        "num_batch_negs: relations[0] is ranked against sampled candidates, but num_batch_negs and "
+        "num_uniform_negs are 0; set one of them, or set candidates = 'partition'",
     ),
     "global_emb by default": (
         without(dynamic(), "global_emb"),
-        "global_emb: expected False with dynamic_relations = True, got True (PBG's default); set global_emb = False",
+        "global_emb: dynamic relations have no global embeddings (PBG's default is True); set global_emb = False",
     ),
     "several dynamic relations": (
         dynamic(relations=valid()["relations"]),
-        "relations: expected exactly one with dynamic_relations = True, got 3",
+        "relations: dynamic_relations = True needs exactly one relation, but there are 3",
     ),
     "both sides disabled": (
         changed(disable_lhs_negs=True, disable_rhs_negs=True),
-        "disable_rhs_negs: expected False as disable_lhs_negs = True, got True; nothing would be ranked",
+        "disable_rhs_negs: disable_lhs_negs is True too, so nothing would be ranked",
     ),
     "unequal dimensions": (
         without(nested("entities", "user", dimension=6), "relations", 2),
@@ -231,7 +231,7 @@ TOGETHER = {
     ),
     "no dimension": (
         without(nested("entities", "user", dimension=8), "dimension"),
-        "dimension: required key missing; entities without a dimension of their own: 'item', 'tag'",
+        "dimension: this key is required; these entity types have no dimension of their own: 'item', 'tag'",
     ),
     "odd dimension": (
         changed(dimension=7),
@@ -244,7 +244,7 @@ TOGETHER = {
             slice(0, 3),  # type: ignore[arg-type]
         )
         | {"relations": [{"name": "r", "lhs": "user", "rhs": "user"}]},
-        "bias: expected False or dimensions >= 2, as one of them is the bias; entities['item'] has 1",
+        "bias: needs a dimension of at least 2, but entities['item'] has 1",
     ),
     "pbg_semantics": (
         changed(pbg_semantics=True),
@@ -263,19 +263,19 @@ def featurized(all_negs: bool = False, **values: object) -> dict[str, Any]:
 FEATURIZED = {
     "uniform draws": (
         featurized(num_uniform_negs=50),
-        "num_uniform_negs: expected 0, as entity type 'tag' is featurized, got 50",
+        "num_uniform_negs: the featurized entity type 'tag' cannot be drawn; set num_uniform_negs = 0",
     ),
     "no batch negatives": (
         featurized(num_batch_negs=0, num_uniform_negs=50, pbg_semantics=True, workers=1),
-        "num_batch_negs: expected an int >= 1, as entity type 'tag' is featurized and has no other candidates, got 0",
+        "num_batch_negs: the featurized entity type 'tag' only has candidates of its batch; set num_batch_negs >= 1",
     ),
     "all_negs": (
         featurized(all_negs=True),
-        "relations[0].all_negs: expected False, as entity type 'tag' is featurized, got True",
+        "relations[0].all_negs: the featurized entity type 'tag' needs sampled candidates; set all_negs = False",
     ),
     "candidates": (
         featurized(candidates="partition"),
-        "candidates: expected 'sampled', as entity type 'tag' is featurized, got 'partition'",
+        "candidates: the featurized entity type 'tag' needs sampled candidates; set candidates = 'sampled'",
     ),
 }
 
@@ -362,8 +362,7 @@ ACCEPTED |= {
 }
 
 
-NO_NUMBER = "; an entity that is a set of features has no number to be found by"
-EMPTY = "empty restriction: expected the name of {}, or several, or None, got []; remove the key"
+EMPTY = "the list is empty; name {} or remove the key"
 MEMORY = "max_memory: expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got "
 METRICS = (
     "target_metric: expected mean_rank, mean_reciprocal_rank, query_auc or hits_at_1 or hits_at_3 or hits_at_5 or "
@@ -376,48 +375,44 @@ COMPETITION = {
     ),
     "all under pbg_semantics": (
         competing(candidates="all", **PBG),
-        "candidates: expected None, 'sampled' or 'partition' with pbg_semantics = True, got 'all'; "
-        "torchbiggraph_eval ranks within the partitions of a bucket only",
+        "candidates: pbg_semantics does not support 'all': torchbiggraph_eval ranks within the partitions of a bucket",
     ),
     "certified under pbg_semantics": (
         competing(precision="certified", **PBG),
-        "precision: expected 'float32' or 'float64' with pbg_semantics = True, got 'certified'; torchbiggraph_eval"
-        " compares rounded scores, and which near-ties rounding makes is part of its figures",
+        "precision: pbg_semantics does not support 'certified': torchbiggraph_eval compares rounded "
+        "scores; use 'float32' or 'float64'",
     ),
     "given under pbg_semantics": (
         competing(candidate_path="given", **PBG),
-        "candidate_path: expected None with pbg_semantics = True, got '{folder}/given'; "
-        "torchbiggraph_eval has no given candidates",
+        "candidate_path: pbg_semantics does not support this key: torchbiggraph_eval has no given candidates",
     ),
     "a sample under pbg_semantics": (
         competing(sample_edges=7, **PBG),
-        "sample_edges: expected None with pbg_semantics = True, got 7; torchbiggraph_eval evaluates every edge",
+        "sample_edges: pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
     ),
     "a target under pbg_semantics": (
         competing(target_error=0.5, **PBG),
-        "target_error: expected None with pbg_semantics = True, got 0.5; torchbiggraph_eval evaluates every edge",
+        "target_error: pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
     ),
     "the loss with all": (
         competing(candidates="all", compute_loss=True),
-        "compute_loss: expected False with candidates = 'all', got True; "
-        "PBG's loss is defined on one partition's candidates",
+        "compute_loss: is not available with candidates = 'all': PBG's loss is defined on one partition's candidates",
     ),
     "the loss with given": (
         competing(candidate_path="given", compute_loss=True),
-        "compute_loss: expected False with candidate_path, got True; "
-        "PBG's loss is defined on one partition's candidates",
+        "compute_loss: is not available with candidate_path: PBG's loss is defined on one partition's candidates",
     ),
     "given and sampled": (
         competing(candidate_path="given", candidates="sampled"),
-        "candidates: expected None or 'all' with candidate_path, got 'sampled'; remove one of the two",
+        "candidates: 'sampled' cannot be combined with candidate_path; remove one of them",
     ),
     "given and observed": (
         competing(candidate_path="given", type_constraint="observed"),
-        "type_constraint: expected 'schema' with candidate_path, got 'observed'; the lists given say who competes",
+        "type_constraint: cannot be combined with candidate_path, whose lists name the candidates; set it to 'schema'",
     ),
     "given and head candidates": (
         competing(candidate_path="given", head_candidates=["a"]),
-        "head_candidates: expected None with candidate_path, got ['a']; the lists given say who competes",
+        "head_candidates: cannot be combined with candidate_path, whose lists name the candidates; set it to None",
     ),
     "no entities": (competing(restrict_entities=[]), "restrict_entities: " + EMPTY.format("an entity")),
     "no relations": (competing(restrict_relations=[]), "restrict_relations: " + EMPTY.format("a relation")),
@@ -435,12 +430,11 @@ COMPETITION = {
     "no error at all": (competing(target_error=0), "target_error: expected a number > 0 or None, got 0.0"),
     "a number of edges and an error": (
         competing(sample_edges=10, target_error=0.1),
-        "target_error: expected None with sample_edges = 10, got 0.1; "
-        "set the number of edges or the error to reach, not both",
+        "target_error: cannot be combined with sample_edges; set the error to reach or the number of edges",
     ),
     "a metric without an error": (
         competing(target_metric="mrr"),
-        "target_metric: expected None without target_error, got 'mrr'; set target_error too",
+        "target_metric: has no effect without target_error; set target_error too",
     ),
     "an unknown metric": (competing(target_error=0.1, target_metric="fame"), METRICS + "'fame'"),
     "a metric without an interval": (competing(target_error=0.1, target_metric="auc"), METRICS + "'auc'"),
@@ -452,12 +446,11 @@ COMPETITION = {
     "no candidates to keep": (competing(candidates="all", save_topk=0), "save_topk: expected an int >= 1, got 0"),
     "the best of sampled candidates": (
         competing(save_topk=3),
-        "save_topk: expected None, as the best are sought among all entities only with candidates = 'all', got 3; "
-        "set candidates = 'all'",
+        "save_topk: needs candidates=all; add -p candidates=all",
     ),
     "the best of given candidates": (
         competing(candidates="all", candidate_path="given", save_topk=3),
-        "save_topk: expected None with candidate_path, got 3; given lists are not searched for the best",
+        "save_topk: cannot be combined with candidate_path; remove one of them",
     ),
     "an unknown breakdown": (
         competing(breakdowns=["relation", "degree"]),
@@ -467,13 +460,13 @@ COMPETITION = {
     **{
         f"{name} without training edges": (
             competing(breakdowns=[name], filter_paths=["known"]),
-            f"breakdowns[0]: '{name}' counts training edges: expected train_paths, got []; set it or remove '{name}'",
+            f"breakdowns[0]: '{name}' counts training edges; set train_paths or remove '{name}'",
         )
         for name in ("cardinality", "relation_frequency", "entity_frequency")
     },
     "groups without a file": (
         competing(breakdowns=["groups"]),
-        "breakdowns[0]: 'groups' needs relation_groups, got None; set it or remove 'groups'",
+        "breakdowns[0]: 'groups' needs relation_groups; set it or remove 'groups'",
     ),
     **{
         f"memory {text!r}": (competing(max_memory=text), f"{MEMORY}{text!r}")
@@ -489,12 +482,13 @@ COMPETITION = {
     "memory as a number": (competing(max_memory=10), "max_memory: expected a string, got 10 (int)"),
     "featurized, all": (
         featurized_items(candidates="all"),
-        "candidates: expected 'sampled', as entity type 'item' is featurized, got 'all'",
+        "candidates: the featurized entity type 'item' needs sampled candidates; set candidates = 'sampled'",
     ),
     **{
         f"featurized, {key}": (
             featurized_items(**{key: value}),
-            f"{key}: expected {default}, as entity type 'item' is featurized, got {found}{NO_NUMBER}",
+            f"{key}: cannot be combined with the featurized entity type 'item', whose entities have no ids; "
+            f"set it to {default}",
         )
         for key, value, default, found in (
             ("filter_paths", ["known"], "[]", "['{folder}/known']"),
@@ -552,7 +546,7 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
             "eval.json: relations[1].lhs: expected an entity type (user, item, tag), got 'person'",
             f"eval.json: edge_paths[1]: no such directory: {folder}/absent (in the working directory)",
             "-p dimension=a: expected an int, got 'a' (str)",
-            "-p nothing: expected KEY=VALUE, found no '='",
+            "-p nothing: expected KEY=VALUE, for example -p candidates=all",
         ]
     ) == sorted(faults_of(folder, raw, "dimension=a", "nothing"))
 
@@ -635,14 +629,16 @@ def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) ->
 
 def test_an_override_is_blamed_for_what_it_makes_wrong(folder: Path) -> None:
     assert [
-        "-p pbg_semantics=True: candidates: expected None, 'sampled' or 'partition' with pbg_semantics = True, "
+        "-p pbg_semantics=True: candidates: pbg_semantics does not support 'all': torchbiggraph_eval "
+        "ranks within the partitions of a bucket"
     ] == [
         line.partition("got")[0]
         for line in faults_of(folder, competing(candidates="all", workers=1), "pbg_semantics=True")
     ]
-    assert ["-p restrict_entities.3=x: restrict_entities is not set by the config file, or not as it should be"] == (
-        faults_of(folder, competing(), "restrict_entities.3=x")
-    )
+    assert [
+        "-p restrict_entities.3=x: the config file does not set restrict_entities, or sets it to a value of the "
+        "wrong type"
+    ] == (faults_of(folder, competing(), "restrict_entities.3=x"))
     assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=user:0:1,user:1:1")
     assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=none")
 
@@ -657,9 +653,9 @@ GROUPS = {
     "a list": ('["likes"]', f": {FORM}['likes']"),
     "no group": ("{}", f": {FORM}" + "{}"),
     "a name for a list": ('{"a": "likes"}', ": group 'a': expected a list of names of relations, got 'likes' (str)"),
-    "an empty group": ('{"a": []}', ": group 'a': expected at least one relation, got []"),
+    "an empty group": ('{"a": []}', ": group 'a': the list is empty; name at least one relation"),
     "a number": ('{"a": ["likes", 1]}', ": group 'a': element 1: expected the name of a relation, got 1 (int)"),
-    "a group twice": ('{"a": ["x"], "a": ["y"]}', ": not valid JSON: the name 'a' is there 2 times"),
+    "a group twice": ('{"a": ["x"], "a": ["y"]}', ": not valid JSON: the name 'a' occurs 2 times"),
 }
 
 
@@ -676,5 +672,5 @@ def test_a_file_of_groups_in_another_form_is_refused(folder: Path, content: str 
 
 def test_groups_are_read_with_their_relations_and_may_overlap(folder: Path) -> None:
     assert {"social": ["knows"], "all of them": ["knows", "likes"]} == read_relation_groups(folder / "groups.json")
-    with pytest.raises(ConfigError, match="expected a file that can be read, got: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot read this file: Is a directory"):
         read_relation_groups(folder)

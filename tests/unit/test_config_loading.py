@@ -154,8 +154,11 @@ BROKEN = {
     "no message": ("raise ValueError\n", "eval.py:1: ValueError"),
     "exit": ("import sys\nsys.exit(3)\n", "eval.py:2: SystemExit: 3"),
     "missing module": ("import absent_module\n", "eval.py:1: ModuleNotFoundError: No module named 'absent_module'"),
-    "neither function": ("x = 1\n", "eval.py: expected a function get_config() or get_torchbiggraph_config()"),
-    "empty": ("", "eval.py: expected a function get_config() or get_torchbiggraph_config(), found neither"),
+    "neither function": (
+        "x = 1\n",
+        "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()",
+    ),
+    "empty": ("", "eval.py: this config file has neither get_config() nor get_torchbiggraph_config()"),
     "a dict from get_config": ("def get_config():\n    return {}\n", "eval.py: get_config(): expected an EvalConfig, "),
     "nothing from PBG's": (
         "def get_torchbiggraph_config():\n    pass\n",
@@ -167,7 +170,7 @@ BROKEN = {
     ),
     "missing keyword": (
         "from pbgeval.config import RelationSchema\n\nRelationSchema(lhs='all')\n",
-        "eval.py:3: name, rhs: required key missing",
+        "eval.py:3: name, rhs: this key is required",
     ),
     "null byte": ("x = 1\0", "eval.py: SyntaxError: source code string cannot contain null bytes"),
     "another type": (
@@ -216,11 +219,11 @@ def test_a_file_that_changed_is_read_anew(folder: Path) -> None:
 def test_a_missing_file_or_a_directory_gives_one_line(folder: Path) -> None:
     assert (f"{folder}/absent.py: no such config file",) == faults_of(folder / "absent.py")
     assert ("absent/eval.py: no such config file",) == faults_of("absent/eval.py")
-    assert (f"{folder}: this is a directory, not a config file",) == faults_of(folder)
+    assert (f"{folder} is a folder, not a config file",) == faults_of(folder)
     write(folder / "checkpoint" / "config.json", "{}")
-    assert (
-        f"{folder}/checkpoint: this is a directory, not a config file; did you mean its config.json?",
-    ) == faults_of(folder / "checkpoint")
+    assert (f"{folder}/checkpoint is a folder, not a config file; did you mean its config.json?",) == faults_of(
+        folder / "checkpoint"
+    )
 
 
 def test_a_file_that_cannot_be_opened_gives_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,17 +120,23 @@ def test_jobs_and_steps_have_ports_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("environment", "line"),
     [
-        ({"RANK": "0"}, "WORLD_SIZE: expected in the environment, because RANK is set, found nothing"),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR, MASTER_PORT: expected in the environment, because RANK"),
-        (TORCHRUN | {"RANK": "4"}, "torchrun: expected a worker's number below the size of its group, found worker 4"),
-        (TORCHRUN | {"RANK": "-1"}, "RANK: expected a whole number in the environment, found '-1'"),
-        (TORCHRUN | {"MASTER_PORT": "70000"}, "MASTER_PORT: expected a port from 1 to 65535, found 70000"),
+        ({"RANK": "0"}, "WORLD_SIZE is not set in the environment, but RANK is"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR, MASTER_PORT is not set in the environment, but RANK"),
+        (TORCHRUN | {"RANK": "4"}, "torchrun: a group of 4 has no worker 4; check the launcher's variables"),
+        (TORCHRUN | {"RANK": "-1"}, "RANK: expected a whole number in the environment, got '-1'"),
+        (TORCHRUN | {"MASTER_PORT": "70000"}, "MASTER_PORT: expected a port from 1 to 65535, got 70000"),
         (STEP | {"SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS: expected a whole number"),
-        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, "SLURM_STEP_NODELIST: expected in the environment"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, "SLURM_STEP_NODELIST is not set in the environment"),
         (STEP | {"SLURM_STEP_NODELIST": "n[1"}, "SLURM_STEP_NODELIST: expected a list of hosts"),
-        ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE: expected in the environment"),
-        (OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "MASTER_ADDR: expected the host of worker 0"),
-        (HYDRA | {"MPI_LOCALNRANKS": "2"}, "MASTER_ADDR: expected the host of worker 0"),
+        ({"OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_SIZE is not set in the environment"),
+        (
+            OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"},
+            "MASTER_ADDR is not set; an MPI group",
+        ),
+        (
+            HYDRA | {"MPI_LOCALNRANKS": "2"},
+            "MASTER_ADDR is not set; an MPI group",
+        ),
         (SUBMITIT | {"SUBMITIT_LOCAL_GLOBALID": ""}, "SUBMITIT_LOCAL_GLOBALID: expected a whole number"),
     ],
 )

@@ -29,7 +29,7 @@ def test_a_worker_that_does_nothing_is_noticed():
     first, _ = both()
 
     begun = time.monotonic()
-    with pytest.raises(StalledWorkerError, match=r"^worker 1: expected progress, found none for 0 s$"):
+    with pytest.raises(StalledWorkerError, match=r"^worker 1 has made no progress for 0 s$"):
         first.wait_for_all()
     assert time.monotonic() - begun > 0.3
 
@@ -94,7 +94,7 @@ def test_a_worker_that_is_silent_is_noticed(silent):
         other.look()
     assert [] == said
     other.look()
-    assert [f"worker {silent}: expected a sign of life, found none for 2 s"] == said
+    assert [f"worker {silent} has sent no heartbeat for 2 s"] == said
 
 
 def test_a_store_that_does_not_answer_is_noticed():
@@ -103,7 +103,7 @@ def test_a_store_that_does_not_answer_is_noticed():
 
     for _ in range(5):
         second.look()
-    assert ["worker 1: expected the store of the group to answer, heard nothing for 2 s"] == said
+    assert ["worker 1 has heard nothing from the group's store for 2 s"] == said
 
 
 def test_its_threads_notice_and_end(monkeypatch):
@@ -115,4 +115,4 @@ def test_its_threads_notice_and_end(monkeypatch):
         while not said and time.monotonic() < until:
             time.sleep(0.01)
 
-    assert "worker 1: expected a sign of life, found none for 0.1 s" == said[0]
+    assert "worker 1 has sent no heartbeat for 0.1 s" == said[0]
