@@ -56,6 +56,7 @@ setup(
         "report": ["jinja2>=3.1.4"],
         "s3": ["fsspec>=2024.12.0", "s3fs>=2024.12.0"],
         "moto": ["moto[s3]>=5.2.5", "flask>=3.1.3", "flask-cors>=6.0.5"],
+        "docs": ["zensical>=0.0.73", "mkdocstrings[python]>=1.0.8"],
         "browser": ["axe-playwright-python>=0.1.8", "playwright>=1.65.2"],
         "dev": [
             "pytest>=9.2.0",
@@ -67,6 +68,7 @@ setup(
             "packaging>=26.3",
             "import-linter>=2.16",
             "plastex>=3.1",
+            "sybil>=10.1.0",
         ],
     },
     entry_points={"console_scripts": ["kgeval-dist = pbgeval.__main__:main"]},

@@ -1,9 +1,8 @@
-"""Runs under the monitor -> the pictures of docs/monitor.md and README.md, as `kgeval-dist monitor` draws them.
+"""Runs under the monitor -> the pictures of docs/monitor.md, as `kgeval-dist monitor` draws them.
 
-    .venv/bin/python -m scripts.monitor_pictures                              # overfits.png and well_mixed.png
-    .venv/bin/python -m scripts.monitor_pictures --quickstart demo/monitor    # quickstart.png too
+    .venv/bin/python -m scripts.monitor_pictures    # overfits.png and well_mixed.png
 
-The first two are the runs of tests/laws/test_overfitting_is_noticed.py with seed 0.
+They are the runs of tests/laws/test_overfitting_is_noticed.py with seed 0.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ def main() -> None:
     """Train, draw."""
     parser = argparse.ArgumentParser(description="Draw the pictures of the documentation.")
     parser.add_argument("--output", type=Path, default=PICTURES, help="folder of the pictures")
-    parser.add_argument("--quickstart", type=Path, help="folder of the records of the quickstart's trainer")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name, settings in (("overfits", OVERFIT), ("well_mixed", MIXED)):
@@ -47,8 +45,6 @@ def main() -> None:
             run = train(0, **settings, output=Path(records))
             print(f"{name}: {run.warnings[0] if run.warnings else 'no warning'}")
             draw(Path(records), arguments.output / f"{name}.png")
-    if arguments.quickstart is not None:
-        draw(arguments.quickstart, arguments.output / "quickstart.png")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,19 @@
-"""The code's own declarations -> pages of docs/reference: config keys, metrics, command line, Python.
+"""Write the reference pages from the code: config keys, metrics, commands, Python.
 
-    .venv/bin/python -m scripts.reference_docs            # writes them
-    .venv/bin/python -m scripts.reference_docs FOLDER     # elsewhere
+    .venv/bin/python -m scripts.reference_docs            # into docs/reference, as scripts/docs does
+    .venv/bin/python -m scripts.reference_docs FOLDER
 
-`tests/surface/test_reference_docs.py` fails where the committed pages are not what this writes.
+The pages are not committed.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-import attrs
 import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
@@ -33,31 +30,27 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"
 WIDTH = 100  # of help texts
 PROSE_WIDTH = 140
-PYTHON_WIDTH = 120
-_MADE = "<!-- Made by python -m scripts.reference_docs: change the code that it is made from, not this page. -->"
 _OF_CONFIG = """\
-Made from `pbgeval/config/schema.py`; `kgeval-dist --help-config` prints the same. A config file is Python with
-`get_config()`, which returns a `pbgeval.EvalConfig`, or with PyTorch-BigGraph's `get_torchbiggraph_config()`, which
-returns a dict; or JSON. On the command line `-p KEY=VALUE` overrides a key: lists by comma (`hits_at=1,10`), `none` for
-an unset key, dots into nested keys (`entities.user.num_partitions=4`, `relations.0.operator=diagonal`)."""
+`kgeval-dist --help-config` prints the same. A config file is Python with `get_config()`, which returns a
+`pbgeval.EvalConfig`, or with PyTorch-BigGraph's `get_torchbiggraph_config()`, which returns a dict; or JSON. On the
+command line, `-p KEY=VALUE` overrides a key: lists by comma (`hits_at=1,10`), `none` for an unset key, dots into nested
+keys (`entities.user.num_partitions=4`, `relations.0.operator=diagonal`)."""
 _OF_METRICS = """\
-Made from `pbgeval/metrics/registry.py`; `kgeval-dist metrics` prints the same, `kgeval-dist
-metrics NAME` one of them, by any of its names. [metrics.md](../metrics.md) says what is behind them: rank types,
-filters, averages, samples."""
+`kgeval-dist metrics` prints the same, and `kgeval-dist metrics NAME` one of them, by any of its names.
+[Metrics](../metrics.md) explains rank types, filters, averages and samples."""
 _LETTERS = f"""\
 r: rank; C: number of candidates, the true entity included; p: share of the query's weight (1/n without weights); M, E,
 sd: the metric named, its expectation and standard deviation by chance; H₁: harmonic number. Families stand
 with k = {K}. Keys of `metrics.json` are `<side>.<rank type>.<metric>`, or `<side>.<metric>` for those that know no
 ranks."""
 _OF_COMMANDS = """\
-Made from `pbgeval/cli.py`: what `--help` prints. Exit status: 0 complete; 1 a
-fault of the input, a line each on stderr; 75 incomplete: the same command goes on."""
-_COMMENT = re.compile(r"  # (.+)$", re.MULTILINE)
+This is the output of `--help`. The exit status is 0 if the result is complete, 1 after an error in the input (one line
+each on stderr), and 75 if the result is incomplete: run the same command again to resume."""
 _OF_PYTHON = """\
-Made from the docstrings of what `pbgeval` exports. Each name is imported when it is first used, so `import pbgeval`
-costs nothing. The README has examples ("From Python", "While a model trains"); keys of `EvalConfig`, `EntitySchema` and
-`RelationSchema` are those of [config.md](config.md)."""
-# What is asked for first stands first; a test compares with `pbgeval.__all__`.
+Each name can be imported from `pbgeval`. [Your own model](../guides/own_models.md) and the
+[training monitor](../monitor.md) have examples. The keys of `EvalConfig`, `EntitySchema` and `RelationSchema` are the
+[config keys](config.md)."""
+# The most common names first; all others of `pbgeval.__all__` follow.
 EXPORTED = {
     "An evaluation": (
         "load_config",
@@ -84,7 +77,7 @@ def pages() -> dict[str, str]:
         "command_line.md": _command_line(),
         "python.md": _python(),
     }
-    return {name: f"{_MADE}\n\n" + "\n\n".join(map(_filled, parts)).rstrip() + "\n" for name, parts in made.items()}
+    return {name: "\n\n".join(map(_filled, parts)).rstrip() + "\n" for name, parts in made.items()}
 
 
 def _config() -> list[str]:
@@ -138,80 +131,25 @@ def help_of(*command: str) -> str:
 
 
 def _python() -> list[str]:
-    """Return the parts of the page."""
+    """Return the parts of the page: a directive of mkdocstrings for each name, which finds it where it is defined."""
+    grouped = {name for names in EXPORTED.values() for name in names}
+    others = tuple(sorted({*pbgeval.__all__} - grouped - {"__version__"}))
     parts = ["# Python", _OF_PYTHON]
-    for group, names in EXPORTED.items():
+    for group, names in {**EXPORTED, "More": others}.items():
         parts.append(f"## {group}")
-        for name in names:
-            parts += [f"### {name}", "```text\n" + "\n\n".join(_object(name)) + "\n```"]
+        parts += [_directive(name, getattr(pbgeval, name)) for name in names]
     return parts
 
 
-def _object(name: str) -> Iterator[str]:
-    """Yield an object's signature with its docstring, then its fields, and what it can do."""
-    exported = getattr(pbgeval, name)
-    has_arguments = exported not in WITH_KEYS and not getattr(exported, "_is_protocol", False)
-    yield _callable(name, exported, arguments="" if has_arguments else "...")
-    if not inspect.isclass(exported) or exported in WITH_KEYS:
-        return
-    if attrs.has(exported):
-        yield textwrap.indent("\n".join(_fields_of(exported)), "    ")
-    elif inspect.isfunction(constructor := vars(exported).get("__init__")) and has_arguments:
-        yield textwrap.indent(inspect.getdoc(constructor) or "", "    ")
-    for member, value in vars(exported).items():
-        function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        if member.startswith("_") and member != "__getitem__":
-            continue
-        if isinstance(value, property):
-            yield f"{name}.{member}\n{textwrap.indent(inspect.getdoc(value) or '', '    ')}".rstrip()
-        elif inspect.isfunction(function) and function.__doc__:
-            yield _callable(f"{name}.{member}", function)
-
-
-def _fields_of(made: type) -> Iterator[str]:
-    """Yield what a class is made of: names, types, plain defaults, and the comments that say what that is."""
-    source = inspect.cleandoc(inspect.getsource(made))
-    (tree,) = ast.parse(source).body
-    assert isinstance(tree, ast.ClassDef)
-    for node in tree.body:
-        if not isinstance(node, ast.AnnAssign) or "init=False" in ast.unparse(node):
-            continue
-        declared = f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
-        if isinstance(node.value, ast.Constant | ast.Tuple):
-            declared += f" = {ast.unparse(node.value)}"
-        lines = source.splitlines()[max(node.lineno - 2, 0) : node.end_lineno]
-        above = [lines[0].strip().removeprefix("# ")] if lines[0].strip().startswith("#") else []
-        yield "  # ".join([declared, *above, *_COMMENT.findall("\n".join(lines[1:]))])
-
-
-def _callable(name: str, what: Callable[..., object], *, arguments: str = "") -> str:
-    call = f"{name}({arguments or ', '.join(_arguments(what))})"
-    head = textwrap.fill(call, PYTHON_WIDTH, subsequent_indent=8 * " ", break_on_hyphens=False)
-    return f"{head}\n{textwrap.indent(inspect.getdoc(what) or '', '    ')}".rstrip()
-
-
-def _arguments(what: Callable[..., object]) -> Iterator[str]:
-    """Yield arguments with their defaults, without types: those stand in the docstrings."""
-    is_keyword_only = False
-    for parameter in inspect.signature(what).parameters.values():
-        if parameter.name in ("self", "cls"):
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
-            is_keyword_only = True
-            yield "*"
-        stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
-        default = parameter.default
-        if default is parameter.empty:
-            yield f"{stars}{parameter.name}"
-        elif default in (None, ()) or isinstance(default, bool | int | float | str):
-            yield f"{parameter.name}={default!r}"
-        else:
-            yield f"{parameter.name}=..."
+def _directive(name: str, exported: object) -> str:
+    place = f"{getattr(exported, '__module__', '')}.{getattr(exported, '__qualname__', '')}"
+    options = [f"heading: pbgeval.{name}", *(["members: false"] if exported in WITH_KEYS else [])]
+    return f"::: {place}\n    options:\n" + "\n".join(f"      {option}" for option in options)
 
 
 def _filled(part: str) -> str:
     """Return a paragraph in lines; what is none (a heading, a table, a block) as it is."""
-    if part.startswith(("#", "|", "```")):
+    if part.startswith(("#", "|", "```", ":::")):
         return part
     return textwrap.fill(part, PROSE_WIDTH, break_long_words=False, break_on_hyphens=False)
 

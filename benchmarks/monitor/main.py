@@ -24,9 +24,9 @@ from attrs import define, field
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "scripts"
+DEMO = REPOSITORY / "configs" / "demo"
 sys.path[:0] = [str(REPOSITORY), str(SCRIPTS)]
-import build_demo_graph  # noqa: E402 - a program beside this one
-import pbg_format  # noqa: E402
+import train_demo  # noqa: E402 - a program beside this one
 
 from benchmarks import machine  # noqa: E402
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation  # noqa: E402
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graph", type=Path, help="folder that scripts/quickstart has left [makes one: a minute]")
+    parser.add_argument("--graph", type=Path, help="folder that scripts/quickstart left [default: makes one]")
     parser.add_argument("--eval-fraction", type=float, default=0.05, help="[%(default)s]")
     parser.add_argument("--batch-negs", type=int, default=1000, help="[%(default)s]")
     parser.add_argument("--uniform-negs", type=int, default=1000, help="[%(default)s]")
@@ -88,16 +88,19 @@ def _options() -> argparse.Namespace:
 
 def _make_graph(folder: Path, options: argparse.Namespace) -> Path:
     """Write the quickstart's graph (or a tiny one) with a checkpoint."""
+    edges, types, epochs = DEMO / "train.tsv.gz", DEMO / "types.tsv", "5"
     if options.smoke:
-        edge, entity = build_demo_graph.Edge, build_demo_graph.Entity
-        functions = [entity("function", f"f{i:03}") for i in range(120)]
-        edges = [edge(functions[i], "calls", functions[(i + step) % 120]) for i in range(120) for step in (1, 2, 3)]
-        edges += [edge(functions[i], "raises", entity("class", f"c{i % 5}")) for i in range(120)]
-        build_demo_graph.write_graph(folder, edges, num_partitions=2, min_entities=50, seed=0)
-    else:
-        _run(sys.executable, SCRIPTS / "build_demo_graph.py", "--output", folder)
-    epochs = "1" if options.smoke else "10"
-    _run(sys.executable, SCRIPTS / "train_demo.py", "--graph", folder, "--epochs", epochs)
+        folder.parent.mkdir(exist_ok=True)
+        edges, types, epochs = folder.parent / "train.tsv", folder.parent / "types.tsv", "1"
+        lines = [f"f{i}\tcalls\tf{(i + step) % 120}\n" for i in range(120) for step in (1, 2, 3)]
+        lines += [f"f{i}\traises\tc{i % 5}\n" for i in range(120)]
+        edges.write_text("".join(lines), encoding="utf-8")
+        types.write_text("calls\tfunction\tfunction\nraises\tfunction\tclass\n", encoding="utf-8")
+    partitions = ["--partitions", "function=4", "--partitions", "class=4"] if not options.smoke else []
+    words = ["import-graph", "--output", folder, "--types", types, "--edges", f"train={edges}", "--quiet"]
+    _run(sys.executable, "-m", "pbgeval", *words, *partitions)
+    train = (sys.executable, SCRIPTS / "train_demo.py", "--graph", folder, "--types", types)
+    _run(*train, "--epochs", epochs)
     return folder
 
 
@@ -126,7 +129,7 @@ class Watched:
                 eval_num_uniform_negs=options.uniform_negs,
                 compare_with_training=compare,
             )
-            for bucket, edges in pbg_format.read_edges(folder / "edges_train"):
+            for bucket, edges in train_demo.read_buckets(folder / "train"):
                 self.held_out[Bucket(*bucket)] = self.monitors[compare].split(edges, bucket).held_out
         self.num_edges = sum(map(len, self.held_out.values()))
         self._epoch = 0
@@ -171,10 +174,10 @@ def _write_peer_config(
         path = scratch / "held_out" / f"edges_{bucket.lhs}_{bucket.rhs}.h5"
         path.parent.mkdir(exist_ok=True)
         with h5py.File(path, "w") as file:
-            file.attrs["format_version"] = pbg_format.FORMAT_VERSION
+            file.attrs["format_version"] = 1
             for column, name in enumerate(("lhs", "rel", "rhs")):
                 file.create_dataset(name, data=np.ascontiguousarray(edges[:, column]))
-    keys = ("dimension", "global_emb", "comparator", "dynamic_relations", "max_norm")
+    keys = ("dimension", "global_emb", "comparator")
     settings = {key: config[key] for key in keys} | {
         # Without the keys that version 1.0.0 does not know.
         "entities": {name: {"num_partitions": of["num_partitions"]} for name, of in config["entities"].items()},

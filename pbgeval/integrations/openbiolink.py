@@ -7,7 +7,7 @@
 
     Mine(DataLoader("HQ_DIR")).evaluate(batch_size=100)   # {"hits@1": ..., "hits@3": ..., "hits@10": ..., "mrr": ...}
 
-OpenBioLink is not imported. What its own evaluators get wrong (docs/interfaces.md) is right here.
+OpenBioLink is not imported. What its own evaluators get wrong (docs/guides/other_systems.md) is right here.
 """
 
 from __future__ import annotations

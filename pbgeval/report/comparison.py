@@ -305,7 +305,7 @@ def compare(
 ) -> Comparison:
     """Compare two runs query by query; a difference is that of B less that of A.
 
-    Nothing is scored; memory does not follow the number of edges. `docs/compare.md` says what the figures mean.
+    Nothing is scored; memory does not follow the number of edges. `docs/results.md` says what the figures mean.
 
     Args:
         a: the output directory of a finished run with `save_ranks`, or its report.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +15,12 @@ import torch
 
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
+from tests.kit.commands import run_main
 from tests.pykeen_models import ENTITIES, NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal
 from tests.systems_reference import write_labels
 
 DIMENSION = 4
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def write_project(folder: Path) -> TinyCase:
@@ -31,6 +35,19 @@ def write_project(folder: Path) -> TinyCase:
     (case.root / "edges").rename(case.root / "edges_test")
     (case.root / "checkpoint" / "config.json").write_text(json.dumps(case.settings), encoding="utf-8")
     return case
+
+
+def write_demo(folder: Path) -> None:
+    """Write `configs/demo` and `demo` as scripts/quickstart leaves them, but for training: the model is random."""
+    source = REPOSITORY / "configs" / "demo"
+    shutil.copytree(source, folder / "configs" / "demo", ignore=shutil.ignore_patterns("__pycache__"))
+    edges = [word for name in ("train", "test") for word in ("--edges", f"{name}={source / name}.tsv.gz")]
+    partitions = [word for name in ("function", "class") for word in ("--partitions", f"{name}=4")]
+    types = ["--types", str(source / "types.tsv")]
+    done = run_main("import-graph", "--output", "demo", *edges, *partitions, *types, "--quiet", cwd=folder)
+    assert done.status == 0, done.err
+    train = [sys.executable, str(REPOSITORY / "scripts" / "train_demo.py"), "--graph", "demo", "--epochs", "0"]
+    subprocess.run([*train, *types], cwd=folder, check=True, capture_output=True)
 
 
 def write_labelled_edges(path: Path, num_edges: int, num_entities: int, num_relations: int, seed: int) -> np.ndarray:

@@ -10,14 +10,14 @@ from attrs import evolve
 from tests.clusters import Slurm, wait_until
 from tests.kit.case import TinyCase
 from tests.kit.commands import COMMAND, metrics_of, run_of
-from tests.pasted_commands import REPOSITORY, blocks_of
+from tests.pages import REPOSITORY, blocks_of
 
 pytestmark = pytest.mark.slurm
 
 
-def paste(slurm: Slurm, page: str, heading: str, first_word: str, folder: Path) -> str:
-    """Paste the only block of a page that needs Slurm and begins so; return what it prints."""
-    needing = [block for block in blocks_of(page) if (heading, "Slurm") == (block.heading, block.needs)]
+def paste(slurm: Slurm, first_word: str, folder: Path) -> str:
+    """Paste the only block of docs/cluster.md that needs Slurm and begins so; return what it prints."""
+    needing = [block for block in blocks_of("docs/cluster.md") if block.needs == "Slurm"]
     (block,) = [block for block in needing if block.text.startswith(f"{first_word} ")]
     path = f"{COMMAND.parent}:{slurm.environment['PATH']}"
     on_the_cluster = evolve(slurm, environment={**slurm.environment, "PATH": path})
@@ -26,22 +26,10 @@ def paste(slurm: Slurm, page: str, heading: str, first_word: str, folder: Path) 
     return done.stdout
 
 
-def test_srun_and_submit_of_the_readme(slurm: Slurm, tmp_path: Path) -> None:
-    case = TinyCase.write(tmp_path)
-
-    printed = paste(slurm, "README.md", "On a cluster", "srun", case.root)
-
-    assert "mean reciprocal rank" in printed
-    assert printed.rstrip().endswith(": complete")
-    results = [path.parent for path in sorted((tmp_path / "results").glob("*/metrics.json"))]
-    assert [(True, 4)] * 2 == [(metrics_of(of)["complete"], run_of(of)["num_workers"]) for of in results]
-    assert results[0]["metrics"] == results[1]["metrics"]
-
-
 def test_srun_of_the_page_about_clusters(roomy_slurm: Slurm, tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
 
-    paste(roomy_slurm, "docs/cluster.md", "The ways in", "srun", case.root)
+    paste(roomy_slurm, "srun", case.root)
 
     result = metrics_of(tmp_path / "results" / "mine")
     assert (True, 4) == (result["complete"], run_of(tmp_path / "results" / "mine")["num_workers"])
@@ -51,7 +39,7 @@ def test_sbatch_of_the_page_about_clusters(slurm: Slurm, tmp_path: Path) -> None
     case = TinyCase.write(tmp_path)
     (tmp_path / "slurm.sbatch").write_bytes((REPOSITORY / "scripts" / "slurm.sbatch").read_bytes())
 
-    number = paste(slurm, "docs/cluster.md", "The ways in", "sbatch", case.root).split()[-1]
+    number = paste(slurm, "sbatch", case.root).split()[-1]
 
     ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
     wait_until(lambda: slurm.job(number)["JobState"] in ends, "the job did not end")

@@ -15,7 +15,7 @@ from tests.kit.reports import write_records
 
 pytestmark = pytest.mark.slow
 
-TOOLS = {"dev", "browser", "moto"}  # what tests need; the package asks for none of them
+TOOLS = {"dev", "browser", "docs", "moto"}  # what tests need; the package asks for none of them
 # Tried with the extra by tests/contracts/test_sinks_in_their_libraries.py and tests/surface/test_object_storage.py
 ELSEWHERE = {"wandb", "mlflow", "s3"}
 

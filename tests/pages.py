@@ -1,0 +1,157 @@
+"""Pages of documentation -> their blocks of code, which Sybil finds and runs.
+
+Blocks of Python share the names of their page; one whose first line is `# NAME.py` is saved as that file. Blocks of
+bash are pasted. A block that needs what is not here has `<!-- skip: next "needs X" -->` above it, and `test_pages.py`
+checks its words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import SkipTest, mock
+
+from attrs import frozen
+from sybil import Document, Example, Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+
+from tests.kit.commands import COMMAND, run_main
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LANGUAGES = ("bash", "python", "text")
+_SAVED = re.compile(r"# ([\w/]+\.py)\n")
+_SHELL_ONLY = re.compile(r"[$`|&;<>()*?\[\]{}~!]")  # what a shell does not leave as it is
+
+
+def run_python(example: Example) -> None:
+    """Save the block if its first line names a file; else run it."""
+    name = _SAVED.match(example.parsed)
+    if name:
+        Path(name[1]).write_text(example.parsed, encoding="utf-8")
+    else:
+        PythonEvaluator()(example)
+
+
+def paste(example: Example) -> None:
+    """Run commands: in this process where all are plain calls of kgeval-dist without workers, else in a shell."""
+    calls = calls_of(example.parsed)
+    if calls is None or any("--workers" in words for words in calls):
+        *_, folder = in_a_shell(f"{example.parsed}\npwd", Path.cwd()).splitlines()
+        os.chdir(folder)  # the next block goes on where this one ends
+        return
+    with mock.patch("os.cpu_count", return_value=1), mock.patch("pbgeval.evaluation.num_cores", return_value=1):
+        for words in calls:  # on a machine of one core, where no workers are started
+            done = run_main(*words, cwd=Path.cwd())
+            assert done.status == 0, f"kgeval-dist {shlex.join(words)}: {done.err}"
+
+
+def calls_of(text: str) -> list[list[str]] | None:
+    """Return the words of each line if all are calls of kgeval-dist that a shell would not change."""
+    calls = []
+    for line in text.replace("\\\n", " ").splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # quotes that go on in the next line
+            return None
+        if words and (words[0] != "kgeval-dist" or _SHELL_ONLY.search(" ".join(words))):
+            return None
+        calls += [words[1:]] if words else []
+    return calls
+
+
+def in_a_shell(text: str, folder: Path) -> str:
+    """Paste commands into a shell in a folder, which stops at the first failure; return what they print."""
+    path = f"{COMMAND.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", f"set -euo pipefail\n{text}"],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+SYBIL = Sybil(
+    [
+        CodeBlockParser("python", run_python),
+        CodeBlockParser("bash", paste),
+        CodeBlockParser("text", lambda example: None),
+        SkipParser(),
+    ]
+)
+
+
+def document_of(page: str) -> Document:
+    return SYBIL.parse(REPOSITORY / page)
+
+
+def run_page(page: str, names: dict[str, object]) -> None:
+    """Run all blocks of a page in the working directory.
+
+    Args:
+        page: its path in the repository.
+        names: what its Python takes as given; at the end, all names that there are.
+
+    Raises:
+        Exception: what a block raises, or that it printed an error.
+    """
+    document = document_of(page)
+    document.namespace = names
+    for example in document.examples():
+        try:
+            example.evaluate()
+        except SkipTest:
+            continue
+        except BaseException as error:
+            error.add_note(f"{page}:{example.line}")
+            raise
+
+
+@frozen
+class Block:
+    """A block of code of a page."""
+
+    page: str  # its path in the repository
+    line: int
+    language: str
+    text: str
+    needs: str | None = None  # what is not here where tests run
+
+    @property
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in ("bash", "python") and self.needs is None
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    """Yield all blocks of code of a page, in order."""
+    needs = None
+    for example in document_of(page).examples():
+        if isinstance(example.parsed, tuple):  # a directive
+            action, reason = example.parsed
+            assert (action, bool(reason)) == ("next", True), f'{page}:{example.line}: expected skip: next "needs X"'
+            needs = reason.strip().strip('"').removeprefix("needs ")
+            continue
+        language = example.region.lexemes["arguments"]
+        yield Block(page, example.line, language, example.parsed, needs)
+        needs = None
+
+
+def pages() -> list[str]:
+    """Return the pages that users read, as paths in the repository; decisions have no commands to paste."""
+    listed = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "benchmarks").rglob("*.md")]
+    listed += [path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "decisions"]
+    generated = {"config.md", "metrics_list.md", "command_line.md", "python.md"}
+    return sorted(path.relative_to(REPOSITORY).as_posix() for path in listed if path.name not in generated)

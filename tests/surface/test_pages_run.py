@@ -1,0 +1,323 @@
+"""Every block of code of every page runs as it stands, unless the page says what it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
+from pbgeval.notation import Bucket, Side
+from tests.kit.case import TinyCase
+from tests.kit.commands import evaluated, metrics_of
+from tests.kit.projects import (
+    pykeen_names,
+    write_demo,
+    write_labelled_edges,
+    write_openbiolink_dataset,
+    write_project,
+    write_pykeen_arrays,
+    write_untrained_model,
+)
+from tests.kit.reports import write_records
+from tests.object_store import object_store
+from tests.pages import REPOSITORY, blocks_of, pages, run_page
+from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS
+from tests.systems_reference import DglkeFolder, write_labels
+from tests.unit.test_adapters_topk import RANKING, TEST
+from tests.unit.test_taxonomy import DATA
+
+MRR = "both.realistic.mean_reciprocal_rank"
+Names = dict[str, Any]
+# By page: makes what it takes as given in the working directory, yields its names, and then looks at what it left.
+GIVEN: dict[str, Callable[[pytest.MonkeyPatch], contextlib.AbstractContextManager[Names]]] = {}
+
+
+def given(page: str) -> Callable[[Callable[[pytest.MonkeyPatch], Iterator[Names]]], None]:
+    """Register what a page takes as given."""
+
+    def register(make: Callable[[pytest.MonkeyPatch], Iterator[Names]]) -> None:
+        GIVEN[page] = contextlib.contextmanager(make)
+
+    return register
+
+
+PAGES = [page for page in pages() if any(block.is_run for block in blocks_of(page))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with GIVEN[page](monkeypatch) as names:
+        run_page(page, names)
+
+
+def test_every_page_that_runs_has_what_it_takes_as_given() -> None:
+    assert GIVEN.keys() == set(PAGES)
+
+
+def results() -> dict[str, Names]:
+    return {path.parent.name: metrics_of(path.parent) for path in Path("results").glob("*/metrics.json")}
+
+
+def write_ids(name: str, num_edges: int, num_entities: int, num_relations: int) -> np.ndarray:
+    """Write edges of ids as an array and as text (`.npy`, `.txt`); return them (edges, 3)."""
+    source = np.random.default_rng(num_edges)
+    edges_E3 = source.integers((num_entities, num_relations, num_entities), size=(num_edges, 3))
+    np.save(f"{name}.npy", edges_E3)
+    np.savetxt(f"{name}.txt", edges_E3, fmt="%d", delimiter="\t")
+    return edges_E3
+
+
+def vectors_and_edges() -> Names:
+    """Vectors of as many entities and relations as FB15k-237 has, and edges."""
+    source = np.random.default_rng(2)
+    vectors = {
+        name: torch.from_numpy(source.normal(size=(n, 3))) for name, n in (("entities", 14541), ("relations", 237))
+    }
+    edges = {name: source.integers((14541, 237, 14541), size=(20, 3)) for name in ("test", "valid", "train")}
+    return vectors | edges
+
+
+def write_named_edges() -> None:
+    """Write train.tsv, valid.tsv and test.tsv; the names of all are those of the first."""
+    for name, number in (("train", 400), ("valid", 20), ("test", 30)):
+        write_labelled_edges(Path(f"{name}.tsv"), number, 40, 3, seed=number)
+    Path("train.tsv.gz").write_bytes(gzip.compress(Path("train.tsv").read_bytes()))
+
+
+def trained_names() -> Names:
+    """What a training loop has: buckets of likes, tables of users and items, a trainer that does nothing."""
+    generator = torch.Generator().manual_seed(4)
+    shapes = {**{("user", partition): (20, 4) for partition in range(4)}, ("item", 0): (15, 4)}
+    tables = {of: torch.randn(shape, generator=generator) for of, shape in shapes.items()}
+    operators = {(0, Side.RHS): {"translation": torch.randn(4, generator=generator)}}
+    buckets = {}
+    for partition in range(4):
+        edges = torch.randint(15, (300, 3), generator=generator)
+        edges[:, 1] = 0
+        buckets[Bucket(partition, 0)] = edges
+    tensors = ModelTensors(tables, operators)
+    return {"tables": tables, "operators": operators, "tensors": tensors, "buckets": buckets} | {
+        name: lambda edges: None for name in ("train", "train_on")
+    }
+
+
+def watch_a_training(monitor: Monitor) -> None:
+    """Call a monitor as a trainer does; the model learns nothing."""
+    names = trained_names()
+    for epoch in range(2):
+        for bucket, edges in names["buckets"].items():
+            monitor.split(edges, bucket)
+            with monitor.watch(epoch, bucket, names["tensors"]):
+                pass
+        monitor.end_pass(epoch)
+
+
+@given("README.md")
+def readme(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_project(Path.cwd())
+    write_demo(Path.cwd())
+    model = DglkeFolder(Path("ckpts") / "ComplEx_FB15k_0", "ComplEx")
+    for name, number in (("test", 30), ("train", 90)):
+        write_ids(name, number, len(model.entity), len(model.relation))
+    edges = [write_ids(f"of_{number}", number, NUM_ENTITIES, NUM_RELATIONS) for number in (20, 40)]
+    write_named_edges()
+    names = trained_names() | vectors_and_edges() | pykeen_names(*edges)
+    yield names
+    assert names["results"].to_df().shape[0] == 225
+    assert len(list(Path("results").glob("eval-*"))) == 4
+    assert Path("graph", "test").is_dir()
+    assert len(Path("run", "monitor", "training_stats.json").read_text().splitlines()) > 5
+
+
+@given("docs/tutorial.md")
+def tutorial(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    for name in ("scripts", "configs"):
+        Path(name).symlink_to(REPOSITORY / name)
+    yield {}
+    document = metrics_of(Path("result"))  # in the folder to which the page has changed
+    assert document["filter"] == "filtered"
+    assert document["num_edges"] == 2123
+    assert document["metrics"]["both.realistic.adjusted_mean_rank_index"] > 0.5  # 0 by chance
+    assert "<html" in Path("report.html").read_text(encoding="utf-8")
+
+
+@given("docs/guides/from_pytorch_biggraph.md")
+def from_pytorch_biggraph(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_project(Path.cwd())
+    yield {}
+    found = results()
+    assert found.keys() == {"ours", "as_pbg", "from_checkpoint", "partition", "filtered"}
+    assert found["ours"]["metrics"] == found["from_checkpoint"]["metrics"]
+    assert (found["ours"]["headline"], found["as_pbg"]["headline"]) == ("realistic", "pessimistic")
+    raw = found["filtered"]["raw_metrics"][MRR]
+    assert raw < found["partition"]["metrics"][MRR]  # more candidates
+    assert raw < found["filtered"]["metrics"][MRR]
+
+
+@given("docs/guides/from_pykeen.md")
+def from_pykeen(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    """The model object and its arrays in partitions have the same figures."""
+    write_pykeen_arrays(Path("exported"))
+    edges = {
+        name: write_labelled_edges(Path(f"{name}.tsv"), number, NUM_ENTITIES, NUM_RELATIONS, seed=number)
+        for name, number in (("test", 30), ("train", 90))
+    }
+    names = pykeen_names(**edges)
+    yield names
+    of_object = names["results"].report.document["metrics"]
+    of_arrays = results()["pykeen"]["metrics"]
+    for name in ("both.realistic.mean_rank", "both.realistic.hits_at_3"):
+        assert of_object[name] == of_arrays[name]
+
+
+@given("docs/guides/other_systems.md")
+def other_systems(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    model = DglkeFolder(Path("ckpts") / "ComplEx_FB15k_0", "ComplEx")
+    sizes = len(model.entity), len(model.relation)
+    for kind, size in zip(("entity", "relation"), sizes, strict=True):
+        plural = {"entity": "entities", "relation": "relations"}[kind]
+        write_labels(model.folder / f"{plural}.tsv", [f"{kind} {index}" for index in range(size)])
+    for name, number in (("test", 30), ("train", 90)):
+        np.save(f"{name}.npy", write_labelled_edges(Path(f"{name}.txt"), number, *sizes, seed=number))
+    write_openbiolink_dataset(Path("datasets"), num_test=20, num_entities=12, num_relations=2)
+    generator = torch.Generator().manual_seed(3)
+    scores = {name: torch.randn(20, 12, generator=generator) for name in ("head_scores", "tail_scores")}
+    texts = {"test.tsv": TEST, "predictions.txt": RANKING, "train.tsv": "x\tlikes\ty\n", "valid.tsv": "y\tlikes\tx\n"}
+    for name, text in texts.items():
+        Path(name).write_text(text, encoding="utf-8")
+    for name in ("taxonomy", "truth", "ranking"):
+        shutil.copy(DATA / f"{name}.tsv", f"{name}.tsv")
+    yield scores
+    in_place, converted = (results()[name] for name in ("dglke", "converted"))
+    assert (in_place["num_edges"], in_place["num_queries"]) == (30, 60)
+    assert in_place["metrics"]["both.realistic.mean_rank"] == converted["metrics"]["both.realistic.mean_rank"]
+
+
+@given("docs/guides/own_models.md")
+def own_models(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    source = np.random.default_rng(5)
+    for name, number in (("test", 30), ("train", 90)):
+        write_labelled_edges(Path(f"{name}.tsv"), number, 20, 3, seed=number)
+    np.save("one_edge.npy", np.array([[4, 1, 7]]))
+    entity_vectors, relation_vectors = source.normal(size=(20, 6)), source.normal(size=(3, 6))
+    tables = {
+        "entity_vectors": entity_vectors,
+        "relation_vectors": relation_vectors,
+        "entity_names": [f"entity {index}" for index in range(20)],
+        "relation_names": [f"relation {index}" for index in range(3)],
+    }
+    yield vectors_and_edges() | tables
+    assert results()["converted"]["num_edges"] == 30
+    # The page's layout: the first half of a row is real, the second imaginary.
+    h, t = (entity_vectors[at, :3] + 1j * entity_vectors[at, 3:] for at in (4, 7))
+    r = relation_vectors[1, :3] + 1j * relation_vectors[1, 3:]
+    lines = Path("results", "check", "topk", "0", "topk_0_0.tsv").read_text(encoding="utf-8").splitlines()
+    columns = lines[0].split("\t")
+    rows = [dict(zip(columns, line.split("\t"), strict=True)) for line in lines[1:]]
+    best = max(float(row["score"]) for row in rows if row["side"] == "tail")
+    all_tails = entity_vectors[:, :3] + 1j * entity_vectors[:, 3:]
+    assert best == pytest.approx((h * r * all_tails.conj()).sum(1).real.max(), rel=1e-5)
+    assert best >= (h * r * t.conj()).sum().real
+
+
+@given("docs/guides/large_graphs.md")
+def large_graphs(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_project(Path.cwd())
+    write_named_edges()
+    yield {}
+    found = results()
+    assert found.keys() == {"sample", "until_precise", "sampled", "exact"}
+    assert found["sample"]["num_edges"] == 100 < found["exact"]["num_edges"] == found["sampled"]["num_edges"]
+    interval = found["sample"]["intervals"][MRR]
+    assert interval["low"] < found["sample"]["metrics"][MRR] < interval["high"]
+
+
+@given("docs/guides/reading_the_numbers.md")
+def reading_the_numbers(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_project(Path.cwd())
+    names: Names = {}
+    yield names
+    found = results()
+    estimates = found["estimates"]["estimates"]
+    rank = "both.realistic.mean_rank"
+    # Five standard errors of the draws: an estimate of the mean rank against the whole partition.
+    error = 5 * estimates["intervals"][rank]["standard_error"]
+    assert found["partition"]["metrics"][rank] == pytest.approx(estimates["metrics"][rank], abs=error)
+    assert found["exact"]["metrics"] != found["other"]["metrics"]
+
+
+@given("docs/import.md")
+def import_files(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_named_edges()
+    lines = Path("test.tsv").read_text(encoding="utf-8").splitlines()
+    Path("later.tsv").write_text("\n".join([*lines, "entity 0\trelation 0\tsomebody new", ""]), encoding="utf-8")
+    scratch = Path.cwd().parent
+    patch.setenv("TMPDIR", str(scratch))
+    patch.setattr("tempfile.tempdir", str(scratch))
+    with object_store() as store:
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+
+        def write_checkpoint() -> None:
+            write_untrained_model(Path.cwd() / "graph", 3)
+            store.make_bucket("bucket")
+            for path, prefix in (("graph/checkpoint", "bucket/run7/checkpoint"), ("graph/test", "bucket/graph/test")):
+                store.upload(Path(path), prefix)
+
+        yield {"write_checkpoint": write_checkpoint}
+    unknown = Path("later", "test", "unknown.tsv").read_text(encoding="utf-8").splitlines()
+    assert unknown[1:] == ["entity:all\tsomebody new\t1"]
+    of_text, of_objects = sorted(results().values(), key=lambda of: of["filter"])
+    assert (of_text["filter"], of_objects["filter"]) == ("filtered", "raw")
+    assert of_text["num_edges"] == of_objects["num_edges"] == 30
+
+
+@given("docs/cluster.md")
+def cluster(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    TinyCase.write(Path.cwd())
+    yield {}
+    (result,) = results().values()
+    assert result["complete"]
+
+
+@given("docs/metrics.md")
+def metrics(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    names: Names = {}
+    yield names
+    assert names["metrics"]["optimistic.mrr"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
+
+
+@given("docs/monitor.md")
+def monitor(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    write_records(Path("checkpoint"), num_passes=3, metrics={"mrr": 0.25, "r10": 0.5})
+    yield trained_names() | {"train_all": watch_a_training}
+    assert Path("run", "monitor", "report.html").is_file()
+    assert list(Path("run", "events").iterdir())
+
+
+@given("docs/results.md")
+def results_page(patch: pytest.MonkeyPatch) -> Iterator[Names]:
+    case = TinyCase.write(Path.cwd(), workers=1)
+    evaluated(case, output="results/mine")
+    relations = [MonitoredRelation("likes", "user", "item", "translation")]
+    watch_a_training(Monitor(ModelSchema(relations, {"user": 4, "item": 1}, "dot"), "run/monitor", eval_fraction=0.2))
+    case.config.rename("one.py")
+    case.write_config(comparator="cos").rename("two.py")
+    yield {}
+    for name in ("results/mine/report.html", "hits.html", "run/monitor/report.html"):
+        assert "<html" in Path(name).read_text(encoding="utf-8")
+    assert "toprule" in Path("table.tex").read_text(encoding="utf-8")
+    assert "| mean rank |" in Path("table.md").read_text(encoding="utf-8")
+    assert list(Path("results").glob("one-*/sinks/tensorboard/*"))

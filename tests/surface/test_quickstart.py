@@ -1,0 +1,68 @@
+"""scripts/quickstart: a checkout becomes a result, and the README shows that result."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.commands import COMMAND
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_ROW = re.compile(r"^│ ([^│]+?) +│(.+)│$", re.MULTILINE)
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def rows_of(text: str) -> dict[str, list[float]]:
+    """Return the numbers of each row of a table on the terminal, without standard errors."""
+    return {
+        name: [float(_NUMBER.search(cell)[0].replace(",", "")) for cell in cells.split("│")]
+        for name, cells in _ROW.findall(text)
+    }
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout whose .venv is this environment, so that nothing is installed."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("setup.py", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, folder)
+    shutil.copytree(REPOSITORY / "configs", folder / "configs")
+    shutil.copytree(REPOSITORY / "scripts", folder / "scripts")
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, program in (("python", sys.executable), ("kgeval-dist", COMMAND)):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{program}" "$@"\n', encoding="utf-8")
+        (programs / name).chmod(0o755)
+    wanted = "".join((folder / name).read_text(encoding="utf-8") for name in ("setup.py", "constraints.txt"))
+    (folder / ".venv" / ".installed").write_text(f"{folder}\n{wanted}", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_quickstart_ends_with_the_table_of_the_readme(checkout: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [checkout / "scripts" / "quickstart"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "already installed" in done.stdout
+    shown = rows_of((REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    found = rows_of(done.stdout)
+    assert found.keys() == shown.keys()
+    for name, numbers in found.items():
+        # Two digits of figures between 0 and 1, and of mean ranks.
+        assert numbers == pytest.approx(shown[name], abs=0.005, rel=0.005), name
+    assert (checkout / "demo" / "results" / "metrics.json").is_file()
+    *_, last = done.stdout.strip().splitlines()
+    assert re.fullmatch(r"Done in \d+ s\. Next, .*: \.venv/bin/kgeval-dist report demo/results", last)
+
+
+def test_the_demo_graph_is_small_enough_for_the_repository() -> None:
+    assert sum(path.stat().st_size for path in (REPOSITORY / "configs" / "demo").iterdir() if path.is_file()) < 300_000
