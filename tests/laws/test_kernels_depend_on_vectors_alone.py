@@ -256,16 +256,6 @@ def test_rows_of_chunks_that_share_one_tensor_do_not_matter():
         assert torch.equal(expected_NN[rows, chunk * 72 : (chunk + 1) * 72], scores_BQC[chunk])
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
-def test_products_of_nothing_are_empty(shape):
-    num_products, rows, columns = shape
-
-    scores_BQC = product(torch.ones(num_products, rows, 5), torch.ones(num_products, columns, 5))
-
-    assert shape == tuple(scores_BQC.shape)
-    assert (0,) == tuple(paired_product(torch.ones(0, 5), torch.ones(0, 5)).shape)
-
-
 # The self-check and its rules
 
 

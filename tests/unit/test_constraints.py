@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.notation import Side
-from pbgeval.ranking.chunks import concatenated_ranges
-from pbgeval.ranking.constraints import CandidateSets, is_among
+from pbgeval.ranking.constraints import CandidateSets
 
 NUM_ENTITIES, NUM_RELATIONS = 7, 3
 numbers = st.sets(st.integers(0, NUM_ENTITIES - 1))
@@ -51,20 +50,3 @@ def test_an_entity_competes_where_every_set_holds_it(allowed, of_side, observed)
                 assert expected == found.tolist()
             inside = sets.contains(side, np.full(NUM_ENTITIES, relation), np.arange(NUM_ENTITIES))
             assert expected == np.flatnonzero(inside).tolist()
-
-
-@given(st.lists(st.integers(-3, 9), max_size=8), st.sets(st.integers(-3, 9)))
-def test_values_are_among_a_set_or_not(values, of):
-    expected = [value in of for value in values]
-
-    assert expected == is_among(np.array(values, np.int64), array(of)).tolist()
-    assert [expected] == is_among(np.array([values], np.int64), array(of)).tolist()
-
-
-@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), max_size=6))
-def test_ranges_follow_each_other(ranges):
-    begins, lengths = np.array(ranges, np.int64).reshape(-1, 2).T
-
-    expected = [number for begin, length in ranges for number in range(begin, begin + length)]
-
-    assert expected == concatenated_ranges(begins, lengths).tolist()

@@ -23,21 +23,6 @@ def found(true_BQ, lists_BC, num_batch) -> list[tuple[int, int]]:
     return sorted(zip(query.tolist(), candidate.tolist(), strict=True))
 
 
-def test_by_hand():
-    true_BQ = [[5, 5, 7], [0, 1, 2]]
-    draws = [[7, 5], [3, 4]]
-
-    assert [(0, 1), (0, 4), (1, 0), (1, 4), (2, 3)] == found(
-        true_BQ, [t + d for t, d in zip(true_BQ, draws, strict=True)], 3
-    )
-    assert [(0, 1), (1, 1), (2, 0)] == found(true_BQ, draws, 0)
-
-
-def test_without_copies_nothing_is_found():
-    assert [] == found([[0, 1]], [[0, 1, 2]], 2)
-    assert [] == found([[0, 0]], [[1]], 0)
-
-
 def test_nothing_in_nothing():
     query, candidate = copies_of_true(torch.empty((0, 3), dtype=torch.int64), torch.empty((0, 5), dtype=torch.int64), 3)
 

@@ -41,14 +41,6 @@ def test_strata_are_neighbouring_buckets_that_each_expect_two_draws(of, num_draw
             assert sum(of[i] for i in stratum[:-1]) * num_draws < 2 * sum(of)
 
 
-def test_strata_by_hand():
-    assert (range(0, 1), range(1, 3), range(3, 5)) == make_strata([50, 10, 15, 20, 5], 8)
-    assert (range(0, 5),) == make_strata([50, 10, 15, 20, 5], 1)
-    assert (range(0, 2),) == make_strata([0, 0], 5)
-    assert (range(0, 0),) == make_strata([], 5)
-    assert (range(0, 1),) == make_strata([1], 1)
-
-
 @given(sizes, st.integers(0, 10**6), offsets)
 def test_draws_are_shared_out_exactly_and_in_proportion(of, num_draws, offset):
     allocated = allocate(of, num_draws, offset)
@@ -214,10 +206,3 @@ def test_what_cannot_be_drawn_is_refused():
         EdgeSample.of_size(population_of([3]), 0, 0)
     with pytest.raises(ValueError, match="stands twice"):
         EdgeSample.of_size([(0, Bucket(0, 0), 3), (0, Bucket(0, 0), 4)], 2, 0)
-
-
-def test_an_empty_population_is_complete_at_once():
-    for sample in (EdgeSample.of_size([], 5, 0), EdgeSample.of_rounds(population_of([0, 0]), 0)):
-        assert 1 == sample.num_rounds
-        assert sample.is_complete()
-        assert 0 == len(sample.design().stratum_U)

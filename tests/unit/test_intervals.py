@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import random
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -204,29 +203,6 @@ def test_no_hits_and_all_hits_leave_room_for_what_was_not_seen():
     assert math.isclose(1 - width, every.low, rel_tol=1e-9)
     assert none.standard_error > 0
     assert every.standard_error > 0
-
-
-def test_where_all_ranks_agree_a_cluster_counts_as_one_query():
-    single, design = sample_of([([([(4, 0, 11)], [])] * 40, 360)])
-    many, _ = sample_of([([([(4, 0, 11)] * 50, [])] * 40, 360)])
-
-    found = [sample_intervals(queries, design, (Side.LHS,), (1,)) for queries in (single, many)]
-
-    assert found[0] == found[1]
-    assert all(interval.low < interval.value < interval.high for key, interval in found[0].items() if "hits" not in key)
-
-
-def test_copies_of_a_query_in_its_cluster_are_no_news():
-    rng = random.Random(5)
-    clusters = [([(rng.randrange(9), rng.randrange(2), 10)], []) for _ in range(30)]
-    copied = [(head * 7, []) for head, _ in clusters]
-    (once, design), (often, _) = sample_of([(clusters, 100)]), sample_of([(copied, 100)])
-    key = "both.realistic.mean_reciprocal_rank"
-
-    errors = [sample_intervals(queries, design, SIDES, CUTOFFS)[key] for queries in (once, often)]
-
-    assert math.isclose(errors[0].standard_error, errors[1].standard_error, rel_tol=1e-12)
-    assert math.isclose(errors[0].low, errors[1].low, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(("values", "num_draws"), [([[1, 5, 2, 9], [0, 3, 3, 10, 4]], 5), ([[0, 0, 7, 1]], 2)])

@@ -41,15 +41,3 @@ def chunks(draw: st.DrawFn):
 @given(chunks())
 def test_every_known_answer_in_a_list_is_found_but_the_querys_own(of):
     assert slow(*of) == found(*of)
-
-
-def test_a_hub_and_a_query_with_few_answers_in_one_chunk():
-    """Key 0 has more answers than the list has candidates; candidate 3 is listed twice; key 2 has none."""
-    keys, true, lists = [[0, 1, 2]], [[7, 3, 3]], [[3, 8, 3, 7]]
-    answers = {0: set(range(10)), 1: {8, 3, 99}}
-
-    assert [(0, 0), (0, 1), (0, 2), (1, 1)] == found(keys, true, lists, answers)
-
-
-def test_without_known_answers_nothing_is_found():
-    assert [] == found([[0, 1]], [[0, 0]], [[1, 2]], {})

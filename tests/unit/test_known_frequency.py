@@ -32,20 +32,6 @@ def test_frequencies_equal_a_counter_whatever_the_blocks(evaluated, block_size, 
     assert repeated == list(zip(frequency.codes_K.tolist(), frequency.counts_K.tolist(), strict=True))
 
 
-def test_a_table_made_of_its_arrays_answers_alike():
-    first = KeyFrequency.of_blocks(Side.RHS, blocks_of([(0, 0, 1), (0, 0, 2), (3, 1, 1)], 2), NUM_ENTITIES)
-    again = KeyFrequency(Side.RHS, NUM_ENTITIES, first.codes_K, first.counts_K)
-
-    assert [2, 1] == again.of(np.array([0, 1]), np.array([0, 3])).tolist()
-
-
-def test_without_edges_nothing_is_repeated():
-    frequency = KeyFrequency.of_blocks(Side.LHS, [], NUM_ENTITIES)
-
-    assert ([], []) == (frequency.codes_K.tolist(), frequency.counts_K.tolist())
-    assert [1] == frequency.of(np.array([0]), np.array([0])).tolist()
-
-
 def test_codes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="do not fit in int64"):
         KeyFrequency.of_blocks(Side.LHS, blocks_of([(0, 2, 0)], 1), 1 << 62)

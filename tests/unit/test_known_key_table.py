@@ -25,13 +25,6 @@ def test_positions_equal_those_of_a_dictionary(present, asked, rows_at_once):
     assert [position.get(code, -1) for code in asked] == found.tolist()
 
 
-def test_an_empty_table_has_nothing():
-    table = KeyTable.of_codes(np.empty(0, np.int64))
-
-    assert [-1, -1] == table.index_of(np.array([0, 2**62])).tolist()
-    assert [] == table.index_of(np.empty(0, np.int64)).tolist()
-
-
 @pytest.mark.parametrize("stride", [1, 1 << 12, 1 << 32, 3_000_017])
 def test_codes_in_any_regular_distance_are_found(stride):
     present = np.arange(20_000, dtype=np.int64) * stride

@@ -83,16 +83,6 @@ def test_a_store_reads_what_it_spilled_and_what_it_still_has(tmp_path):
     assert [(0, key) for key in range(20)] == rows_and_keys(store.pairs(Side.LHS, 0))
 
 
-def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
-    store = PairStore(NUMBERING, 800, ScratchFolder(tmp_path, 0))
-
-    for _ in range(1000):
-        add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
-
-    assert [] == list(tmp_path.iterdir())
-    assert [(2, 1), (3, 1)] == rows_and_keys(store.pairs(Side.RHS, 0))
-
-
 def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):
     from pbgeval.ranking import known_answers as pairs
 
@@ -146,17 +136,3 @@ def test_answers_of_keys_come_as_lists(pairs, keys):
     lists = [sorted(row for row, of in pairs if of == key) for key in keys]
     assert [row for of_key in lists for row in of_key] == row_P.tolist()
     assert [sum(map(len, lists[:i])) for i in range(len(lists) + 1)] == offsets.tolist()
-
-
-def test_a_hub_key_costs_eight_bytes_for_each_distinct_answer():
-    num_answers = 1 << 20
-    store = PairStore(EntityNumbering.from_sizes({("all", 0): num_answers}), 1 << 22, None)
-    answer_P = np.arange(num_answers)
-
-    for _ in range(3):
-        for start in range(0, num_answers, 1 << 18):
-            store.add(Side.RHS, np.full(1 << 18, 7), answer_P[start : start + (1 << 18)])
-
-    assert 8 * num_answers == store.pairs(Side.RHS, 0).packed_P.nbytes == store.num_bytes
-    offsets, row_P = store.pairs(Side.RHS, 0).by_key().of_keys(np.array([6, 7]))
-    assert ([0, 0, num_answers], True) == (offsets.tolist(), np.array_equal(answer_P, row_P))

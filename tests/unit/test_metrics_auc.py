@@ -26,21 +26,6 @@ def exact(*pools: SortedPool) -> float | None:
     return None if found is None else found.value
 
 
-def test_by_hand():
-    """2 beats 0 and 1 and ties with 2; 1 beats 0 and ties with 1: 4 of 6 pairs."""
-    assert 4 / 6 == exact(pool([1.0, 2.0], [2.0, 1.0, 0.0]))
-    assert 0.5 == exact(pool([1.0], [1.0]))
-    assert 0.0 == exact(pool([-math.inf], [math.inf, 0.0]))
-    assert 1.0 == exact(pool([math.inf], [-math.inf, 0.0]))
-
-
-@pytest.mark.parametrize(("true", "competing"), [([], []), ([1.0], []), ([], [1.0])])
-def test_there_is_nothing_to_compare_without_both(true, competing):
-    assert exact(pool(true, competing)) is None
-    assert exact() is None
-    assert pooled_auc([pool(true, competing)], all_true=False, all_competing=False) is None
-
-
 @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=4))
 def test_any_number_of_pools_is_compared_as_their_union(parts):
     true = [score for part, _ in parts for score in part]

@@ -163,18 +163,6 @@ def test_rates_are_ratios_of_counts_or_undefined(counts):
     assert 16 + 3 == len(found)
 
 
-def test_perfect_and_reversed_scores():
-    best = metrics_of([1, 1, 0, 0, 0], [5, 4, 3, 2, 1])
-    worst = metrics_of([1, 1, 0, 0, 0], [1, 2, 3, 4, 5])
-
-    assert {best[name] for name in ("average_precision_score", "matthews_correlation_coefficient", "informedness")} == {
-        1
-    }
-    assert worst["average_precision_score"] == 0.5 * (1 / 4 + 2 / 5)
-    assert best["diagnostic_odds_ratio"] is None
-    assert best["positive_likelihood_ratio"] is None
-
-
 @pytest.mark.parametrize(
     ("labels", "scores", "defined"),
     [

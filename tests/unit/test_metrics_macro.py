@@ -106,21 +106,6 @@ def test_over_relations_each_relation_counts_alike(of):
     check(expected, macro_over_relations(grouped_of(of), SIDES))
 
 
-def test_by_hand():
-    """Key 0 twice with ranks 1 and 2, key 1 once with rank 4, in one relation; rank 1 in another."""
-    of = [(Side.RHS, 0, 0, 0, 0, 9), (Side.RHS, 0, 0, 1, 0, 8), (Side.RHS, 0, 1, 3, 0, 6), (Side.RHS, 1, 0, 0, 0, 0)]
-    over_keys, over_relations = macro_over_keys(grouped_of(of), SIDES), macro_over_relations(grouped_of(of), SIDES)
-
-    assert (1.5 + 4 + 1) / 3 == over_keys["tail.realistic.mean_rank"] == over_keys["both.realistic.mean_rank"]
-    assert (7 / 3 + 1) / 2 == over_relations["tail.realistic.mean_rank"]
-    assert ((1 + 8 / 9) / 2 + 6 / 9) / 2 == pytest.approx(over_keys["tail.query_auc"], abs=1e-15)
-    assert (1 + 8 / 9 + 6 / 9) / 3 == pytest.approx(over_relations["tail.query_auc"], abs=1e-15)
-    assert (4, 0, None) == tuple(over_keys[f"{key}"] for key in KEYS_OF_COUNT)
-
-
-KEYS_OF_COUNT = ("both.realistic.count", "head.realistic.count", "head.realistic.mean_rank")
-
-
 @settings(max_examples=examples(25))
 @given(queries)
 def test_a_disabled_side_has_no_keys_and_does_not_count(of):

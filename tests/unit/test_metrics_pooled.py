@@ -75,12 +75,6 @@ def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sam
     assert np.mean(covered) > 0.85
 
 
-def test_equal_pools_have_equal_estimates():
-    sample = PoolSample(pool_of(np.arange(50.0), np.arange(40.0)), 100, 4000, all_true=False, all_competing=False)
-
-    assert pooled_classification(sample) == pooled_classification(sample)
-
-
 def test_few_draws_have_no_error():
     sample = PoolSample(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, all_true=False, all_competing=False)
 

@@ -156,14 +156,6 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     assert [y for x, y in tail.points if x == pytest.approx(1.0)] == pytest.approx([7 / 9]), "k = 10 counts rank 10"
 
 
-def test_one_query_of_rank_one_has_a_distribution() -> None:
-    sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
-
-    assert [["1 to below 2", "1", "1.0000", "1.0000"]] == distribution_table(sides).rows
-    assert 1 == len(share_chart(sides, "realistic").boxes)
-    assert 1 == len(cumulative_chart(sides, "realistic").lines)
-
-
 @pytest.mark.parametrize(
     ("highest", "edges"), [(1, [1, 2]), (2, [1, 2, 5]), (9.5, [1, 2, 5, 10]), (10, [1, 2, 5, 10, 20])]
 )

@@ -430,39 +430,6 @@ def check_buckets(report: Report, expected: list[Found], cutoffs: tuple[int, ...
         check({key: metrics[key] for key in row if key in metrics}, row)
 
 
-def test_neither_blocks_nor_who_is_asked_first_change_a_byte(saved: SavedCase, monkeypatch: pytest.MonkeyPatch):
-    def figures(keep: Callable[..., np.ndarray] | None) -> dict[str, Any]:
-        report = saved.report.recompute(edge_paths=saved.config.edge_paths, keep=keep)
-        return {key: value for key, value in report.to_dict().items() if key != "run"}
-
-    def odd(path: int, bucket: Bucket, lhs: np.ndarray, rel: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-        return (lhs + rhs) % 2 == 1
-
-    whole = [figures(None), figures(odd)]
-    for rows in (1, 3):
-        monkeypatch.setattr(saved_run, "ROWS_AT_A_TIME", rows)
-        assert whole == [figures(None), figures(odd)]
-    assert whole[0]["provenance"] != whole[1]["provenance"]
-
-
-def test_a_keep_that_draws_lots_is_asked_once_so_key_counts_and_figures_agree(saved: SavedCase):
-    generator = np.random.default_rng(0)
-    saved.set_counts({(side, at): Counts(at, 0, 50, 0, 0, 0) for side in ("head", "tail") for at in range(len(PLACES))})
-    drawn: list[bool] = []
-
-    def keep(path: int, bucket: Bucket, lhs: np.ndarray, rel: np.ndarray, rhs: np.ndarray) -> np.ndarray:
-        drawn.extend((generator.random(len(rel)) < 0.5).tolist())
-        return np.array(drawn[-len(rel) :])
-
-    document = saved.report.recompute(edge_paths=saved.config.edge_paths, keep=keep).document
-
-    kept = {at for at, is_kept in enumerate(drawn) if is_kept}
-    assert (len(PLACES), len(kept)) == (len(drawn), document["num_edges"])
-    frequency = Counter(key_of("tail", at) for at in kept)
-    weighted = [(Fraction(1, frequency[key_of("tail", at)]), Fraction(1 + at)) for at in kept]
-    assert float(mean(weighted)) == document["macro_metrics"]["tail.realistic.mean_rank"]
-
-
 def test_what_was_asked_is_in_the_provenance_and_its_digest(saved: SavedCase):
     report = saved.report
     digest = report.document["provenance"]["digest"]

@@ -1,27 +1,11 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
-
-LEAST = 2.0**-149  # the smallest float32 above zero
-ORDERED = [-math.inf, -3.4e38, -1.0, -LEAST, 0.0, LEAST, 1e-38, 1.0, 1.0 + 2.0**-23, 3.4e38, math.inf]
-
-
-def test_images_have_the_order_of_scores():
-    images = sortable_int32(torch.tensor(ORDERED))
-
-    assert np.int32 == images.dtype
-    assert sorted(set(images.tolist())) == images.tolist()
-
-
-def test_zeros_of_both_signs_have_one_image():
-    assert [0, 0] == sortable_int32(torch.tensor([-0.0, 0.0])).tolist()
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2))

@@ -177,13 +177,6 @@ def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path) -> No
         find_buckets(folder, 3, 3)
 
 
-def test_a_partition_that_is_missing_is_named_with_what_is_there(tmp_path: Path) -> None:
-    put("embeddings_user_0.v3.h5", b"")
-
-    with pytest.raises(StorageError, match=r"embeddings_user_0.v2.h5: expected this file .* found it in version 3;"):
-        open_embeddings(in_place(tmp_path), "user", 0, 2, dimension=4, num_rows=None)
-
-
 def test_a_folder_that_is_itself_stands_for_none(tmp_path: Path) -> None:
     assert read_object_folder(tmp_path) is None
     assert read_object_folder(tmp_path / "nothing") is None
