@@ -139,17 +139,6 @@ def test_identical_candidates_tie_within_every_row_of_any_shape(name, threads):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("threads", THREADS)
-def test_pairs_have_the_bits_of_the_big_product(threads, dtype):
-    for dimension in DIMENSIONS:
-        x_ND = vectors(dimension, dtype)
-        expected_N = one_big_product(x_ND).diagonal()
-        compute_with(threads, dtype)
-        for size in EVERY_SIZE:
-            assert torch.equal(expected_N[5 : 5 + size], paired_product(x_ND[5 : 5 + size], x_ND[5 : 5 + size])), size
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_matrix_gives_a_row_the_same_bits_in_any_company(dtype):
     """Also when the matrix is smaller than a block, and when the row comes alone."""
     for dimension in DIMENSIONS:

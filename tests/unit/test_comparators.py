@@ -10,47 +10,13 @@ from torch.testing import assert_close
 
 from pbgeval.scoring.comparators import COMPARATORS, Comparator, ZeroVectorError
 from tests import reference
-from tests.kit.graphs import OWN_COMPARATORS, RowSource
-
-X, Y = [1.0, 2.0], [3.0, 4.0]
-BY_HAND = [
-    ("dot", False, 11.0),
-    ("dot", True, 2 * 4 + 1 + 3),
-    ("cos", False, 11 / math.sqrt(125)),
-    ("cos", True, 1 + 1 + 3),
-    ("l2", False, -math.sqrt(8)),
-    ("l2", True, -2 + 1 + 3),
-    ("squared_l2", False, -8.0),
-    ("squared_l2", True, -4 + 1 + 3),
-    ("l1", False, -4.0),
-    ("l1", True, -2 + 1 + 3),
-    ("complex_l1", False, -math.sqrt(8)),
-    ("clamped_dot", False, 11.0),
-    ("clamped_dot", True, 2 * 4 + 1 + 3),
-]
+from tests.kit.graphs import RowSource
 
 
 def real_scores(comparator: Comparator, queries: list[list[float]], candidates: list[list[float]]) -> torch.Tensor:
     query_QD = comparator.prepare_queries(torch.tensor(queries))
     candidate_CD = comparator.prepare_candidates(torch.tensor(candidates))
     return comparator.real_scores(comparator.scores(query_QD[None], candidate_CD[None])[0])
-
-
-@pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
-def test_scores_by_hand(name, bias, expected):
-    assert pytest.approx(expected, rel=1e-6) == real_scores(Comparator(name, bias), [X], [Y]).item()
-
-
-@pytest.mark.parametrize(("name", "bias", "expected"), BY_HAND)
-def test_pairs_have_the_scores_of_the_block(name, bias, expected):
-    comparator = Comparator(name, bias)
-    queries_QD = comparator.prepare_queries(torch.tensor([X, Y, X]))
-    candidates_QD = comparator.prepare_candidates(torch.tensor([Y, X, X]))
-
-    paired_Q = comparator.paired_scores(queries_QD, candidates_QD)
-
-    assert torch.equal(comparator.scores(queries_QD[None], candidates_QD[None])[0].diagonal(), paired_Q)
-    assert pytest.approx(expected, rel=1e-6) == comparator.real_scores(paired_Q)[0].item()
 
 
 @given(
@@ -109,40 +75,6 @@ def test_zero_vectors_under_cos_are_named(bias):
         assert [1, 3] == caught.value.rows
 
 
-@pytest.mark.parametrize("name", ["dot", "l2", "squared_l2", *OWN_COMPARATORS])
-def test_zero_vectors_have_scores_elsewhere(name):
-    assert [[0.0]] == real_scores(Comparator(name), [[0.0, 0.0]], [[0.0, 0.0]]).round(decimals=6).abs().tolist()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@given(
-    rows=st.integers(1, 131),
-    width=st.integers(1, 300),
-    start=st.integers(0, 7),
-    threads=st.integers(1, 4),
-    seed=st.integers(0, 2**32),
-)
-def test_a_row_under_cos_has_the_same_bits_anywhere(dtype, rows, width, start, threads, seed):
-    """Whatever stands beside it, also where its squares leave the range of float32."""
-    generator = torch.Generator().manual_seed(seed)
-    exponents = torch.randint(-30, 31, (rows + start, 1), generator=generator)
-    table = torch.randn(rows + start, width, generator=generator, dtype=dtype) * torch.tensor(10.0).pow(exponents)
-    comparator = Comparator("cos")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        whole, alone = (comparator.prepare_candidates(part) for part in (table, table[start:].clone()))
-        single = comparator.prepare_candidates(table[-1:].clone())
-        blocks = comparator.prepare_candidates(table[start:].reshape(1, rows, width))
-    finally:
-        torch.set_num_threads(before)
-
-    assert torch.equal(whole[start:], alone)
-    assert torch.equal(whole[-1:], single)
-    assert torch.equal(alone.unsqueeze(0), blocks)
-    assert torch.allclose(alone.double().square().sum(-1), torch.ones((), dtype=torch.float64), rtol=1e-5)
-
-
 def test_tiny_and_huge_vectors_have_directions():
     scores = real_scores(Comparator("cos"), [[1e-30, 0.0]], [[3e25, 4e25], [-1e-25, 0.0], [0.0, 1e30]])
 
@@ -156,9 +88,3 @@ def test_a_clamped_score_ends_at_20_and_ties_beyond():
     assert [[20.0, 20.0, 20.0, -20.0]] == real_scores(comparator, [[5.0, 1.0]], rows.tolist()).tolist()
     assert [20.0, 16.0, 20.0, 20.0] == comparator.paired_scores(rows, rows).tolist()
     assert torch.equal(comparator.paired_scores(rows, rows), comparator.pbg_true_scores(rows, rows))
-
-
-def test_the_bias_is_added_to_a_clamped_score():
-    assert 22.5 == real_scores(Comparator("clamped_dot", bias=True), [[2.0, 5.0]], [[0.5, 9.0]]).item()
-    assert not Comparator("clamped_dot").is_inner_product
-    assert not Comparator("l1", bias=True).is_inner_product

@@ -29,13 +29,6 @@ def test_equal_rows_have_equal_hashes_and_others_here_do_not(of, dtype):
         assert [first == other for other in of] == [one == two for two in hashes]
 
 
-def test_hashes_of_many_rows_rarely_collide():
-    chance = torch.Generator().manual_seed(0)
-    many = torch.randint(-3, 4, (20_000, 6), generator=chance).float() / 4
-
-    assert len(torch.unique(many, dim=0)) == len(torch.unique(row_hashes(many)))
-
-
 @given(rows(1), rows(1), dtypes, st.data())
 def test_twins_are_the_candidates_with_the_true_vector_but_the_true_entity(candidates, true, dtype, data):
     own = [data.draw(st.sampled_from([-1, *(at for at, row in enumerate(candidates) if row == of)])) for of in true]

@@ -39,14 +39,6 @@ def test_the_operators_are_those_of_the_domain():
 
 
 @pytest.mark.parametrize(("name", "parameters", "expected"), BY_HAND)
-def test_one_relation_for_all_rows(name, parameters, expected):
-    before = X.clone()
-
-    assert expected == OPERATORS[name].apply(parameters, X, None).tolist()
-    assert torch.equal(before, X)
-
-
-@pytest.mark.parametrize(("name", "parameters", "expected"), BY_HAND)
 def test_a_relation_for_each_row(name, parameters, expected):
     """Relation 0 has other parameters (twice those of relation 1), relation 2 does not occur."""
     stacked = {
@@ -59,18 +51,6 @@ def test_a_relation_for_each_row(name, parameters, expected):
     assert expected == found[:2].tolist()
     assert torch.equal(OPERATORS[name].apply(doubled, X, None)[0], found[2])
     assert expected[1] == found[3].tolist()
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_no_rows_make_no_rows(name, dynamic):
-    parameters = prepared(
-        name,
-        {key: torch.ones((3, *shape) if dynamic else shape) for key, shape in OPERATORS[name].shapes(4).items()},
-    )
-    rel_E = torch.empty(0, dtype=torch.int64) if dynamic else None
-
-    assert (0, 4) == tuple(OPERATORS[name].apply(parameters, torch.empty(0, 4), rel_E).shape)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbgeval.scoring.product import padded_rows, padded_size, paired_product, product, transform
-
-X = torch.tensor([[1.0, 2.0], [0.0, -1.0], [3.0, 0.5]])
+from pbgeval.scoring.product import padded_rows, padded_size, product
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 50, 100, 128, 1000])
@@ -15,24 +13,6 @@ def test_sizes_are_padded_to_what_kernels_agree_on(size, num_products):
 
     assert padded >= max(size, 16)
     assert padded % 16 == 0 if num_products == 1 else padded == max(size, 16)
-
-
-def test_products_by_hand():
-    assert [[[5, -2, 4], [-2, 1, -0.5]]] == product(X[None, :2], X[None]).tolist()
-    assert [5, 1, 9.25] == paired_product(X, X).tolist()
-    assert [5, -1.5] == paired_product(X[:2], torch.tensor([[1.0, 2.0], [7.0, 1.5]])).tolist()
-
-
-def test_several_products_do_not_mix():
-    found = product(torch.stack([X, 2 * X]), torch.stack([X[:1], X[1:2]]))
-
-    assert [[[5], [-2], [4]], [[-4], [2], [-1]]] == found.tolist()
-
-
-def test_a_matrix_is_multiplied_from_the_left():
-    matrix_FD = torch.tensor([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]])
-
-    assert [[2, 2, 3], [-1, 0, -1], [0.5, 6, 3.5]] == transform(X, matrix_FD).tolist()
 
 
 def test_infinities_and_nans_pass_through():

@@ -17,14 +17,6 @@ def as_lists(of: RankCounts) -> list[list[int]]:
     return [of.better_Q.tolist(), of.tied_Q.tolist(), of.competing_Q.tolist()]
 
 
-def test_ranks_by_hand():
-    of = counts([0, 2, 5], [0, 3, 0], [4, 9, 5])
-
-    assert [2, 6, 12] == of.doubled_rank(RankType.OPTIMISTIC).tolist()
-    assert [2, 9, 12] == of.doubled_rank(RankType.REALISTIC).tolist()
-    assert [2, 12, 12] == of.doubled_rank(RankType.PESSIMISTIC).tolist()
-
-
 @given(score_grids())
 def test_ranks_of_counts_are_the_references(grid):
     expected = [reference.rank_by_sorting(true, row) for true, row in zip(*grid, strict=True)]
