@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from pbgeval import Report, RunOptions, evaluate
 from tests import reference
-from tests.examples import examples
+from tests.examples import among, examples
 from tests.kit.graphs import TinyGraph, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.laws.expected import LABELS, Judged, Protocol, each_bucket, expected_queries
@@ -36,7 +36,6 @@ RANK_TYPES = ("optimistic", "realistic", "pessimistic")
 Row = Mapping[str, str]
 
 quick = settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -154,20 +153,10 @@ def assert_exactly_the_reference(graph: TinyGraph, protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("pbg", [False, True], ids=["default", "pbg"])
 @pytest.mark.parametrize(("candidates", "kind"), PROTOCOLS)
-@quick
+@settings(quick, max_examples=among(2, 15))
 @given(st.data())
 def test_where_float32_is_exact_every_figure_is_the_references(candidates, kind, pbg, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=16))
-    assert_exactly_the_reference(graph, data.draw(protocols(candidates, kind, pbg)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pbg", [False, True], ids=["default", "pbg"])
-@pytest.mark.parametrize(("candidates", "kind"), PROTOCOLS)
-@thorough
-@given(st.data())
-def test_where_float32_is_exact_every_figure_is_the_references_at_length(candidates, kind, pbg, data):
-    graph = data.draw(tiny_graphs(exact=True))
+    graph = data.draw(tiny_graphs(exact=True, max_edges=among(16, 60)))
     assert_exactly_the_reference(graph, data.draw(protocols(candidates, kind, pbg)))
 
 
@@ -307,21 +296,10 @@ def assert_nearly_the_reference(graph: TinyGraph, protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("kind", ["quarters", "identical", "normal"])
-@settings(quick, max_examples=examples(4))
+@settings(quick, max_examples=among(1, 10))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(kind, comparator, data):
-    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3))
-    candidates, negatives = data.draw(st.sampled_from(PROTOCOLS))
-    assert_nearly_the_reference(graph, data.draw(protocols(candidates, negatives, data.draw(st.booleans()))))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
-@pytest.mark.parametrize("kind", ["quarters", "identical", "normal"])
-@settings(thorough, max_examples=examples(10))
-@given(st.data())
-def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(kind, comparator, data):
-    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=20))
+    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=among(8, 20), max_partitions=among(3, 4)))
     candidates, negatives = data.draw(st.sampled_from(PROTOCOLS))
     assert_nearly_the_reference(graph, data.draw(protocols(candidates, negatives, data.draw(st.booleans()))))
 

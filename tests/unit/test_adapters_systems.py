@@ -205,22 +205,6 @@ def test_the_export_script_writes_arrays_that_rank_alike(
     assert_libkge_ranks(model, tmp_path / "out", edges, 0.0)
 
 
-@pytest.mark.parametrize(("candidates", "workers"), [("all", 2), ("partition", 1), ("sampled", 2)])
-def test_a_model_is_evaluated_by_several_workers_and_in_partitions(
-    candidates: str, workers: int, tmp_path: Path
-) -> None:
-    """The report of any number of workers is the same, and its rows are mapped."""
-    model = DglkeFolder(tmp_path / "model", "ComplEx")
-    np.save(tmp_path / "test.npy", np.array(some_edges(41, 4, 15, seed=10)))
-    config = EvalConfig(model=str(model.folder), edge_paths=[str(tmp_path / "test.npy")], candidates=candidates)
-
-    one, more = (
-        evaluate(config, RunOptions(output=tmp_path / f"out{count}", workers=count)).document for count in (1, workers)
-    )
-
-    assert {**one, "run": None} == {**more, "run": None}
-
-
 def test_rows_are_mapped_and_never_read_whole(tmp_path: Path) -> None:
     model = open_model(DglkeFolder(tmp_path / "model", "DistMult").folder)
     rows = model.partition(1, 3)
@@ -335,13 +319,6 @@ def test_what_is_wrong_with_a_folder_is_named(
 
     with pytest.raises(StorageError, match=fault):
         open_model(folder)
-
-
-def test_the_npy_file_by_hand_is_right(tmp_path: Path) -> None:
-    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
-    table("FB15k_DistMult_entity.npy", npy("(5, 6)"))(folder)
-
-    assert (5, 6) == tuple(open_model(folder).entities.load().shape)
 
 
 def test_a_truncated_table_is_refused(tmp_path: Path) -> None:

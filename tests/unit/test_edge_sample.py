@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
-from itertools import combinations, pairwise
-from math import ceil, comb, floor
+from itertools import pairwise
+from math import ceil, floor
 
 import numpy as np
 import pytest
@@ -107,22 +106,6 @@ def test_a_random_order_of_a_huge_range_is_computed_where_it_is_asked_for():
     assert 5000 == len(np.unique(found))
     assert 0 <= found.min() < found.max() < size
     assert abs(found.mean() / size - 0.5) < 5 * 12**-0.5 / 5000**0.5
-
-
-@pytest.mark.parametrize(("size", "drawn"), [(2, 1), (5, 2), (7, 6), (9, 4)])
-def test_every_subset_is_drawn_equally_often(size, drawn):
-    """Chi-square over all subsets of a small range, below its mean + 4 standard deviations."""
-    num_keys = 20 * comb(size, drawn)
-
-    counts = Counter(
-        frozenset(RandomOrder(DrawStream(key << 40 | size), size).positions(0, drawn).tolist())
-        for key in range(num_keys)
-    )
-
-    subsets = [frozenset(subset) for subset in combinations(range(size), drawn)]
-    chi_square = sum((counts[subset] - 20) ** 2 / 20 for subset in subsets)
-    assert num_keys == sum(counts[subset] for subset in subsets)
-    assert chi_square < len(subsets) - 1 + 4 * (2 * (len(subsets) - 1)) ** 0.5
 
 
 def test_every_unit_is_drawn_with_the_same_probability_whatever_its_bucket():

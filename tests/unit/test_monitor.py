@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +18,6 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import PassKey, read_history
-from pbgeval.monitor.sums import PassSums
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
 from tests.kit.training import train
@@ -52,28 +50,6 @@ def one_visit(monitor: Monitor, tensors: ModelTensors, *, epoch: int = 0, bucket
         tensors.tables["e", bucket.lhs].copy_(model(seed=9 + epoch).tables["e", bucket.lhs])
 
 
-def test_a_visit_records_before_after_and_their_difference(tmp_path: Path) -> None:
-    monitor = make_monitor(tmp_path)
-    one_visit(monitor, model())
-    visit = read_history(tmp_path, pytest.fail).visits[0]
-
-    again = make_monitor()
-    again.split(edges_of(BUCKETS[1]), BUCKETS[1])
-    changed = model()
-    changed.tables["e", 0].copy_(model(seed=9).tables["e", 0])
-    for tensors, figures in ((model(), visit.details.before), (changed, visit.details.after)):
-        with again.watch(0, BUCKETS[1], tensors) as alone:
-            pass
-        assert alone.sums is not None
-        assert figures == alone.sums.phases[0].values(with_loss=False)
-    assert visit.details.before[MRR] != visit.details.after[MRR]
-    assert visit.details.after[MRR] - visit.details.before[MRR] == pytest.approx(visit.details.gap[MRR].value, abs=1e-7)
-    assert visit.details.gap[MRR].standard_error > 0
-    assert visit.details.after["both.realistic.count"] == visit.details.training["both.realistic.count"]
-    difference = visit.details.training[MRR] - visit.details.after[MRR]
-    assert difference == pytest.approx(visit.details.generalisation[MRR].value, abs=1e-7)
-
-
 @pytest.mark.parametrize("num_edges", [1, 2, 40])
 def test_means_and_errors_are_those_of_clusters(num_edges: int) -> None:
     """The textbook's formula, with fractions, over edges that stay together with their two queries, and over chunks."""
@@ -101,21 +77,6 @@ def test_means_and_errors_are_those_of_clusters(num_edges: int) -> None:
             assert estimate.standard_error == pytest.approx(
                 math.sqrt(variance) / metric.denominator(VALUE_BITS), rel=1e-6
             )
-
-
-def test_sums_of_workers_have_the_same_bits_in_any_order(tmp_path: Path) -> None:
-    visits: list[Tensor] = []
-    monitor, tensors = make_monitor(), model()
-    with mock.patch.object(PassSums, "at_row", autospec=True, side_effect=PassSums.at_row) as at_row:
-        for bucket in BUCKETS:
-            one_visit(monitor, tensors, bucket=bucket)
-            visits.append(at_row.side_effect(*at_row.call_args.args).tensor)
-    expected = monitor._sums.tensor
-
-    for order in permutations(range(4)):
-        for workers in (1, 2, 3):
-            parts = [sum(visits[at] for at in order[worker::workers]) for worker in range(workers)]
-            assert torch.equal(expected, sum(reversed(parts)))
 
 
 def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_path: Path) -> None:
