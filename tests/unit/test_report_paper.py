@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 
 import pytest
@@ -43,39 +42,6 @@ def test_a_name_with_line_ends_and_controls_stays_on_its_line() -> None:
 
 
 # An independent reading of the escapes: each is one letter.
-LATEX = re.compile(
-    r"\\textbackslash\{\}|\\textasciitilde\{\}|\\textasciicircum\{\}|\\textless\{\}|\\textgreater\{\}|\\textbar\{\}"
-    r"|\\ldots\{\}|\\[{}$&#_%]|\$\\pm\$|\$-\$|\{\[\}|\{\]\}|-\{\}|,\{\}|\{`\}|'\{\}|--|[^\\{}$&#_%~^<>|\[\]`']"
-)
-LETTERS = {
-    r"\textbackslash{}": "\\",
-    r"\textasciitilde{}": "~",
-    r"\textasciicircum{}": "^",
-    r"\textless{}": "<",
-    r"\textgreater{}": ">",
-    r"\textbar{}": "|",
-    r"\ldots{}": "…",
-    r"$\pm$": "±",
-    "$-$": "−",
-    "--": "–",
-}
-
-
-def shown_by_latex(text: str) -> str:
-    """What LaTeX would print; fails where a letter that means something to it stands bare."""
-    found = LATEX.findall(text)
-    assert text == "".join(found)
-    return "".join(
-        LETTERS.get(part, part.strip("{}") if len(part) == 3 else part[-1:] if part[0] == "\\" else part[0])
-        for part in found
-    )
-
-
-@pytest.mark.parametrize("text", NASTY)
-def test_latex_shows_any_name_as_it_is(text: str) -> None:
-    assert text == shown_by_latex(escape_latex(text))
-
-
 def test_an_interpreter_of_tex_shows_any_name_as_it_is() -> None:
     names = [*NASTY, "[2em] after the end of a row", "a\\\\b & c", "^^41 %comment"]
     rows = [[name, str(number)] for number, name in enumerate(names)]
