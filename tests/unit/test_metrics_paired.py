@@ -259,7 +259,12 @@ def test_what_has_no_p_value_counts_for_nothing():
     assert [] == holm([])
 
 
-def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_flips():
+@pytest.mark.parametrize(("most", "p_value"), [(paired.MAX_FLIPPED, 2 / 2**5), (5, 2 / 2**5), (4, 0.0)])
+def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_flips(
+    most: int, p_value: float, monkeypatch: pytest.MonkeyPatch
+):
+    """While so many edges are kept one by one; of more edges it is Student's."""
+    monkeypatch.setattr(paired, "MAX_FLIPPED", most)
     edges = [Edge(0, unit, [unit % 4, unit], [(3, 0)] * 2, [(2, 0)] * 2, (True, True)) for unit in range(5)]
     stats = PairedStats(len(METRICS), 2, False)
     stats.add(block_of(edges, (0, 1), RankType.REALISTIC, with_keys=False))
@@ -274,4 +279,4 @@ def test_a_difference_that_all_queries_share_has_no_error_and_the_p_value_of_fli
         found.low,
         found.high,
     )
-    assert 2 / 2**5 == found.p_value
+    assert p_value == found.p_value
