@@ -184,6 +184,21 @@ def test_every_score_of_the_pool_has_the_cluster_of_its_edge(
     assert report.intervals["both.auc"]["low"] < report["both.auc"] < report.intervals["both.auc"]["high"]
 
 
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_a_sample_has_the_same_numbers_on_several_workers(
+    candidates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = TinyCase.write(tmp_path / "case", edges_per_bucket=40)
+    monkeypatch.chdir(case.root)
+    metrics = "metrics=rank,auc,average_precision"
+    config = load_config(case.config, [f"candidates={candidates}", "sample_edges=90", metrics])
+
+    one, three = (result_in(config, size, tmp_path / f"output{size}") for size in (1, 3))
+
+    assert without_run(one) == without_run(three)
+    assert one.intervals["both.auc"]["standard_error"] > 0
+
+
 def test_the_interval_of_the_pooled_auc_covers_the_value_of_all_edges() -> None:
     """An edge's true score enters twice, and the competitors of its queries score alike."""
     random = np.random.default_rng(5)

@@ -83,6 +83,15 @@ def test_a_store_reads_what_it_spilled_and_what_it_still_has(tmp_path):
     assert [(0, key) for key in range(20)] == rows_and_keys(store.pairs(Side.LHS, 0))
 
 
+def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
+    store = PairStore(NUMBERING, 800, ScratchFolder(tmp_path, 0))
+    for _ in range(1000):
+        add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
+
+    assert [] == list(tmp_path.iterdir())
+    assert [(2, 1), (3, 1)] == rows_and_keys(store.pairs(Side.RHS, 0))
+
+
 def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):
     from pbgeval.ranking import known_answers as pairs
 
