@@ -204,3 +204,10 @@ def test_what_bfloat16_loses_is_within_its_bound(name: str) -> None:
         off_KC = (scores_KC.double() - offset_K.unsqueeze(1) - exact_KC).abs()
         assert (off_KC <= error_K.unsqueeze(1) + exact_KC.abs() * 1e-12).all()
         assert start < 70 or off_KC.amax() > 0.01 * error_K.amax()  # it is no empty bound
+
+
+def test_a_root_is_left_to_float64_where_its_error_is_too_wide():
+    root = CertifiedComparator("l2", bias=True)
+
+    assert root.has_root
+    assert [False, True] == [FloatProduct(root, dtype).supports() for dtype in (torch.float32, torch.float64)]

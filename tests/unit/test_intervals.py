@@ -19,6 +19,7 @@ from pbgeval.metrics.intervals import (
     sample_intervals,
     should_stop,
     student_quantile,
+    two_sided_probability,
     unseen_ends,
     variance_of_mean,
     wilson_ends,
@@ -231,8 +232,10 @@ def test_students_quantiles_are_those_of_the_tables():
         assert math.isclose(quantile, student_quantile(0.95, degrees_of_freedom), rel_tol=1e-6)
     assert math.isclose(3.6459586, student_quantile(0.999, 30), rel_tol=1e-7)
     assert math.isclose(1.959963985, student_quantile(0.95, 10**12), rel_tol=1e-9)
-    for level in (0.95, 1 - 1e-6):  # the two formulas meet
-        assert 0 < student_quantile(level, 200) - student_quantile(level, 201) < 1e-3
+    for level in (0.95, 1 - 1e-6):
+        for degrees_of_freedom in (1, 7, 200, 201, 1000):  # sums up to 200, beyond the expansion
+            outside = two_sided_probability(student_quantile(level, degrees_of_freedom), degrees_of_freedom)
+            assert outside == pytest.approx(1 - level, rel=1e-5)
 
 
 def test_wilsons_interval_by_hand():

@@ -69,3 +69,10 @@ def test_intervals_stay_within_zero_and_one():
     found = pooled_auc([pool([5.0] * 9 + [0.0], [1.0] * 9 + [0.0])], all_true=False, all_competing=False)
 
     assert 0.0 <= found.interval()["low"] < found.value < found.interval()["high"] <= 1.0
+
+
+def test_where_no_draw_differs_the_interval_leaves_room_for_what_was_not_drawn():
+    found = pooled_auc([pool([2.0] * 4, [1.0] * 4)], all_true=False, all_competing=False).interval()
+
+    assert 0.0 < found["low"] < 1.0 == found["high"]
+    assert 0.0 < found["standard_error"] < found["high"] - found["low"]

@@ -83,6 +83,14 @@ def test_few_draws_have_no_error():
     assert found["average_precision_score"] is not None
 
 
+def test_what_no_draw_changes_has_an_interval_of_one_value():
+    sample = PoolSample(pool_of([1.0] * 200, [0.0] * 200), 400, 200, all_true=False, all_competing=True)
+    found, intervals = pooled_classification(sample)
+
+    assert 1.0 == found["average_precision_score"]
+    assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == intervals["average_precision_score"]
+
+
 @pytest.mark.parametrize(("num_above", "has_error"), [(99, False), (100, True)])
 def test_few_draws_above_the_threshold_have_no_error(num_above, has_error):
     """Of 20 of them, intervals of the false positive rate covered 74 % of their values."""

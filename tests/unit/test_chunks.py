@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.ranking import chunks
+from pbgeval.ranking.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
+from tests import reference
+
+RELATIONS = torch.tensor([1, 0, 1, 1, 0, 1, 1])
+
+
+def layout(rel_E, lists, first_row=0, dynamic=False):
+    """(relation, rows of each chunk, batch, draws, topped up, masked, first word) of every block."""
+    groups = (
+        [RelationGroup(0, torch.arange(len(rel_E)))] if dynamic else group_by_relation(rel_E, torch.arange(len(rel_E)))
+    )
+    return [
+        (
+            group.relation,
+            block.rows_BQ.tolist(),
+            block.num_batch,
+            block.num_draws,
+            block.num_topped_up,
+            block.num_masked,
+            block.runs[0][0],
+        )
+        for group, block in chunk_blocks(groups, lists, first_row)
+    ]
+
+
+def test_short_chunks_are_topped_up_and_words_follow_each_other():
+    """Words begin at row 10 x (2 + 3); relation 0 has one chunk, relation 1 two whole ones and a short one."""
+    assert [
+        (0, [[1, 4]], 2, 3, 0, 0, 50),
+        (1, [[0, 2], [3, 5]], 2, 3, 0, 0, 53),
+        (1, [[6]], 1, 4, 1, 0, 59),
+    ] == layout(RELATIONS, SampledLists(2, 3), first_row=10)
+
+
+@pytest.mark.parametrize(
+    ("lists", "chunk_size", "longest", "per_row"),
+    [(SampledLists(50, 50), 50, 100, 100), (SampledLists(50, 0), 50, 50, 50), (SampledLists(0, 7), 7, 7, 14)],
+)
+def test_sizes_of_lists(lists, chunk_size, longest, per_row):
+    assert (chunk_size, longest, per_row) == (lists.chunk_size, lists.longest_list, lists.words_per_row)
+    assert 0 == lists.window_rows() % chunk_size
+    assert chunks.WINDOW_ROWS <= lists.window_rows() < chunks.WINDOW_ROWS + chunk_size
+
+
+@st.composite
+def cases(draw):
+    lists = SampledLists(
+        num_batch_negs=draw(st.integers(0, 4)),
+        num_uniform_negs=draw(st.integers(0, 4)),
+        pbg_semantics=draw(st.booleans()),
+        batch_size=1,
+    )
+    if not lists.longest_list:
+        lists = SampledLists(1, 0, lists.pbg_semantics, 1)
+    lists = SampledLists(
+        lists.num_batch_negs, lists.num_uniform_negs, lists.pbg_semantics, lists.chunk_size * draw(st.integers(1, 3))
+    )
+    return lists, draw(st.lists(st.integers(0, 3), max_size=25)), draw(st.integers(0, 50)), draw(st.booleans())
+
+
+@given(cases(), st.sampled_from([1, 1 << 19]))
+def test_chunks_are_the_references_whatever_the_size_of_blocks(case, entries_per_block):
+    lists, relations, first_row, dynamic = case
+    edges = [(0, relation, 0) for relation in relations]
+    if lists.pbg_semantics:
+        batches = reference.pbg_batches(edges, dynamic, 1, lists.batch_size)
+    else:
+        batches = reference.default_batches(edges, dynamic, len(edges) or 1)
+    num_draws = []
+    expected = reference.chunks(
+        edges,
+        batches,
+        (lists.num_batch_negs, lists.num_uniform_negs),
+        lambda side, rows, count: num_draws.append(count) or [0] * count,
+        lists.pbg_semantics,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "ENTRIES_PER_BLOCK", entries_per_block)
+        blocks = layout(torch.tensor(relations, dtype=torch.int64), lists, first_row, dynamic)
+
+    found = [
+        (rows, batch, draws, batch + draws + masked, first + at * draws)
+        for _, rows_of, batch, draws, _, masked, first in blocks
+        for at, rows in enumerate(rows_of)
+    ]
+    addresses = [first_row * lists.words_per_row + sum(num_draws[: 2 * at : 2]) for at in range(len(expected))]
+    assert [
+        (chunk.rows, chunk.num_own, count, chunk.list_length, address)
+        for chunk, count, address in zip(expected, num_draws[::2], addresses, strict=True)
+    ] == found
+    # The next window's words begin where this one's end at the latest.
+    end = max((first + len(rows_of) * draws for _, rows_of, _, draws, _, _, first in blocks), default=0)
+    assert end <= (first_row + len(relations)) * lists.words_per_row
+
+
+def test_chunks_that_a_sample_has_drawn_are_one_block_with_the_draws_they_have_among_all():
+    lists = SampledLists(2, 3)
+    (whole,) = [block for _, block in chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10)]
+
+    ((_, some),) = chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([0, 1, 4, 7, 8, 9])})
+    none = list(chunk_blocks([RelationGroup(0, torch.arange(20))], lists, 10, {0: np.array([], np.int64)}))
+
+    assert ((50, 10),) == whole.runs
+    assert [[0, 1], [2, 3], [8, 9], [14, 15], [16, 17], [18, 19]] == some.rows_BQ.tolist()
+    assert ((50, 2), (50 + 4 * 3, 1), (50 + 7 * 3, 3)) == some.runs
+    assert [] == none
