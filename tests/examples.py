@@ -8,6 +8,10 @@ and a third of the combinations of some parameters, with each value of each:
 
     @pytest.mark.parametrize(("model", "setting"), crossed(MODELS, SETTINGS, quick=3))
 
+or graphs that are smaller, too:
+
+    tiny_graphs(max_edges=among(16, 60))
+
 Laws that name no number of examples follow the profile by themselves. A test file that is run alone tries all.
 """
 
@@ -28,6 +32,11 @@ QUICK = 25
 def examples(number: int) -> int:
     """Return the share of a number of examples that the profile asks for, at least one."""
     return math.ceil(number * settings().max_examples / ALL)
+
+
+def among(quick: int, all_: int) -> int:
+    """Return the first number where the profile is quick, else the second."""
+    return all_ if settings().max_examples >= ALL else quick
 
 
 def crossed(*factors: Sequence[object], quick: int) -> list[Any]:

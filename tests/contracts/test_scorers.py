@@ -160,19 +160,6 @@ def zeros(lhs, rel, rhs):
     return torch.zeros(torch.broadcast_shapes(lhs.shape, rhs.shape))
 
 
-def test_a_function_joins_in_under_ten_lines():
-    entities, relations = torch.randn(100, 8), torch.randn(4, 8)
-
-    def score(lhs, rel, rhs):
-        return (entities[lhs] * relations[rel] * entities[rhs]).sum(-1)
-
-    scorer = edge_scorer(score, num_entities=100, num_relations=4)
-    report = evaluate(EvalConfig(candidates="all"), model=scorer, edges=[(0, 1, 2), (3, 3, 4)])
-
-    assert 0 < report["mrr"] <= 1
-    assert report.path is None
-
-
 def of_batches(score_batch, **more):
     return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, **more)
 
@@ -323,10 +310,6 @@ def test_rows_of_zeros_are_padding_and_no_query():
 
     assert torch.equal(comparator.scores(query_QD[None, :4], candidate_CD[None, 2:])[0], found[:4, 2:])
     assert 0 == float(found[4:].abs().sum() + found[:, :2].abs().sum())
-
-
-def test_no_edges_are_no_queries():
-    assert 0 == evaluation(scorer_of(zeros), np.empty((0, 3), np.int64)).document["num_queries"]
 
 
 def test_known_edges_do_not_compete_and_restrictions_hold(tmp_path):

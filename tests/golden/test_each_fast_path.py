@@ -101,8 +101,6 @@ def vectors(
     return report.to_dict()
 
 
-KERNEL = "golden complex, one side"  # which Triton's interpreter takes longest for
-
 # Each evaluates reference data below a folder, has another to write to, asserts the figures, returns metrics.json;
 # and the paths that it takes, each where it alone is on.
 JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], tuple[str, ...]]] = {
@@ -113,10 +111,6 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
     "golden cos, partition": (
         functools.partial(golden, "fb237_4p_transe", "allnegs"),
         ("compiled", "blocks"),
-    ),
-    KERNEL: (
-        functools.partial(golden, "fb237_4p_complex", "allnegs_no_lhs"),
-        ("fused",),
     ),
     "golden distances, partition": (
         functools.partial(golden, "fb237_het", "allnegs_squared_l2"),
@@ -157,7 +151,7 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
 }
 # Without --all a third of them; tests/laws/test_fast_paths_equal_general_path.py has every path on small graphs.
 EACH_ALONE = [
-    pytest.param(job, path, marks=[pytest.mark.slow] if job == KERNEL or (row + column) % 3 else [])
+    pytest.param(job, path, marks=[pytest.mark.slow] if (row + column) % 3 else [])
     for row, (job, (_, paths)) in enumerate(JOBS.items())
     for column, path in enumerate(paths)
 ]

@@ -130,14 +130,14 @@ def bounds(ours: Mapping[str, float], key: str) -> tuple[float, float]:
 # Each takes seconds. Without --all: every setting in one case at least, bias and cos together, and every case in its
 # plain setting.
 QUICK = {
-    "fb237_1p_complex": ("allnegs", "allnegs_maxnorm", "default", "batch100"),
-    "fb237_4p_complex": ("allnegs", "allnegs_two_paths", "allnegs_no_lhs", "allnegs_no_rhs", "default"),
+    "fb237_1p_complex": ("allnegs", "allnegs_maxnorm"),
+    "fb237_4p_complex": ("allnegs", "allnegs_two_paths", "allnegs_no_lhs", "allnegs_no_rhs"),
     "fb237_4p_transe": (
         *(f"allnegs{of}" for of in ("", "_dot", "_l2", "_squared_l2", "_bias_cos")),
         *(f"allnegs_loss_{of}" for of in ("logistic", "ranking", "softmax")),
         *("batch100", "batch1000", "batch64_bs640", "batch100_workers1", "default", "uniform1000"),
     ),
-    "fb237_het": ("allnegs", "allnegs_noglobal", "default", "default_noglobal", "batch100", "batch100_noglobal"),
+    "fb237_het": ("allnegs", "allnegs_noglobal", "default_noglobal", "batch100_noglobal"),
 }
 
 

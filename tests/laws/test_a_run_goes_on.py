@@ -6,10 +6,11 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 from pbgeval.notation import Bucket
@@ -115,27 +116,36 @@ def test_it_goes_on_after_memory_was_short(
     assert numbers == results_of(tmp_path / "output")
 
 
-def stop_at_the_third_unit(case: TinyCase, output: Path) -> None:
+def units_until(case: TinyCase, output: Path, stop: int | None) -> tuple[int, int]:
+    """Evaluate, and run out of memory at some unit; return the status, and how many units have begun."""
     calls: list[int] = []
 
     def short(*arguments: Any, **further: Any) -> Any:
         calls.append(1)
-        if len(calls) == 3:
+        if len(calls) == stop:
             raise MemoryError
         return bucket_pass(*arguments, **further)
 
     bucket_pass = buckets.bucket_pass
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "bucket_pass", short)
-        assert 75 == evaluate(case, output, "partition").status
+        return evaluate(case, output, "partition").status, len(calls)
 
 
-def test_a_file_of_ranks_that_is_missing_is_made_again(case: TinyCase, tmp_path: Path) -> None:
+def of_another_run(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file.attrs["digest"] = "0" * 32
+
+
+@pytest.mark.parametrize(("damage", "num_units"), [(Path.exists, 2), (Path.unlink, 4), (of_another_run, 4)])
+def test_only_where_files_of_ranks_are_not_as_they_were_all_units_are_computed_again(
+    damage: Callable[[Path], object], num_units: int, case: TinyCase, tmp_path: Path
+) -> None:
     output = tmp_path / "output"
-    assert 0 == evaluate(case, tmp_path / "whole", "partition").status
-    stop_at_the_third_unit(case, output)
-    (output / "ranks" / "0" / "ranks_1_1.h5").unlink()
-    assert 0 == evaluate(case, output, "partition").status
+    assert (0, 4) == units_until(case, tmp_path / "whole", None)
+    assert (75, 3) == units_until(case, output, 3)
+    damage(output / "ranks" / "0" / "ranks_1_1.h5")
+    assert (0, num_units) == units_until(case, output, None)
     assert results_of(tmp_path / "whole") == results_of(output)
 
 
@@ -145,7 +155,7 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     monkeypatch.setattr(so_far, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(so_far, "SECONDS_PER_SECOND", 0.0)
     output = tmp_path / "output"
-    stop_at_the_third_unit(case, output)
+    assert (75, 3) == units_until(case, output, 3)
 
     document = metrics_of(output)
     reciprocal_ranks: list[float] = []

@@ -22,7 +22,7 @@ from pbgeval import Report, evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.storage.ranks import COLUMNS
 from tests import reference
-from tests.examples import examples
+from tests.examples import among, examples
 from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases, macro_figures, relation_macro_figures
@@ -34,7 +34,6 @@ from tests.saved_ranks import read_ranks
 POLICIES = ["all", "partition", "sampled", None]
 
 quick = settings(max_examples=examples(5), suppress_health_check=list(HealthCheck))
-thorough = settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
 
 Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, bucket, row and hidden side
 
@@ -254,46 +253,24 @@ def test_without_restrictions_those_who_compete_here_are_the_references(candidat
 
 @pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
 @pytest.mark.parametrize("candidates", POLICIES)
-@quick
+@settings(quick, max_examples=among(2, 12))
 @given(st.data())
 def test_where_float32_is_exact_every_count_is_the_references(candidates, restricted, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=16))
-    rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
-    assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("restricted", [False, True], ids=["filtered", "restricted"])
-@pytest.mark.parametrize("candidates", POLICIES)
-@thorough
-@given(st.data())
-def test_where_float32_is_exact_every_count_is_the_references_at_length(candidates, restricted, data):
-    graph = data.draw(tiny_graphs(exact=True, max_edges=40))
+    graph = data.draw(tiny_graphs(exact=True, max_edges=among(16, 40)))
     rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates))
     assert_exactly([graph], protocol, rules, small=data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("candidates", ["all", "all but restricted", "partition", "sampled"])
-@settings(quick, max_examples=examples(2))
+@settings(quick, max_examples=among(1, 6))
 @given(st.data())
 def test_where_scores_are_rounded_only_near_ties_may_differ(candidates, comparator, data):
     kind = data.draw(st.sampled_from(["normal", "normal", "quarters", "identical"]))
-    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=8, max_partitions=3))
+    graph = data.draw(tiny_graphs(kind=kind, comparator=comparator, max_edges=among(8, 16), max_partitions=among(3, 4)))
     restricted = candidates != "all" and data.draw(st.booleans())
     rules, protocol = data.draw(all_rules(graph, restricted)), data.draw(protocols(candidates.split()[0]))
     assert_nearly(graph, protocol, rules, small=data.draw(st.booleans()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
-@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
-@settings(thorough, max_examples=examples(8))
-@given(st.data())
-def test_where_scores_are_rounded_only_near_ties_may_differ_at_length(candidates, comparator, data):
-    graph = data.draw(tiny_graphs(comparator=comparator, max_edges=16))
-    rules = data.draw(all_rules(graph, data.draw(st.booleans())))
-    assert_nearly(graph, data.draw(protocols(candidates)), rules, small=data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("candidates", POLICIES)

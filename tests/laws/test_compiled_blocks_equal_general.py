@@ -68,7 +68,7 @@ def both_ways(
 
 @pytest.mark.parametrize(
     ("settings", "num_threads", "width", "candidates"),
-    crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=2),
+    crossed(list(SETTINGS), [(1, 576), (2, 7)], ["all", "partition"], quick=4),
 )
 def test_the_loop_gives_the_figures_of_the_general_path(
     case: TinyCase, monkeypatch: pytest.MonkeyPatch, candidates: str, num_threads: int, width: int, settings: str
@@ -85,7 +85,7 @@ def test_the_loop_gives_the_figures_of_the_general_path(
 
 @pytest.mark.parametrize(
     ("settings", "in_bfloat16", "comparator", "candidates"),
-    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=3),
+    crossed(CERTIFIED_SETTINGS, ["dot", "cos", "l2", "squared_l2"], ["all", "partition"], quick=5),
 )
 def test_certified_ranks_are_those_of_the_general_path(
     case: TinyCase,

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
-from pbgeval.metrics.estimates import DrawSums, Estimate
+from pbgeval.metrics.estimates import Estimate
 from pbgeval.notation import Side
 from pbgeval.ranking import bucket_pass as bucket_passes
 from pbgeval.stats.ranks import RankType
@@ -279,16 +279,6 @@ def test_workers_and_blocks_change_no_bit_of_them(graph: TinyGraph, num_uniform:
         assert alone == comparable(result_of(config, 2))
         with_constants(stack, SMALL_BLOCKS)
         assert alone == comparable(result_of(config, 3))
-
-
-@given(st.lists(st.lists(st.floats(0, 1e18), min_size=23, max_size=23), max_size=6), st.randoms(use_true_random=False))
-def test_sums_of_units_are_joined_in_any_order(values: list[list[float]], chance: random.Random) -> None:
-    parts = [DrawSums(np.array(of)) for of in values]
-    total = DrawSums.total(parts)
-
-    chance.shuffle(parts)
-
-    np.testing.assert_array_equal(total.values, DrawSums.total(parts).values)
 
 
 @pytest.mark.parametrize("overrides", [{"sample_edges": 60}, {"target_error": 1e-6}])

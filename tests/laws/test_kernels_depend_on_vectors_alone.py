@@ -139,17 +139,6 @@ def test_identical_candidates_tie_within_every_row_of_any_shape(name, threads):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("threads", THREADS)
-def test_pairs_have_the_bits_of_the_big_product(threads, dtype):
-    for dimension in DIMENSIONS:
-        x_ND = vectors(dimension, dtype)
-        expected_N = one_big_product(x_ND).diagonal()
-        compute_with(threads, dtype)
-        for size in EVERY_SIZE:
-            assert torch.equal(expected_N[5 : 5 + size], paired_product(x_ND[5 : 5 + size], x_ND[5 : 5 + size])), size
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_matrix_gives_a_row_the_same_bits_in_any_company(dtype):
     """Also when the matrix is smaller than a block, and when the row comes alone."""
     for dimension in DIMENSIONS:
@@ -254,16 +243,6 @@ def test_rows_of_chunks_that_share_one_tensor_do_not_matter():
     for chunk in range(4):
         rows = slice(chunk * 72, chunk * 72 + 50)
         assert torch.equal(expected_NN[rows, chunk * 72 : (chunk + 1) * 72], scores_BQC[chunk])
-
-
-@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
-def test_products_of_nothing_are_empty(shape):
-    num_products, rows, columns = shape
-
-    scores_BQC = product(torch.ones(num_products, rows, 5), torch.ones(num_products, columns, 5))
-
-    assert shape == tuple(scores_BQC.shape)
-    assert (0,) == tuple(paired_product(torch.ones(0, 5), torch.ones(0, 5)).shape)
 
 
 # The self-check and its rules

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.liveness import Watch
 from pbgeval.config import EvalConfig
-from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
+from pbgeval.inputs.dispatch import share_of_worker
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
@@ -97,31 +97,6 @@ def test_any_split_of_the_queries_in_any_order_gives_the_same_bits(of, num_parts
         chance.choice(parts).append(query)
 
     assert bits(whole)[:2] == pooled([side_stats(part) for part in parts])[:2]
-
-
-@given(st.lists(st.lists(st.tuples(queries, losses, scores), max_size=4), max_size=6), st.randoms())
-def test_any_order_of_the_parts_gives_the_same_bits(parts, chance):
-    of_parts = [side_stats(part) for part in parts]
-    expected = pooled(of_parts)
-    chance.shuffle(of_parts)
-
-    assert expected == pooled(of_parts)
-
-
-@given(st.lists(st.tuples(queries, losses, scores), max_size=4))
-def test_zero_changes_nothing(of):
-    stats = side_stats(of)
-
-    assert bits(stats) == bits(stats + SideStats.zero(LAYOUT)) == bits(SideStats.zero(LAYOUT) + stats)
-
-
-def test_statistics_of_unlike_columns_do_not_add():
-    other = SideStats.zero(StatsLayout((1,)))
-
-    with pytest.raises(ValueError, match="unlike columns"):
-        RankStats.zero(LAYOUT) + other.stats
-    with pytest.raises(ValueError, match="unlike columns"):
-        GroupStats.zero(LAYOUT, KEYS).add(KEYS[0], other)
 
 
 @given(st.lists(st.integers(0, 2 * MAX_DENSE_VALUES), max_size=20), st.lists(st.integers(0, 1 << 40), max_size=20))
@@ -215,39 +190,6 @@ def test_slices_cover_a_bucket_as_pbg_cuts_it(num_edges, num_slices):
     assert list(range(num_edges)) == [row for unit in units for row in range(unit.start, unit.stop)]
     assert len(units) <= num_slices
     assert all(-(-num_edges // num_slices) == unit.num_edges for unit in units[:-1])
-
-
-def needs_one_type(bucket: Bucket) -> frozenset[Any]:
-    return frozenset({bucket.lhs, bucket.rhs})
-
-
-def needs_two_types(bucket: Bucket) -> frozenset[Any]:
-    return frozenset({("user", bucket.lhs), ("item", bucket.rhs)})
-
-
-def needs_a_mixture(bucket: Bucket) -> frozenset[Any]:
-    return frozenset({("user", bucket.lhs), ("item", bucket.rhs), ("user", bucket.rhs), ("tag", 0)})
-
-
-@pytest.mark.parametrize("needs", [needs_one_type, needs_two_types, needs_a_mixture])
-@given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5))))
-def test_the_order_of_buckets_is_a_permutation_that_loads_no_more_than_file_order(needs, buckets):
-    buckets = sorted(Bucket(*bucket) for bucket in buckets)
-
-    order = best_order(buckets, needs)
-
-    assert buckets == sorted(order)
-    assert num_loads(list(map(needs, order)), 0) <= num_loads(list(map(needs, buckets)), 0)
-
-
-@pytest.mark.parametrize("num_partitions", [1, 2, 3, 4, 8])
-def test_a_full_grid_of_one_type_loads_about_half_of_what_file_order_loads(num_partitions):
-    grid = [Bucket(lhs, rhs) for lhs in range(num_partitions) for rhs in range(num_partitions)]
-
-    loads = num_loads(list(map(needs_one_type, best_order(grid, needs_one_type))), 0)
-
-    # Each unordered pair once, and each row of the triangle keeps one of its partitions.
-    assert loads <= num_partitions * (num_partitions + 1) // 2 + 1
 
 
 # Whole evaluations

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from pbgeval.inputs import partitions as memory
 from pbgeval.metrics import summary
 from pbgeval.metrics.intervals import SampledQueries, round_level, round_needed, sample_intervals, should_stop
 from pbgeval.notation import Bucket, Side
+from pbgeval.progress import Observer
 from pbgeval.ranking import auc_sampling, edge_sample
 from pbgeval.ranking.edge_sample import EdgeSample
 from pbgeval.report.report import Report
@@ -36,10 +38,10 @@ from tests.saved_ranks import read_ranks
 MRR, HITS = "both.realistic.mean_reciprocal_rank", "both.realistic.hits_at_1"
 
 
-def run(case: TinyCase, output: Path, *overrides: str) -> Report:
+def run(case: TinyCase, output: Path, *overrides: str, observer: Observer | None = None) -> Report:
     # One edge per chunk and many chunks: a sample of a few dozen edges has several clusters.
     config = load_config(case.config, ["save_ranks=True", "filter_paths=edges", *overrides])
-    return evaluate(config, output=output, workers=1)
+    return evaluate(config, output=output, workers=1, observer=observer)
 
 
 def without_run(report: Report) -> dict[str, Any]:
@@ -62,8 +64,11 @@ def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
     ]
     run(case, tmp_path / "whole", *overrides)
 
-    report = run(case, tmp_path / "sample", *overrides, "sample_edges=90", "seed=0")
+    observer = mock.create_autospec(Observer, instance=True)
+    report = run(case, tmp_path / "sample", *overrides, "sample_edges=90", "seed=0", observer=observer)
 
+    warnings = " ".join(call.args[0] for call in observer.warn.call_args_list)
+    assert (candidates == "sampled") == ("chunks were sampled: intervals of rare hits may cover less" in warnings)
     assert 2 * report.document["num_edges"] == report.document["num_queries"]
     sampled = 0
     for path_index, bucket in find_ranks(tmp_path / "whole"):

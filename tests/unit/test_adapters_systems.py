@@ -398,13 +398,6 @@ def test_an_array_of_complex_numbers_is_refused_with_the_layout_to_write(tmp_pat
         open_model(tmp_path)
 
 
-def test_the_npy_file_by_hand_is_right(tmp_path: Path) -> None:
-    folder = DglkeFolder(tmp_path / "model", "DistMult").folder
-    table("FB15k_DistMult_entity.npy", npy("(5, 6)"))(folder)
-
-    assert (5, 6) == tuple(open_model(folder).entities.load().shape)
-
-
 def test_a_truncated_table_is_refused(tmp_path: Path) -> None:
     folder = DglkeFolder(tmp_path / "model", "DistMult").folder
     model = open_model(folder)

@@ -44,51 +44,6 @@ def rows(topk: TopK) -> list[tuple]:
     return [tuple(column[at].item() for column in columns) for at in range(ranks.num_queries)]
 
 
-def test_ranks_are_those_in_the_list_and_bounds_where_it_lacks_the_true_entity(tmp_path: Path) -> None:
-    found = read(tmp_path)
-
-    assert [(True, 1, 2, 6), (False, 2, 6, 6), (False, 1, 6, 6), (True, 1, 1, 6)] == rows(found)
-    assert ([0, 0, 1, 1], [3, 1, 0, 2]) == (found.edge_Q.tolist(), found.list_length_Q.tolist())
-    assert [side.value for side in (Side.LHS, Side.RHS)] * 2 == found.hidden_Q.tolist()
-    assert {
-        "num_missing": 0,
-        "num_not_evaluated": 0,
-        "num_absent": 2,
-        "num_empty": 1,
-        "num_known_listed": 0,
-        "num_tied_with_last": 0,
-    } == found.counts
-    assert 6 == found.num_entities
-
-
-def test_the_order_of_a_list_decides_ties_if_asked(tmp_path: Path) -> None:
-    assert (True, 2, 2, 6) == rows(read(tmp_path, ties="order"))[0]
-
-
-def test_known_answers_do_not_compete_as_the_filter_says(tmp_path: Path) -> None:
-    known = "x\tlikes\tb\nz\tlikes\tb\na\tlikes\tq\nb\tlikes\ta\n"  # z and q are named only here
-
-    of_producer, of_known, of_none = (
-        read(tmp_path, known=known, filtering=name) for name in ("producer", "known", "none")
-    )
-
-    assert [(True, 1, 2, 7), (False, 2, 7, 7)] == rows(of_producer)[:2]  # x is listed, so it competes; z and q do not
-    assert [(True, 1, 1, 6), (False, 2, 7, 7)] == rows(of_known)[:2]
-    assert [(True, 1, 2, 8), (False, 2, 8, 8)] == rows(of_none)[:2]
-    assert [1] * 3 == [found.counts["num_known_listed"] for found in (of_producer, of_known, of_none)]
-
-
-def test_edges_that_the_file_lacks_are_counted_and_the_others_ranked(tmp_path: Path) -> None:
-    found = read(tmp_path, test=TEST + "e\tlikes\tf\n", ranking=RANKING + "q likes r\nHeads:\nTails: a\t1\n")
-
-    assert (1, 1, 3, 4) == (
-        found.counts["num_missing"],
-        found.counts["num_not_evaluated"],
-        found.num_edges,
-        found.ranks.num_queries,
-    )
-
-
 def test_a_repeated_edge_is_as_many_queries_as_it_is_evaluated(tmp_path: Path) -> None:
     once = RANKING.partition("c likes")[0]
 
@@ -276,15 +231,6 @@ def test_blocks_of_edges_give_what_one_edge_after_the_other_gives(
     assert actual == expected
     assert found.counts == counts
     assert found.num_entities == len(names)
-
-
-def test_a_key_of_many_more_answers_than_are_listed(tmp_path: Path) -> None:
-    known = "".join(f"e{at}\tlikes\tb\n" for at in range(50))
-    ranking = "a likes b\nHeads: e7\t0.9\tx\t0.8\ta\t0.8\te9\t0.1\t\nTails:\n"
-    for filtering, row in (("known", (True, 1, 2, 5)), ("none", (True, 2, 3, 55)), ("producer", (True, 2, 3, 7))):
-        found = read(tmp_path, ranking=ranking, test=TEST, known=known, filtering=filtering)
-        assert rows(found)[0] == row
-        assert found.counts["num_known_listed"] == 2
 
 
 def test_a_text_of_spaces_means_the_edges_that_its_words_can_be(tmp_path: Path) -> None:

@@ -8,6 +8,12 @@ import torch
 from pbgeval.ranking.block_threads import BlockThreads
 
 
+def test_a_gpu_gets_its_work_from_one_thread_and_a_cpu_from_at_least_one() -> None:
+    devices = (("cuda", 9), ("cpu", 9), ("cpu", 0))
+
+    assert [1, 1, 1] == [BlockThreads.of_device(torch.device(name), most).num_threads for name, most in devices]
+
+
 def test_results_are_in_order_whoever_made_them() -> None:
     assert BlockThreads(3).map(lambda number: number * number, range(20)) == [number * number for number in range(20)]
 

@@ -34,17 +34,6 @@ def test_a_bucket_of_one_unit_is_reported_at_once_and_without_a_counter():
     assert 0 == counter.num_calls
 
 
-def test_another_round_reports_the_bucket_again():
-    counter = LocalCounter()
-
-    for round_number in range(2):
-        progress = BucketProgress(WINDOWS[:2], counter, f"round/{round_number}")
-        assert progress.finished(WINDOWS[0], 1.0, 0.5) is None
-        report = progress.finished(WINDOWS[1], 1.0, 0.5)
-        assert report is not None
-        assert 2.0 == report.seconds
-
-
 def test_of_a_sample_the_edges_drawn_count():
     progress = BucketProgress(WINDOWS[:2], LocalCounter(), "round/1", lambda unit: 1 + unit.start % 2)
 

@@ -10,7 +10,6 @@ from pbgeval.ranking import chunks
 from pbgeval.ranking.chunks import RelationGroup, SampledLists, chunk_blocks, group_by_relation
 from tests import reference
 
-NOTHING = torch.empty(0, dtype=torch.int64)
 RELATIONS = torch.tensor([1, 0, 1, 1, 0, 1, 1])
 
 
@@ -33,13 +32,6 @@ def layout(rel_E, lists, first_row=0, dynamic=False):
     ]
 
 
-def test_rows_are_grouped_by_relation_in_file_order():
-    groups = group_by_relation(RELATIONS, torch.arange(len(RELATIONS)))
-
-    assert [(0, [1, 4]), (1, [0, 2, 3, 5, 6])] == [(group.relation, group.rows_E.tolist()) for group in groups]
-    assert [] == group_by_relation(NOTHING, NOTHING)
-
-
 def test_short_chunks_are_topped_up_and_words_follow_each_other():
     """Words begin at row 10 x (2 + 3); relation 0 has one chunk, relation 1 two whole ones and a short one."""
     assert [
@@ -47,38 +39,6 @@ def test_short_chunks_are_topped_up_and_words_follow_each_other():
         (1, [[0, 2], [3, 5]], 2, 3, 0, 0, 53),
         (1, [[6]], 1, 4, 1, 0, 59),
     ] == layout(RELATIONS, SampledLists(2, 3), first_row=10)
-
-
-def test_dynamic_relations_share_chunks():
-    assert [(0, [[0, 1, 2]], 3, 0, 0, 0, 0), (0, [[3, 4]], 2, 1, 1, 0, 0)] == layout(
-        RELATIONS[:5], SampledLists(3, 0), dynamic=True
-    )
-
-
-def test_uniform_draws_alone_make_chunks_of_their_own_number_and_are_never_topped_up():
-    assert [(0, [[0, 1, 2], [3, 4, 5]], 0, 3, 0, 0, 12), (0, [[6]], 0, 3, 0, 0, 18)] == layout(
-        RELATIONS, SampledLists(0, 3), first_row=2, dynamic=True
-    )
-
-
-def test_pbg_cuts_batches_and_leaves_short_chunks_short():
-    """Batches of 4: a short chunk after a whole one is padded and masked, one that is alone in its batch is not."""
-    lists = SampledLists(2, 1, pbg_semantics=True, batch_size=4)
-
-    assert [
-        (0, [[0, 1], [2, 3]], 2, 1, 0, 0, 6),
-        (0, [[4, 5]], 2, 1, 0, 0, 8),
-        (0, [[6]], 1, 1, 0, 1, 9),
-    ] == layout(RELATIONS, lists, first_row=2, dynamic=True)
-    assert [
-        (0, [[1, 4]], 2, 1, 0, 0, 0),
-        (1, [[0, 2], [3, 5]], 2, 1, 0, 0, 1),
-        (1, [[6]], 1, 1, 0, 0, 3),
-    ] == layout(RELATIONS, lists)
-
-
-def test_nothing_has_no_chunks():
-    assert [] == layout(torch.empty(0, dtype=torch.int64), SampledLists(2, 3))
 
 
 @pytest.mark.parametrize(

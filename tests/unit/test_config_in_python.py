@@ -47,13 +47,6 @@ def test_all_faults_are_reported_at_once(config: EvalConfig) -> None:
     )
 
 
-def test_a_value_of_the_wrong_type_is_a_fault(config: EvalConfig) -> None:
-    wrong = attrs.evolve(config, seed="zero")  # type: ignore[arg-type]
-
-    with pytest.raises(ConfigError, match="seed"):
-        evaluate(wrong)
-
-
 def test_a_name_of_an_entity_type_that_is_no_string_is_a_fault(config: EvalConfig) -> None:
     wrong = attrs.evolve(config, entities={5: EntitySchema(num_partitions=1)})  # type: ignore[dict-item]
 

@@ -316,35 +316,6 @@ def test_the_config_of_a_checkpoint_implies_its_folder(folder: Path) -> None:
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("file", ["eval.py", "eval_allnegs.py"])
-@pytest.mark.parametrize("case", CASES)
-def test_every_reference_config_loads_from_anywhere(reference_path: Path, case: str, file: str) -> None:
-    folder = reference_path / "golden" / case
-    config = load_config(folder / file)
-
-    assert [str(folder / "edges_test")] == config.edge_paths
-    assert (str(folder / "entity"), str(folder / "checkpoint")) == (config.entity_path, config.checkpoint_path)
-    assert () == config.ignored
-    assert "sampled" == config.candidates_of(config.relations[0]) or file == "eval_allnegs.py"
-    assert "partition" == config.candidates_of(config.relations[0]) or file == "eval.py"
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize("case", CASES)
-def test_every_reference_setting_loads_with_its_overrides(reference_path: Path, case: str) -> None:
-    folder = reference_path / "golden" / case
-    settings = json.loads((folder / "expected.json").read_text())["settings"]
-    for setting in settings.values():
-        params = [param.replace("edges_", f"{folder}/edges_") for param in setting["params"]]
-        config = load_config(folder / setting["config"], [*params, "pbg_semantics=True", "compute_loss=True"])
-        assert "pessimistic" == config.headline
-        for param in setting["params"]:
-            key, _, text = param.partition("=")
-            if key != "edge_paths":
-                assert text == str(getattr(config, key))
-
-
-@pytest.mark.reference
 @pytest.mark.parametrize("case", CASES)
 def test_the_config_of_every_reference_checkpoint_loads_with_paths_of_now(reference_path: Path, case: str) -> None:
     folder = reference_path / "golden" / case

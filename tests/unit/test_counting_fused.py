@@ -145,15 +145,6 @@ def test_infinite_scores_compare_as_numbers(fused_device):
     assert ([0, 2], [1, 1]) == (found.better_Q.tolist(), found.tied_Q.tolist())
 
 
-def test_empty_blocks_count_nothing(fused_device):
-    none = torch.empty(0, dtype=torch.int64)
-
-    found = fused.count(torch.ones(2, 3), torch.ones(0, 3), torch.zeros(2), torch.arange(2), (none, none))
-
-    assert ([0, 0], [0, 0], 0) == (found.better_Q.tolist(), found.tied_Q.tolist(), found.cell_score_P.numel())
-    assert 0 == fused.paired_scores(torch.ones(0, 3), torch.ones(0, 3)).numel()
-
-
 def test_the_self_check_says_what_counts(fused_device):
     assert fused.self_check(torch.device(fused_device)).startswith("triton ")
 

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
-from itertools import combinations, pairwise
-from math import ceil, comb, floor
+from itertools import pairwise
+from math import ceil, floor
 
 import numpy as np
 import pytest
@@ -39,14 +38,6 @@ def test_strata_are_neighbouring_buckets_that_each_expect_two_draws(of, num_draw
     if sum(of) and num_draws >= 2:  # none is joined without need: each is the shortest run but for the last, the rest
         for stratum in strata[:-1]:
             assert sum(of[i] for i in stratum[:-1]) * num_draws < 2 * sum(of)
-
-
-def test_strata_by_hand():
-    assert (range(0, 1), range(1, 3), range(3, 5)) == make_strata([50, 10, 15, 20, 5], 8)
-    assert (range(0, 5),) == make_strata([50, 10, 15, 20, 5], 1)
-    assert (range(0, 2),) == make_strata([0, 0], 5)
-    assert (range(0, 0),) == make_strata([], 5)
-    assert (range(0, 1),) == make_strata([1], 1)
 
 
 @given(sizes, st.integers(0, 10**6), offsets)
@@ -115,22 +106,6 @@ def test_a_random_order_of_a_huge_range_is_computed_where_it_is_asked_for():
     assert 5000 == len(np.unique(found))
     assert 0 <= found.min() < found.max() < size
     assert abs(found.mean() / size - 0.5) < 5 * 12**-0.5 / 5000**0.5
-
-
-@pytest.mark.parametrize(("size", "drawn"), [(2, 1), (5, 2), (7, 6), (9, 4)])
-def test_every_subset_is_drawn_equally_often(size, drawn):
-    """Chi-square over all subsets of a small range, below its mean + 4 standard deviations."""
-    num_keys = 20 * comb(size, drawn)
-
-    counts = Counter(
-        frozenset(RandomOrder(DrawStream(key << 40 | size), size).positions(0, drawn).tolist())
-        for key in range(num_keys)
-    )
-
-    subsets = [frozenset(subset) for subset in combinations(range(size), drawn)]
-    chi_square = sum((counts[subset] - 20) ** 2 / 20 for subset in subsets)
-    assert num_keys == sum(counts[subset] for subset in subsets)
-    assert chi_square < len(subsets) - 1 + 4 * (2 * (len(subsets) - 1)) ** 0.5
 
 
 def test_every_unit_is_drawn_with_the_same_probability_whatever_its_bucket():
@@ -214,10 +189,3 @@ def test_what_cannot_be_drawn_is_refused():
         EdgeSample.of_size(population_of([3]), 0, 0)
     with pytest.raises(ValueError, match="stands twice"):
         EdgeSample.of_size([(0, Bucket(0, 0), 3), (0, Bucket(0, 0), 4)], 2, 0)
-
-
-def test_an_empty_population_is_complete_at_once():
-    for sample in (EdgeSample.of_size([], 5, 0), EdgeSample.of_rounds(population_of([0, 0]), 0)):
-        assert 1 == sample.num_rounds
-        assert sample.is_complete()
-        assert 0 == len(sample.design().stratum_U)

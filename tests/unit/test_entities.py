@@ -16,13 +16,6 @@ def table(rows: torch.Tensor, **more) -> EntityTable:
     return EntityTable("user", 3, rows, **more)
 
 
-def test_rows_and_ranges_of_rows_are_the_embeddings():
-    assert torch.equal(ROWS[[4, 0, 0]], table(ROWS).rows(torch.tensor([4, 0, 0])))
-    assert torch.equal(ROWS[1:3], table(ROWS).range_of_rows(1, 3))
-    assert (0, 2) == tuple(table(ROWS).rows(torch.empty(0, dtype=torch.int64)).shape)
-    assert (5, "entity type 'user', partition 3") == (table(ROWS).num_rows, table(ROWS).label)
-
-
 @pytest.mark.parametrize("max_norm", [0.5, 1.0, 5.0, 100.0])
 def test_max_norm_is_that_of_torchs_embedding(max_norm):
     rows = torch.cat([ROWS, torch.randn((200, 2), generator=torch.Generator().manual_seed(1))])
@@ -75,11 +68,6 @@ def test_rows_that_are_not_finite_are_named(value, rows_at_a_time, monkeypatch):
 
     with pytest.raises(DataError, match=r"user', partition 3: .*NaN or infinite embeddings in rows 3; this"):
         table(rows).check(refuse_zero_vectors=False, has_bias=False)
-
-
-def test_only_the_first_bad_rows_are_named():
-    with pytest.raises(DataError, match=r"in rows 0, 1, 2, 3, 4, \.\.\.;"):
-        table(torch.full((7, 2), torch.nan)).check(refuse_zero_vectors=False, has_bias=False)
 
 
 @pytest.mark.parametrize(

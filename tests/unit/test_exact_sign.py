@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbgeval.scoring import certified
 from pbgeval.scoring.certified import exact_signs, root_signs
 
 exponents = st.sampled_from([-298, -150, -3, 0, 1, 60, 255])
@@ -29,21 +30,12 @@ def test_the_sign_is_that_of_the_exact_sum(terms, rest, random):
     assert [sign_of_sum(row)] == exact_signs(np.array([row], np.float64).reshape(1, -1)).tolist()
 
 
-def test_every_row_is_decided_by_itself():
-    tiny, huge = 2.0**-298, 2.0**255
-    rows = [[huge, -huge, tiny], [huge, -huge, -tiny], [huge, tiny, -huge], [0.0, 0.0, -0.0], [1.0, 2.0**-53, -1.0]]
-    rows += [[tiny, -tiny, 0.0], [huge, huge, -huge], [-1.0, -1.0, 2.0 - 2.0**-52]]
-
-    assert [sign_of_sum(row) for row in rows] == exact_signs(np.array(rows)).tolist()
-    assert [] == exact_signs(np.empty((0, 4))).tolist()
-    assert [0] == exact_signs(np.empty((1, 0))).tolist()
-
-
-def test_more_rows_than_are_taken_at_a_time():
+def test_more_rows_than_are_taken_at_a_time(monkeypatch):
+    monkeypatch.setattr(certified, "ROWS_AT_A_TIME", 100)
     generator = np.random.default_rng(0)
-    terms = generator.integers(-(2**24), 2**24, (3000, 300)).astype(np.float64) * 2.0 ** generator.integers(-40, 40)
-    terms[:, 150:] = -terms[:, :150]
-    terms[np.arange(0, 3000, 3), 7] += 2.0**-30 * np.abs(terms[np.arange(0, 3000, 3), 7])
+    terms = generator.integers(-(2**24), 2**24, (250, 60)).astype(np.float64) * 2.0 ** generator.integers(-40, 40)
+    terms[:, 30:] = -terms[:, :30]
+    terms[::3, 7] += 2.0**-30 * np.abs(terms[::3, 7])
 
     assert [sign_of_sum(row) for row in terms.tolist()] == exact_signs(terms).tolist()
 

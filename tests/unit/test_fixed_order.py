@@ -54,12 +54,3 @@ def test_a_sum_of_squares_of_the_largest_and_smallest_float32():
 
     assert [2 * largest, 2 * smallest] == norms
     assert all(map(math.isfinite, norms))
-
-
-def test_rows_of_several_chunks_are_multiplied_as_if_they_were_one_list():
-    generator = torch.Generator().manual_seed(1)
-    x_BQD = torch.randn((3, 4, 7), dtype=torch.float64, generator=generator)
-    matrix_FD = torch.randn((5, 7), dtype=torch.float64, generator=generator)
-
-    expected_EF = transform_in_order(x_BQD.flatten(0, 1), matrix_FD)
-    assert torch.equal(expected_EF.view(3, 4, 5), transform_in_order(x_BQD, matrix_FD))

@@ -85,7 +85,6 @@ def test_a_store_reads_what_it_spilled_and_what_it_still_has(tmp_path):
 
 def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
     store = PairStore(NUMBERING, 800, ScratchFolder(tmp_path, 0))
-
     for _ in range(1000):
         add(store, Side.RHS, [(1, 2), (0, 11), (1, 3)])
 
@@ -146,17 +145,3 @@ def test_answers_of_keys_come_as_lists(pairs, keys):
     lists = [sorted(row for row, of in pairs if of == key) for key in keys]
     assert [row for of_key in lists for row in of_key] == row_P.tolist()
     assert [sum(map(len, lists[:i])) for i in range(len(lists) + 1)] == offsets.tolist()
-
-
-def test_a_hub_key_costs_eight_bytes_for_each_distinct_answer():
-    num_answers = 1 << 20
-    store = PairStore(EntityNumbering.from_sizes({("all", 0): num_answers}), 1 << 22, None)
-    answer_P = np.arange(num_answers)
-
-    for _ in range(3):
-        for start in range(0, num_answers, 1 << 18):
-            store.add(Side.RHS, np.full(1 << 18, 7), answer_P[start : start + (1 << 18)])
-
-    assert 8 * num_answers == store.pairs(Side.RHS, 0).packed_P.nbytes == store.num_bytes
-    offsets, row_P = store.pairs(Side.RHS, 0).by_key().of_keys(np.array([6, 7]))
-    assert ([0, 0, num_answers], True) == (offsets.tolist(), np.array_equal(answer_P, row_P))

@@ -68,37 +68,12 @@ def joined(
     return sorted(sink.pairs, key=str)
 
 
-def test_by_hand():
-    evaluated = [(0, 0, 1), (2, 1, 3)]
-    known = [(0, 0, 5), (4, 0, 1), (2, 0, 3), (0, 0, 5), (2, 1, 3)]
-
-    expected = [(Side.LHS, 0, 4), (Side.LHS, 1, 2), (Side.RHS, 0, 5), (Side.RHS, 0, 5), (Side.RHS, 1, 2 + 1)]
-    assert sorted(expected, key=str) == joined(evaluated, [known])
-
-
 @pytest.mark.parametrize("compiled", [False, True])
 @given(edges, edges, st.integers(1, 5), st.integers(1, 20))
 def test_the_join_equals_a_search_whatever_the_blocks(compiled, evaluated, known, step, block_size):
     blocks = [known[start : start + block_size] for start in range(0, len(known), block_size)]
 
     assert slow_join(evaluated, known) == joined(evaluated, blocks, step, compiled=compiled)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**62)), max_size=40), st.integers(0, 40))
-def test_the_compiled_sieve_lets_the_same_rows_pass(rows, num_marked):
-    """Relations and numbers of any size, with products that wrap around."""
-    rel_n, known_n = np.array(rows, np.int64).reshape(-1, 2).T.copy()
-    marks = np.zeros(64, bool)
-    marks[(rel_n[:num_marked] * semi_join._SPREAD + known_n[:num_marked]) & 63] = True
-    sieve = semi_join._Sieve(marks)
-
-    assert sieve.passes(rel_n * semi_join._SPREAD, known_n).tolist() == sieve.passes_loop(rel_n, known_n).tolist()
-
-
-def test_nothing_joined_with_nothing_is_nothing():
-    assert [] == joined([], [[(0, 0, 0)]])
-    assert [] == joined([(0, 0, 0)], [[], []])
-    assert [] == joined([], [])
 
 
 def test_a_sink_is_not_called_without_pairs_and_at_most_once_for_each_side_of_a_small_block():
@@ -109,39 +84,6 @@ def test_a_sink_is_not_called_without_pairs_and_at_most_once_for_each_side_of_a_
     assert 0 == sink.num_calls
     join.feed(EdgeColumns(*columns([(0, 0, 2)] * 100)))
     assert (1, 100) == (sink.num_calls, len(sink.pairs))
-
-
-def test_one_side_alone_can_be_joined():
-    sink = Collector()
-
-    SemiJoin({Side.RHS: keys_of([(0, 0, 1)])[Side.RHS]}, sink).feed(EdgeColumns(*columns([(0, 0, 4), (3, 0, 1)])))
-
-    assert [(Side.RHS, 0, 4)] == sink.pairs
-
-
-def test_all_entities_evaluated_and_many_known_edges_with_hubs(seed):
-    generator = np.random.default_rng(seed)
-    num_entities, num_edges = 300, 40_000
-    lhs = (generator.random(num_edges) ** 4 * num_entities).astype(np.int64)
-    rel, rhs = generator.integers(0, 7, num_edges), generator.integers(0, num_entities, num_edges)
-    num_evaluated = 5_000
-    keys = {
-        side: QueryKeys.of_edges(side, lhs[:num_evaluated], rel[:num_evaluated], rhs[:num_evaluated], num_entities)
-        for side in Side
-    }
-    sink = Collector()
-
-    SemiJoin(keys, sink).feed(EdgeColumns(lhs, rel, rhs))
-
-    known = list(zip(lhs.tolist(), rel.tolist(), rhs.tolist(), strict=True))
-    expected = []
-    for side in Side:
-        position = {key: i for i, key in enumerate(slow_keys(known[:num_evaluated], side))}
-        for left, relation, right in known:
-            key, answer = ((relation, right), left) if side is Side.LHS else ((relation, left), right)
-            if key in position:
-                expected.append((side, position[key], answer))
-    assert sorted(expected, key=str) == sorted(sink.pairs, key=str)
 
 
 def test_a_relation_beyond_the_evaluated_ones_never_looks_like_a_key():

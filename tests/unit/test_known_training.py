@@ -108,34 +108,6 @@ def test_counts_of_workers_add_in_any_order(training, evaluated, order):
     assert expected.pack().tolist() == total.pack().tolist()
 
 
-def test_edges_of_other_slots_are_passed_over():
-    one = counted([(0, 0, 5), (4, 0, 5), (0, 0, 6)], [0, 4], [[0]], 2)[0]
-
-    assert ([2, 0, 0, 0], [1, 0, 0, 0]) == (one.edges_SR[0].tolist(), one.keys_SR[0].tolist())
-    assert [2, 0] == one.entity_frequency(Side.LHS, np.array([0, 4])).tolist()
-
-
-def test_classes_by_hand():
-    frequencies = np.array([0, 0, 1, 1, 1, 2, 3, 9])
-    classes = FrequencyClasses.of_frequencies(frequencies)
-
-    # Quarters begin at items 0, 2, 4, 6: the third 1 would be in the third, but goes where the first one is.
-    assert ["unseen", "unseen", "50", "50", "50", "75", "100", "100"] == [
-        FREQUENCY_CLASSES[i] for i in classes.of(frequencies)
-    ]
-    # Of two items the quarters begin at 0, 0, 1, 1: the first quarter is empty.
-    assert [2, 2] == FrequencyClasses.of_frequencies(np.array([5, 5])).of(np.array([5, 5])).tolist()
-
-
-@pytest.mark.parametrize("frequencies", [[], [0], [0, 0, 0], [3], [1, 1, 1, 1], [1, 2, 3, 4]])
-def test_few_items_have_classes(frequencies):
-    of = np.array(frequencies, np.int64)
-
-    found = FrequencyClasses.of_frequencies(of).of(of)
-    assert slow_classes(frequencies) == [FREQUENCY_CLASSES[i] for i in found]
-    assert frequencies == of.tolist()
-
-
 def test_counts_of_unlike_graphs_do_not_add():
     other = EntityNumbering.from_sizes({("thing", 0): 1})
 

@@ -26,21 +26,6 @@ def exact(*pools: SortedPool) -> float | None:
     return None if found is None else found.value
 
 
-def test_by_hand():
-    """2 beats 0 and 1 and ties with 2; 1 beats 0 and ties with 1: 4 of 6 pairs."""
-    assert 4 / 6 == exact(pool([1.0, 2.0], [2.0, 1.0, 0.0]))
-    assert 0.5 == exact(pool([1.0], [1.0]))
-    assert 0.0 == exact(pool([-math.inf], [math.inf, 0.0]))
-    assert 1.0 == exact(pool([math.inf], [-math.inf, 0.0]))
-
-
-@pytest.mark.parametrize(("true", "competing"), [([], []), ([1.0], []), ([], [1.0])])
-def test_there_is_nothing_to_compare_without_both(true, competing):
-    assert exact(pool(true, competing)) is None
-    assert exact() is None
-    assert pooled_auc([pool(true, competing)], all_true=False, all_competing=False) is None
-
-
 @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=4))
 def test_any_number_of_pools_is_compared_as_their_union(parts):
     true = [score for part, _ in parts for score in part]
@@ -84,3 +69,10 @@ def test_intervals_stay_within_zero_and_one():
     found = pooled_auc([pool([5.0] * 9 + [0.0], [1.0] * 9 + [0.0])], all_true=False, all_competing=False)
 
     assert 0.0 <= found.interval()["low"] < found.value < found.interval()["high"] <= 1.0
+
+
+def test_where_no_draw_differs_the_interval_leaves_room_for_what_was_not_drawn():
+    found = pooled_auc([pool([2.0] * 4, [1.0] * 4)], all_true=False, all_competing=False).interval()
+
+    assert 0.0 < found["low"] < 1.0 == found["high"]
+    assert 0.0 < found["standard_error"] < found["high"] - found["low"]

@@ -163,18 +163,6 @@ def test_rates_are_ratios_of_counts_or_undefined(counts):
     assert 16 + 3 == len(found)
 
 
-def test_perfect_and_reversed_scores():
-    best = metrics_of([1, 1, 0, 0, 0], [5, 4, 3, 2, 1])
-    worst = metrics_of([1, 1, 0, 0, 0], [1, 2, 3, 4, 5])
-
-    assert {best[name] for name in ("average_precision_score", "matthews_correlation_coefficient", "informedness")} == {
-        1
-    }
-    assert worst["average_precision_score"] == 0.5 * (1 / 4 + 2 / 5)
-    assert best["diagnostic_odds_ratio"] is None
-    assert best["positive_likelihood_ratio"] is None
-
-
 @pytest.mark.parametrize(
     ("labels", "scores", "defined"),
     [
@@ -216,12 +204,16 @@ def test_what_is_undefined_is_none(labels, scores, defined):
     assert defined == {name: value for name, value in found.items() if value is not None}
 
 
-def test_equal_weights_that_are_no_binary_fractions_do_not_move_the_threshold():
-    labels = [0, 0, 0, 1, 1, 1, 1, 0, 0]
-    scores = [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+@pytest.mark.parametrize(
+    ("labels", "weight", "counts"),
+    [([0, 0, 0, 1, 1, 1, 1, 0, 0], 0.1, (1, 3, 3, 2)), ([0, *[1] * 6, 0], 1 / 3, (5, 1, 1, 1))],
+)
+def test_equal_weights_that_are_no_binary_fractions_do_not_move_the_threshold(labels, weight, counts):
+    scores = range(len(labels), 0, -1)
 
-    assert confusion_counts(groups_of(labels, scores)) == (1, 3, 3, 2)
-    assert confusion_counts(groups_of(labels, scores, [0.1] * 9)) == pytest.approx((0.1, 0.3, 0.3, 0.2))
+    assert confusion_counts(groups_of(labels, scores)) == counts
+    found = confusion_counts(groups_of(labels, scores, [weight] * len(labels)))
+    assert found == pytest.approx([weight * count for count in counts])
 
 
 def test_names_and_synonyms_lead_to_metrics():

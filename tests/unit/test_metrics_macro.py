@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from fractions import Fraction
+from collections import Counter
 
 import pytest
 import torch
@@ -36,89 +35,6 @@ def grouped_of(of) -> GroupedStats:
         grouped.add(RELATION, side, torch.tensor([relation]), counts)
         grouped.add(KEY_FREQUENCY, side, torch.tensor([frequency[query[:3]]]), counts)
     return grouped
-
-
-def reference_values(better: int, tied: int, beaten: int) -> dict[str, Fraction]:
-    """The metrics of one query."""
-    ranks = {"optimistic": 1 + better, "realistic": 1 + better + Fraction(tied, 2), "pessimistic": 1 + better + tied}
-    values = {}
-    for name, rank in ranks.items():
-        values[f"{name}.mean_rank"] = Fraction(rank)
-        values[f"{name}.mean_reciprocal_rank"] = 1 / Fraction(rank)
-        values |= {f"{name}.hits_at_{cutoff}": Fraction(rank <= cutoff) for cutoff in LAYOUT.cutoffs}
-    if better + tied + beaten:
-        values["query_auc"] = (beaten + Fraction(tied, 2)) / (better + tied + beaten)
-    return values
-
-
-def mean(weighted: list[tuple[Fraction, Fraction]]) -> Fraction | None:
-    return sum(w * x for w, x in weighted) / sum(w for w, _ in weighted) if weighted else None
-
-
-def check(expected: dict[str, Fraction | None], found: dict[str, float | int | None]) -> None:
-    assert expected.keys() <= found.keys()
-    for name, value in expected.items():
-        if value is None or name.endswith(".count"):
-            assert value == found[name]
-        elif name.endswith(("mean_reciprocal_rank", "query_auc")):  # each query's is rounded to float64
-            assert abs(float(value) - found[name]) <= 4e-16
-        else:
-            assert float(value) == found[name]
-
-
-def labelled(of, label):
-    return [query for query in of if label in ("both", query[0].label)]
-
-
-@settings(max_examples=examples(60))
-@given(queries)
-def test_over_query_keys_each_query_weighs_one_over_the_frequency_of_its_key(of):
-    frequency = Counter(query[:3] for query in of)
-    expected = {}
-    for label in ("head", "tail", "both"):
-        weighted = defaultdict(list)
-        for query in labelled(of, label):
-            for name, value in reference_values(*query[3:]).items():
-                weighted[name].append((Fraction(1, frequency[query[:3]]), value))
-        for name in [*reference_values(0, 0, 1)]:
-            expected[f"{label}.{name}"] = mean(weighted[name])
-        expected |= {f"{label}.{of_type.value}.count": len(labelled(of, label)) for of_type in RankType}
-        expected[f"{label}.auc"] = None
-
-    check(expected, macro_over_keys(grouped_of(of), SIDES))
-
-
-@settings(max_examples=examples(60))
-@given(queries)
-def test_over_relations_each_relation_counts_alike(of):
-    expected = {}
-    for label in ("head", "tail", "both"):
-        of_relation = defaultdict(lambda: defaultdict(list))
-        for query in labelled(of, label):
-            for name, value in reference_values(*query[3:]).items():
-                of_relation[name][query[1]].append((Fraction(1), value))
-        for name in [*reference_values(0, 0, 1)]:
-            means = [(Fraction(1), mean(values)) for values in of_relation[name].values()]
-            expected[f"{label}.{name}"] = mean(means)
-        expected |= {f"{label}.{of_type.value}.count": len(labelled(of, label)) for of_type in RankType}
-        expected[f"{label}.auc"] = None
-
-    check(expected, macro_over_relations(grouped_of(of), SIDES))
-
-
-def test_by_hand():
-    """Key 0 twice with ranks 1 and 2, key 1 once with rank 4, in one relation; rank 1 in another."""
-    of = [(Side.RHS, 0, 0, 0, 0, 9), (Side.RHS, 0, 0, 1, 0, 8), (Side.RHS, 0, 1, 3, 0, 6), (Side.RHS, 1, 0, 0, 0, 0)]
-    over_keys, over_relations = macro_over_keys(grouped_of(of), SIDES), macro_over_relations(grouped_of(of), SIDES)
-
-    assert (1.5 + 4 + 1) / 3 == over_keys["tail.realistic.mean_rank"] == over_keys["both.realistic.mean_rank"]
-    assert (7 / 3 + 1) / 2 == over_relations["tail.realistic.mean_rank"]
-    assert ((1 + 8 / 9) / 2 + 6 / 9) / 2 == pytest.approx(over_keys["tail.query_auc"], abs=1e-15)
-    assert (1 + 8 / 9 + 6 / 9) / 3 == pytest.approx(over_relations["tail.query_auc"], abs=1e-15)
-    assert (4, 0, None) == tuple(over_keys[f"{key}"] for key in KEYS_OF_COUNT)
-
-
-KEYS_OF_COUNT = ("both.realistic.count", "head.realistic.count", "head.realistic.mean_rank")
 
 
 @settings(max_examples=examples(25))

@@ -75,18 +75,20 @@ def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sam
     assert np.mean(covered) > 0.85
 
 
-def test_equal_pools_have_equal_estimates():
-    sample = PoolSample(pool_of(np.arange(50.0), np.arange(40.0)), 100, 4000, all_true=False, all_competing=False)
-
-    assert pooled_classification(sample) == pooled_classification(sample)
-
-
 def test_few_draws_have_no_error():
     sample = PoolSample(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, all_true=False, all_competing=False)
 
     found, intervals = pooled_classification(sample)
     assert {} == intervals
     assert found["average_precision_score"] is not None
+
+
+def test_what_no_draw_changes_has_an_interval_of_one_value():
+    sample = PoolSample(pool_of([1.0] * 200, [0.0] * 200), 400, 200, all_true=False, all_competing=True)
+    found, intervals = pooled_classification(sample)
+
+    assert 1.0 == found["average_precision_score"]
+    assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == intervals["average_precision_score"]
 
 
 @pytest.mark.parametrize(("num_above", "has_error"), [(99, False), (100, True)])

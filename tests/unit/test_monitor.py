@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +18,6 @@ from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.monitor.persistence import METRICS, VALUE_BITS, ClusterSums, QueryValues
 from pbgeval.monitor.records import PassKey, read_history
-from pbgeval.monitor.sums import PassSums
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing as files
 from tests.kit.training import train
@@ -53,28 +50,6 @@ def one_visit(monitor: Monitor, tensors: ModelTensors, *, epoch: int = 0, bucket
         tensors.tables["e", bucket.lhs].copy_(model(seed=9 + epoch).tables["e", bucket.lhs])
 
 
-def test_a_visit_records_before_after_and_their_difference(tmp_path: Path) -> None:
-    monitor = make_monitor(tmp_path)
-    one_visit(monitor, model())
-    visit = read_history(tmp_path, pytest.fail).visits[0]
-
-    again = make_monitor()
-    again.split(edges_of(BUCKETS[1]), BUCKETS[1])
-    changed = model()
-    changed.tables["e", 0].copy_(model(seed=9).tables["e", 0])
-    for tensors, figures in ((model(), visit.details.before), (changed, visit.details.after)):
-        with again.watch(0, BUCKETS[1], tensors) as alone:
-            pass
-        assert alone.sums is not None
-        assert figures == alone.sums.phases[0].values(with_loss=False)
-    assert visit.details.before[MRR] != visit.details.after[MRR]
-    assert visit.details.after[MRR] - visit.details.before[MRR] == pytest.approx(visit.details.gap[MRR].value, abs=1e-7)
-    assert visit.details.gap[MRR].standard_error > 0
-    assert visit.details.after["both.realistic.count"] == visit.details.training["both.realistic.count"]
-    difference = visit.details.training[MRR] - visit.details.after[MRR]
-    assert difference == pytest.approx(visit.details.generalisation[MRR].value, abs=1e-7)
-
-
 @pytest.mark.parametrize("num_edges", [1, 2, 40])
 def test_means_and_errors_are_those_of_clusters(num_edges: int) -> None:
     """The textbook's formula, with fractions, over edges that stay together with their two queries, and over chunks."""
@@ -102,27 +77,6 @@ def test_means_and_errors_are_those_of_clusters(num_edges: int) -> None:
             assert estimate.standard_error == pytest.approx(
                 math.sqrt(variance) / metric.denominator(VALUE_BITS), rel=1e-6
             )
-
-
-def test_no_edges_have_no_mean() -> None:
-    estimate = ClusterSums.zero().estimate(METRICS[0])
-
-    assert (None, None) == (estimate.value, estimate.standard_error)
-
-
-def test_sums_of_workers_have_the_same_bits_in_any_order(tmp_path: Path) -> None:
-    visits: list[Tensor] = []
-    monitor, tensors = make_monitor(), model()
-    with mock.patch.object(PassSums, "at_row", autospec=True, side_effect=PassSums.at_row) as at_row:
-        for bucket in BUCKETS:
-            one_visit(monitor, tensors, bucket=bucket)
-            visits.append(at_row.side_effect(*at_row.call_args.args).tensor)
-    expected = monitor._sums.tensor
-
-    for order in permutations(range(4)):
-        for workers in (1, 2, 3):
-            parts = [sum(visits[at] for at in order[worker::workers]) for worker in range(workers)]
-            assert torch.equal(expected, sum(reversed(parts)))
 
 
 def test_a_diverged_model_is_recorded_with_one_warning_and_training_goes_on(tmp_path: Path) -> None:
@@ -392,13 +346,3 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
             pytest.fail("the training must not begin")
     with pytest.raises(ConfigError, match=r"bucket \(0, 0\): expected Monitor.split"):
         monitor.watch(0, BUCKETS[0], tensors)
-
-
-def test_every_line_is_strict_json(tmp_path: Path) -> None:
-    train(2, steps_per_visit=2, num_passes=3, num_partitions=2, edges_per_bucket=200, output=tmp_path)
-
-    def refuse(constant: str) -> None:
-        pytest.fail(constant)
-
-    lines = (tmp_path / "training_stats.json").read_text(encoding="utf-8").splitlines()
-    assert 3 * (4 + 1) == len([json.loads(line, parse_constant=refuse) for line in lines])

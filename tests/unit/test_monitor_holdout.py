@@ -146,14 +146,6 @@ def test_the_sample_of_training_edges_is_the_next_by_hash(hashes: list[int], thr
     assert [row for row, word in enumerate(hashes) if word < threshold] == held_out_rows(hash_E, threshold).tolist()
 
 
-def test_nothing_is_copied_where_nothing_is_held_out() -> None:
-    edges = torch.tensor([[1, 0, 2], [3, 1, 0]])
-    training, held_out = monitor(0.0).split(edges, (0, 0))
-
-    assert edges is training
-    assert (0, 3) == held_out.shape
-
-
 @pytest.mark.parametrize("kind", ["tensor", "array", "tensors", "arrays", "int32"])
 def test_edges_come_back_in_the_form_they_came_in(kind: str) -> None:
     rows = [(1, 0, 2), (3, 1, 0), (1, 0, 2), (5, 0, 5), (2, 1, 1)]

@@ -152,44 +152,12 @@ def test_every_unit_is_handed_out_once_where_stripes_are_many_and_short(num_work
     assert list(range(stops[-1])) == sorted(drawn)
 
 
-def test_threads_of_a_process_draw_every_unit_once():
-    plan = make_dispatch_plan(grid(12, log_normal_edges(144, seed=0)), one_type, 4)
-    drawn: list[list[WorkUnit]] = [[] for _ in range(4)]
-    queues = queues_of(plan, 4)
-    threads = [
-        threading.Thread(target=lambda of=of, queue=queue: of.extend(queue))
-        for of, queue in zip(drawn, queues, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(plan.units) == sorted(unit for of_worker in drawn for unit in of_worker)
-
-
 def test_no_units_are_no_work_and_one_unit_is_for_one_worker():
     unit = WorkUnit(0, Bucket(0, 1), 0, 5)
 
     assert [[], []] == [list(queue) for queue in queues_of(make_dispatch_plan([], one_type, 2), 2)]
     assert [[unit], [], []] == [list(queue) for queue in queues_of(make_dispatch_plan([unit], one_type, 3), 3)]
     assert [unit] == list(UnitQueue(make_dispatch_plan([unit], one_type, 1), LocalCounter(), 0))
-
-
-def test_more_workers_than_units_begin_with_one_each():
-    plan = make_dispatch_plan(grid(2), one_type, 9)
-
-    first = [queue.claim_next() for queue in queues_of(plan, 9)]
-
-    assert {0, 1, 2, 3, None} == set(first)
-    assert 5 == first.count(None)
-
-
-def test_units_without_edges_are_handed_out_too():
-    units = [WorkUnit(0, Bucket(0, rhs), 0, 0) for rhs in range(5)]
-    plan = make_dispatch_plan(units, one_type, 2)
-
-    assert sorted(units) == sorted(plan.units[index] for index in draw_by_schedule(queues_of(plan, 2), lambda _: 0))
 
 
 def test_another_prefix_begins_anew():

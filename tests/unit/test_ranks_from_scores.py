@@ -66,13 +66,6 @@ def test_ranks_are_those_found_by_sorting_what_is_not_excluded(queries):
         assert expected == as_lists(from_scores(make(scores), true_index, make(mask)))
 
 
-def test_by_hand(library):
-    scores = library([[0.5, 0.9, 0.5, 0.5, 0.1], [2.0, 2.0, 3.0, 4.0, 5.0]])
-
-    assert [[2, 4], [4, 5], [3.0, 4.5], [5, 5]] == as_lists(from_scores(scores, library([0, 1])))
-    assert [[1, 3], [2, 3], [1.5, 3.0], [3, 3]] == as_lists(from_scores(scores, library([0, 1]), [[1, 0, 2], [0, 2]]))
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
 def test_results_are_of_the_scores_library_and_never_narrower(dtype):
     of_numpy = from_scores(np.ones((1, 3), dtype), np.array([1]))

@@ -281,10 +281,6 @@ def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
     assert {"Settings", "Digests of the data"} == page.rows.keys()
 
 
-def test_the_same_result_gives_the_same_bytes(finished: Path) -> None:
-    assert text_of(finished) == text_of(finished)
-
-
 def test_rows_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MAX_BYTES", {"relation": 5_000})
     folder = large_result(tmp_path, num_relations=60, num_partitions=1)
@@ -311,22 +307,6 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
     assert f"{len(rows):,} of 12,000 relations are shown; relations.csv has all." in page.text
     assert "16,900 buckets with edges are shown; buckets.csv has all." in page.text
     assert 44 * 44 == sum("cell" in value.split() for value in page.values("class")), "130 partitions, three to a cell"
-
-
-@pytest.mark.slow
-def test_ten_thousand_relations_of_usual_names_are_all_there(tmp_path: Path) -> None:
-    folder = large_result(tmp_path, num_relations=1, num_partitions=1)
-    [row] = rows_of(folder / "relations.csv")
-    text = (folder / "relations.csv").read_text(encoding="utf-8").splitlines()[0]
-    cells = [
-        ",".join(f"/domain/type/property_{at}" if name == "relation" else row[name] for name in row)
-        for at in range(10_000)
-    ]
-    (folder / "relations.csv").write_text("\n".join([text, *cells]) + "\n", encoding="utf-8")
-    text = text_of(folder)
-
-    assert 10_001 == len(Page(text).rows["Metrics by relation"])
-    assert len(text.encode()) < MAX_BYTES
 
 
 def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:

@@ -11,14 +11,10 @@ from pbgeval.report.charts import (
     HEIGHT,
     MAX_CELLS,
     NUM_LEVELS,
-    bin_edges,
     bucket_table,
-    counted,
     cumulative_chart,
-    decades,
     distribution_table,
     heat_map,
-    level_of,
     ranks_by_side,
     share_chart,
     vertical,
@@ -83,24 +79,6 @@ def test_a_cell_is_the_mean_of_its_buckets_weighted_by_edges(
     assert extent / -(-num_right // block) == pytest.approx((picture.y.end - picture.y.start) / -(-num_left // block))
 
 
-def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
-    rows = [{**row, KEY: 0.5, "num_edges": 1} for row in buckets(2, 2, seed=0)]
-    picture = heat_map(rows, KEY)
-
-    assert picture is not None
-    assert {f"cell level-{NUM_LEVELS // 2}"} == {cell.style for cell in picture.boxes}
-    assert (("none", "no ranked queries"),) == picture.legend
-
-
-def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
-    assert [0, 4, 8, 8] == [level_of(value, 0.25, 0.75) for value in (0.25, 0.5, 0.74, 0.75)]
-
-
-def test_there_is_no_map_of_nothing() -> None:
-    assert heat_map([], KEY) is None
-    assert heat_map(buckets(2, 2, seed=0), "both.loss") is None
-
-
 def test_the_table_of_buckets_has_those_with_edges_largest_first() -> None:
     rows = buckets(5, 4, seed=3, num_paths=2)
     table = bucket_table(rows, KEY)
@@ -156,21 +134,6 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     assert [y for x, y in tail.points if x == pytest.approx(1.0)] == pytest.approx([7 / 9]), "k = 10 counts rank 10"
 
 
-def test_one_query_of_rank_one_has_a_distribution() -> None:
-    sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
-
-    assert [["1 to below 2", "1", "1.0000", "1.0000"]] == distribution_table(sides).rows
-    assert 1 == len(share_chart(sides, "realistic").boxes)
-    assert 1 == len(cumulative_chart(sides, "realistic").lines)
-
-
-@pytest.mark.parametrize(
-    ("highest", "edges"), [(1, [1, 2]), (2, [1, 2, 5]), (9.5, [1, 2, 5, 10]), (10, [1, 2, 5, 10, 20])]
-)
-def test_edges_of_bins_are_ones_twos_and_fives(highest: float, edges: list[int]) -> None:
-    assert edges == bin_edges(highest)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "texts"),
     [
@@ -187,18 +150,3 @@ def test_a_vertical_axis_has_round_labels_around_its_values(low: float, high: fl
     assert texts == [text for _, text in axis.ticks]
     assert axis.low - 1e-9 <= low <= high <= axis.high + 1e-9, "multiples of a step are rounded"
     assert HEIGHT >= axis.at(axis.low) > axis.at(axis.high) >= 0, "values grow upwards"
-
-
-def test_a_logarithmic_axis_ends_with_the_decade() -> None:
-    axis = decades("k", 1_001.0)
-
-    assert ["1", "10", "100", "1,000", "10,000"] == [text for _, text in axis.ticks]
-    assert (axis.high, "10,000") == axis.ticks[-1]
-    assert ["1", "10"] == [text for _, text in decades("k", 1.0).ticks]
-
-
-def test_an_axis_of_passes_has_as_many_names_as_fit() -> None:
-    axis = counted("epoch", [str(number) for number in range(100)], 0.0, 600.0, 47.0)
-
-    assert ["0", "8", "16"] == [text for _, text in axis.ticks[:3]]
-    assert all(axis.start <= axis.at(value) <= axis.end for value, _ in axis.ticks)

@@ -83,10 +83,6 @@ def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:
     assert [("mean rank", "1.50", "2.00", "2.50"), ("hits at 1", "0.7500", "0.5000", "–")] == table.rows
 
 
-def test_one_rank_type_has_nothing_to_compare() -> None:
-    assert [] == ties_of(document(metrics={"both.realistic.mean_rank": 1.5, "both.auc": 0.5})).rows
-
-
 def test_diagnostics_have_counts_in_full_and_shares_in_short() -> None:
     rows = dict(diagnostics_of(document()).rows)
 

@@ -65,18 +65,6 @@ def faults_of(evaluated: EvalConfig, num_relations: int = 4) -> list[str]:
     return [fault.removeprefix("eval.py: ") for fault in info.value.faults]
 
 
-def test_without_lists_nothing_is_restricted(tmp_path: Path) -> None:
-    found = read(config(tmp_path))
-
-    assert (None, None, {}, None, False) == (
-        found.entities,
-        found.relations,
-        dict(found.of_side),
-        found.digest,
-        found.drops_edges,
-    )
-
-
 def test_names_and_addresses_become_sorted_numbers_each_once(tmp_path: Path) -> None:
     found = read(
         config(
@@ -294,18 +282,3 @@ def test_groups_of_relations_are_read_with_ids(tmp_path: Path) -> None:
 
     assert {"social": [1], "all": [0, 1, 2, 3]} == {group: ids.tolist() for group, ids in found.items()}
     assert {} == relation_groups(config(tmp_path), 4)
-
-
-def test_groups_of_unknown_relations_are_refused_all_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "groups.json"
-    path.write_text('{"a": ["nows", "rel:1"], "b": ["likes"]}')
-    with pytest.raises(ConfigError) as info:
-        relation_groups(config(tmp_path, relation_groups=str(path)), 4)
-
-    assert (
-        f"{path}: group 'a': unknown relation 'nows'; did you mean 'knows'?",
-        f"{path}: group 'b': ambiguous relation 'likes': 2 have that name; write 'rel:0' or 'rel:2'",
-    ) == info.value.faults
-    path.write_text("[]")
-    with pytest.raises(ConfigError, match="expected a JSON object"):
-        relation_groups(config(tmp_path, relation_groups=str(path)), 4)

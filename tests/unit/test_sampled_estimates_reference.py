@@ -104,37 +104,3 @@ def test_each_figure_of_several_queries_is_unbiased_and_so_is_its_variance(with_
         values = [of[name].value for of in found]
         assert pytest.approx(expected, abs=1e-12) == fmean(values), name
         assert pytest.approx(float(np.var(values)), abs=1e-12) == fmean(of[name].standard_error ** 2 for of in found)
-
-
-@pytest.mark.parametrize("rank_type", RankType)
-def test_all_competitors_without_replacement_are_exact(rank_type):
-    cases = [*COMPETITORS.values(), []]
-    sample = sample_of(cases, [len(of) + 1 for of in cases], with_replacement=False)
-
-    found = figures(sample, rank_type)
-
-    assert [float(exact_rank(of, rank_type)) for of in cases] == pytest.approx(
-        estimated_ranks(sample, rank_type).tolist()
-    )
-    expected = exact_figures(cases, rank_type)
-    assert {name: pytest.approx(value, rel=1e-14, abs=1e-15) for name, value in expected.items()} == {
-        name: of.value for name, of in found.items()
-    }
-    assert {0.0} == {of.standard_error for of in found.values()}
-
-
-def test_one_list_for_all_leaves_no_standard_error():
-    draws = [(1.0, 3.0), (3.0, 3.0)]
-
-    assert estimate_mean_rank(sample_of(draws, 4, True, lists=[7, 7])).standard_error is None
-    assert estimate_mean_rank(sample_of(draws, 4, True, lists=[7, 8])).standard_error > 0
-    assert 0.0 == estimate_mean_rank(sample_of([(1.0,), (3.0,)], 2, False, lists=[7, 7])).standard_error
-
-
-def test_queries_without_competitors_are_exact_also_where_they_share_lists():
-    sample = sample_of([(), ()], 1, True, lists=[0, 0])
-
-    assert (1.0, 0.0) == (estimate_mean_rank(sample).value, estimate_mean_rank(sample).standard_error)
-    assert 1.0 == estimate_adjusted_mean_rank(sample).value
-    assert estimate_adjusted_mean_rank_index(sample).value is None
-    assert estimate_query_auc(sample).value is None

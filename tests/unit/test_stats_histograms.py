@@ -27,18 +27,6 @@ def test_a_rank_lies_within_the_edges_of_its_bin(of):
         assert rank_bins(torch.tensor([low, high])).tolist() == [index, index]
 
 
-@given(st.lists(ranks, min_size=2, max_size=20))
-def test_bins_are_in_the_order_of_ranks(of):
-    bins = rank_bins(torch.tensor(sorted(of))).tolist()
-
-    assert sorted(bins) == bins
-
-
-@given(ranks)
-def test_a_ranks_bin_does_not_depend_on_the_others(rank):
-    assert rank_bins(torch.tensor([rank])).item() == rank_bins(torch.tensor([1, rank, LARGEST]))[1].item()
-
-
 @pytest.mark.parametrize(
     "first", [EXACT_BINS - 5, EXACT_BINS, EXACT_BINS + 1023, EXACT_BINS + 1024, EXACT_BINS + 19 * 1024 - 2]
 )
@@ -46,20 +34,6 @@ def test_bins_follow_each_other_without_gap(first):
     edges = [bin_edges(index) for index in range(first, first + 5)]
 
     assert all(high + 1 == low for (_, high), (low, _) in pairwise(edges))
-
-
-def test_no_ranks_have_no_bins():
-    assert 0 == rank_bins(torch.empty(0, dtype=torch.int64)).numel()
-
-
-def test_histograms_by_hand():
-    """Realistic ranks are doubled; the true entity counts among the candidates."""
-    counts = RankCounts(torch.tensor([0, 2, 0]), torch.tensor([0, 1, 0]), torch.tensor([4, 9, 0]))
-
-    of = RankHistograms.from_queries(counts)
-
-    found = [dict(zip(part.keys.tolist(), part.counts.tolist(), strict=True)) for part in of.parts]
-    assert [{1: 2, 3: 1}, {2: 2, 7: 1}, {1: 2, 4: 1}, {1: 1, 5: 1, 10: 1}] == found
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=20))

@@ -8,11 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.rank import by_label, mean_loss, query_mean, rank_metrics
+from pbgeval.metrics.rank import by_label, mean_loss, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.stats.query_metrics import ADJUSTED_MEAN_RANK_INDEX
 from pbgeval.stats.rank_stats import FRACTION_BITS, MAX_LOSS, RankStats, StatsLayout
-from pbgeval.stats.ranks import RankCounts, RankType
+from pbgeval.stats.ranks import RankCounts
 from tests import reference
 from tests.reference import Ranks
 
@@ -46,31 +45,6 @@ def metrics_of(stats: RankStats) -> dict:
     return rank_metrics(stats.total, LAYOUT.cutoffs, adjusted=True)
 
 
-def test_counts_by_hand():
-    """Ranks 1 to 1 of 5, 3 to 5 of 9, and 1 of 1."""
-    stats = stats_of([(0, 0, 4), (2, 2, 4), (0, 0, 0)])
-
-    assert (3, 2, 1) == tuple(stats.total(f"num_{name}") for name in ("queries", "competing_queries", "tied_queries"))
-    assert 4 + 8 == stats.total("num_competitors")
-    assert [2, 2, 2] == [stats.total(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
-    assert [3, 2, 2] == [stats.total(f"{rank_type.value}.hits_at_3") for rank_type in RankType]
-    assert [3, 3, 3] == [stats.total(f"{rank_type.value}.hits_at_10") for rank_type in RankType]
-    assert 0 + 6 + 0 == stats.total("realistic.mean_rank")  # halves beyond the first rank
-    assert (1 + (1 - (2 * 2 + 2) / 16)) / 2 == metrics_of(stats)["query_auc"]
-
-
-def test_the_adjusted_mean_rank_index_by_hand():
-    """Ranks 1 of 5, 3 to 5 of 9, and 1 of 1: 2 to 4 places are lost of 12 that there are."""
-    stats = stats_of([(0, 0, 4), (2, 2, 4), (0, 0, 0)])
-
-    assert [8 / 12, 6 / 12, 4 / 12] == [
-        query_mean(stats.total, ADJUSTED_MEAN_RANK_INDEX, rank_type) for rank_type in RankType
-    ]
-    last, chance = stats_of([(4, 0, 0), (9, 0, 0)]), stats_of([(0, 4, 0), (0, 9, 0)])
-    found = [metrics_of(of)["realistic.adjusted_mean_rank_index"] for of in (last, chance, stats_of([(0, 0, 0)]))]
-    assert found == [-1, 0, None]
-
-
 def test_both_pools_the_enabled_sides():
     of_side = {Side.LHS: stats_of([(0, 0, 1)]), Side.RHS: stats_of([(1, 0, 0), (2, 0, 3)])}
 
@@ -90,10 +64,6 @@ def test_further_columns_are_what_they_are_told():
 
     assert [2, 3, 5] == [stats.total(f"num_{name}") for name in ("short_lists", "excluded", "outside")]
     assert (1 << 33) + 7 == stats.total("known")
-
-
-def test_a_half_rank_misses_its_cutoff():
-    assert [1, 0, 0] == [stats_of([(0, 1, 0)]).total(f"{rank_type.value}.hits_at_1") for rank_type in RankType]
 
 
 def test_without_queries_metrics_are_undefined():
@@ -117,11 +87,6 @@ def test_losses_that_are_no_usable_number_make_the_mean_undefined():
         stats = RankStats.zero(LAYOUT).with_losses(torch.tensor([0.5, bad, bad], dtype=torch.float64))
         assert 2 == stats.total("num_undefined_losses")
         assert mean_loss(stats, 1) is None
-
-
-def test_columns_have_names_of_their_own():
-    assert len(set(LAYOUT.columns)) == len(LAYOUT.columns) == len(LAYOUT.index)
-    assert StatsLayout((1,)).columns != LAYOUT.columns
 
 
 tied_queries = st.lists(

@@ -183,18 +183,6 @@ def test_each_of_several_edge_paths_has_a_folder_of_its_own(tmp_path: Path) -> N
     assert tmp_path / "given" / "0" / "candidates_0_1.h5" == alone[BUCKET].path
 
 
-def test_all_faults_of_all_files_come_at_once(tmp_path: Path) -> None:
-    edges_of(tmp_path / "edges", 2, Bucket(1, 0))
-    edges = edges_of(tmp_path / "edges")
-    write(tmp_path / "given", Bucket(1, 0), head=[[0]])
-    with pytest.raises(StorageError) as info:
-        find_candidate_files(tmp_path / "given", [edges], [Side.LHS])
-
-    assert ["no such file", "not aligned"] == [
-        next(word for word in ("no such file", "not aligned") if word in line) for line in info.value.faults
-    ]
-
-
 def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
     file = opened(tmp_path, Side.LHS, head=[[0]] * 3)
     write(tmp_path / "given", head=[[0]] * 4)

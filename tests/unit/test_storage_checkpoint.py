@@ -98,17 +98,6 @@ def test_rows_that_do_not_start_where_a_tensor_would_are_copied(tmp_path):
     assert VALUES.tolist() == open_all(tmp_path).load().tolist()
 
 
-def test_rows_outside_the_file_are_copied(tmp_path):
-    path = embedding_path(tmp_path, "all", 0, 3)
-    VALUES.tofile(tmp_path / "rows")
-    with h5py.File(path, "w") as file:
-        file.attrs["format_version"] = 1
-        file.create_dataset("embeddings", (12, 5), "f4", external=[(os.fspath(tmp_path / "rows"), 0, 240)])
-
-    assert not open_all(tmp_path).is_mapped
-    assert VALUES.tolist() == open_all(tmp_path).load().tolist()
-
-
 @pytest.mark.parametrize("layout", [{}, {"chunks": (4, 5), "maxshape": (None, 5)}])
 def test_no_rows_are_an_empty_tensor(tmp_path, layout):
     write_embeddings(tmp_path, "all", 0, VALUES[:0], version=3, layout=layout)
@@ -170,24 +159,6 @@ def test_a_missing_partition_is_named_with_the_embeddings_that_are_there(tmp_pat
     assert "found nothing;" in fault(lambda: open_all(tmp_path / "none"))
 
 
-def test_a_wrong_width_is_refused(tmp_path):
-    write_embeddings(tmp_path, "all", 0, VALUES, version=3)
-
-    assert ".v3.h5: dataset embeddings: expected 4 columns, found 5; is dimension " in fault(
-        lambda: open_all(tmp_path, dimension=4)
-    )
-
-
-@pytest.mark.parametrize("num_rows", [0, 11, 13])
-def test_another_number_of_rows_than_entities_is_refused(tmp_path, num_rows):
-    write_embeddings(tmp_path, "all", 0, VALUES, version=3)
-
-    assert (
-        f"dataset embeddings: expected {num_rows} rows (the entity count of type all, partition 0), found 12;"
-        in fault(lambda: open_all(tmp_path, num_rows=num_rows))
-    )
-
-
 @pytest.mark.parametrize(
     ("values", "dtype", "expected"),
     [
@@ -230,34 +201,3 @@ def test_a_file_that_changed_since_its_header_was_read_is_a_fault(tmp_path):
     assert "expected shape (12, 5)" in fault(file.load)
     write_embeddings(tmp_path, "all", 0, VALUES, version=3, layout={"chunks": (4, 5)})
     assert "the file changed during the run" in fault(file.load)
-
-
-def test_a_damaged_chunk_is_one_line(tmp_path):
-    path = write_embeddings(tmp_path, "all", 0, VALUES, version=3, layout={"chunks": (12, 5), "compression": "gzip"})
-    with h5py.File(path, "r") as file:
-        chunk = file["embeddings"].id.get_chunk_info(0)
-    with path.open("r+b") as raw:
-        raw.seek(chunk.byte_offset)
-        raw.write(b"\xff" * chunk.size)
-
-    assert ".v3.h5: dataset embeddings, rows 0 to 12: expected data that can be read" in fault(open_all(tmp_path).load)
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("case", "entity_type", "num_rows", "dimension", "version"),
-    [
-        ("fb237_1p_complex", "all", 14541, 50, 12),
-        ("fb237_4p_transe", "all", 3636, 50, 8),
-        ("fb237_het", "ent", 1866, 32, 12),
-        ("fb237_het", "attr", 5472, 32, 12),
-    ],
-)
-def test_reference_checkpoints_are_mapped(reference_path, case, entity_type, num_rows, dimension, version):
-    folder = reference_path / "golden" / case / "checkpoint"
-
-    assert read_checkpoint_version(folder) == version
-    file = open_embeddings(folder, entity_type, 0, version, dimension=dimension, num_rows=num_rows)
-    assert file.is_mapped
-    with h5py.File(file.path, "r", locking=False) as opened:
-        assert torch.equal(torch.from_numpy(opened["embeddings"][...]), file.load())

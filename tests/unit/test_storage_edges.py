@@ -92,14 +92,6 @@ def test_plain_pieces_are_read_without_hdf5_while_the_file_is_the_same(tmp_path,
     assert [path] == opened
 
 
-def test_a_file_cut_behind_its_header_is_a_fault(tmp_path):
-    path = write_edges(tmp_path, (0, 0), *columns(NUM_EDGES))
-    file = only_bucket(tmp_path)
-    os.truncate(path, path.stat().st_size - 8)
-
-    assert "truncated" in fault(lambda: file.read(0, NUM_EDGES))
-
-
 @pytest.mark.parametrize(
     ("layout", "rows"), [("contiguous", 1), ("one_chunk", 1), ("gzip_shuffle", 5), ("lzf_fletcher", 16)]
 )
@@ -236,26 +228,6 @@ def test_a_folder_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp
     )
 
 
-@pytest.mark.parametrize("bucket", [(4, 0), (0, 2), (9, 9)])
-def test_edges_beyond_the_partitions_are_a_fault_that_names_them(tmp_path, bucket):
-    write_edges(tmp_path, bucket, *columns(3))
-    expected = f"found edges_{bucket[0]}_{bucket[1]}.h5; is num_partitions"
-    assert expected in fault(lambda: find_buckets(tmp_path, 4, 2))
-    write_edges(tmp_path, (0, 0), *columns(3))
-    assert expected in fault(lambda: find_buckets(tmp_path, 4, 2))
-
-
-def test_every_wrong_header_is_a_line_of_its_own(tmp_path):
-    for rhs in range(3):
-        write_edges(tmp_path, (0, rhs), *columns(3), format_version=1 if rhs == 1 else rhs + 2)
-    with pytest.raises(StorageError) as info:
-        find_buckets(tmp_path, 1, 3)
-
-    assert len(info.value.faults) == 2
-    assert "edges_0_0.h5: attribute format_version: expected 1, found 2" in info.value.faults[0]
-    assert "edges_0_2.h5: attribute format_version: expected 1, found 4" in info.value.faults[1]
-
-
 @pytest.mark.parametrize("name", ["lhs", "rel", "rhs"])
 @pytest.mark.parametrize(
     ("value", "expected"),
@@ -312,21 +284,6 @@ def test_a_truncated_file_is_one_line(tmp_path):
     assert "truncated" in fault(lambda: file.read(0, 3000))
 
 
-@pytest.mark.parametrize("layout", ["gzip_shuffle", "lzf_fletcher"])
-def test_a_damaged_chunk_is_found_when_its_rows_are_read(tmp_path, layout):
-    path = write_edges(tmp_path, (0, 0), *columns(64), layout={**LAYOUTS[layout], "chunks": (16,)})
-    file = only_bucket(tmp_path)
-    with edit(path) as opened:
-        chunk = opened["rhs"].id.get_chunk_info(2)
-    with path.open("r+b") as raw:
-        raw.seek(chunk.byte_offset + 2)
-        raw.write(b"\xff" * (chunk.size - 4))
-
-    assert file.read(0, 32).num_edges == 32
-    line = fault(lambda: file.read(30, 40))
-    assert "edges_0_0.h5: dataset rhs, rows 30 to 40: expected data that can be read, found: " in line
-
-
 def test_a_file_that_shrank_since_its_header_was_read_is_a_fault(tmp_path):
     write_edges(tmp_path, (0, 0), *columns(30))
     file = only_bucket(tmp_path)
@@ -335,29 +292,3 @@ def test_a_file_that_shrank_since_its_header_was_read_is_a_fault(tmp_path):
     assert "dataset lhs: expected 30 rows" in fault(lambda: file.read(0, 10))
     path.unlink()
     assert "no such file" in fault(lambda: file.read(0, 10))
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("case", "folder", "num_partitions", "num_edges"),
-    [
-        ("fb237_1p_complex", "edges_test", 1, 20466),
-        ("fb237_4p_complex", "edges_test", 4, 20466),
-        ("fb237_4p_complex", "edges_valid", 4, 17535),
-        ("fb237_4p_complex", "edges_train", 4, 272115),
-        ("fb237_het", "edges_test", 4, 7292),
-    ],
-)
-def test_reference_edges_are_read_range_by_range(reference_path, case, folder, num_partitions, num_edges):
-    edge_path = reference_path / "golden" / case / folder
-    buckets = find_buckets(edge_path, num_partitions, num_partitions)
-
-    assert num_partitions**2 == len(buckets)
-    assert num_edges == sum(file.num_edges for file in buckets.values())
-    for bucket in [Bucket(0, 0), Bucket(num_partitions - 1, 0)]:
-        file = buckets[bucket]
-        with h5py.File(file.path, "r", locking=False) as opened:
-            expected = [opened[name][...].tolist() for name in ("lhs", "rel", "rhs")]
-        blocks = [file.read(row, min(row + 500, file.num_edges)) for row in range(0, file.num_edges, 500)]
-        found = [[getattr(block, name) for block in blocks] for name in ("lhs", "rel", "rhs")]
-        assert expected == [torch.cat(parts).tolist() for parts in found]

@@ -77,12 +77,3 @@ def test_names_in_another_form_are_a_fault(tmp_path, text, found):
 
     assert "dynamic_rel_names.json" in fault(info)
     assert found in fault(info)
-
-
-@pytest.mark.reference
-def test_counts_of_the_reference_cases(reference_path):
-    folder = reference_path / "golden" / "fb237_4p_complex" / "entity"
-
-    assert [3636, 3635, 3635, 3635, None] == [read_entity_count(folder, "all", partition) for partition in range(5)]
-    assert read_dynamic_relation_count(folder) == 237
-    assert read_entity_names(folder, "all", 0) is None

@@ -284,32 +284,6 @@ def test_rows_outside_the_folder_are_read_only_where_the_user_says_so(
         assert read() is not None
 
 
-def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "edges_0_0.h5")
-
-    assert "regular file" in fault(lambda: find_buckets(tmp_path, 1, 1))
-    make = MISSING["never written"]
-    read = replace(tmp_path / "linked", "lhs", make)
-    with h5py.File(tmp_path / "linked" / "edges_0_0.h5", "r+") as file:
-        del file["lhs"]
-        file["lhs"] = h5py.ExternalLink("pipe", "lhs")
-    os.mkfifo(tmp_path / "linked" / "pipe")
-    assert "regular file" in fault(read)
-
-
-def test_groups_thousands_deep_and_in_a_circle_are_walked_at_once(tmp_path: Path) -> None:
-    path = written(tmp_path, "model") / "model.v3.h5"
-    expected = read_model_parameters(tmp_path, 3)
-    with h5py.File(path, "r+") as file:
-        file["model"].create_group("x/" * 3000)
-        file["model/x/above"] = file["model"]
-    found = read_model_parameters(tmp_path, 3)
-
-    assert expected is not None
-    assert found is not None
-    assert [list(expected.operators)] == [list(found.operators)]
-
-
 def sparse(file: h5py.File, name: str, values: np.ndarray) -> None:
     """Declare 2^34 rows and write the last ones: 512 GiB of which a few blocks are on the disk."""
     shape = (1 << 34, *values.shape[1:])
@@ -350,48 +324,12 @@ def test_edges_that_only_the_header_declares_are_refused(tmp_path: Path, power: 
     assert "dataset rel: " in fault(lambda: read_edges(tmp_path))
 
 
-def test_a_chunk_larger_than_its_rows_is_measured_too(tmp_path: Path) -> None:
-    write_edges(tmp_path, (0, 0), IDS, IDS, IDS, layout={"chunks": (1 << 20,), "maxshape": (None,)})
-    assert IDS.tolist() == read_edges(tmp_path).lhs.tolist()
-
-    def one_chunk(file: h5py.File, name: str, values: np.ndarray) -> None:
-        layout = {"chunks": (1 << 28,), "maxshape": (None,), "compression": "gzip"}
-        dataset = file.create_dataset(name, values.shape, values.dtype, **layout)
-        dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 20)))
-
-    assert "dataset lhs: 2,147,483,648 bytes of rows" in fault(replace(tmp_path, "lhs", one_chunk))
-
-
 def test_zeros_that_pack_well_are_read(tmp_path: Path) -> None:
     layout = {"chunks": (1 << 18,), "maxshape": (None,), "compression": "gzip", "compression_opts": 9}
     zeros = np.zeros(1 << 20, np.int64)
     write_edges(tmp_path, (0, 0), zeros, zeros, zeros, layout=layout)
 
     assert not find_buckets(tmp_path, 1, 1)[Bucket(0, 0)].read(0, len(zeros)).rel.any()
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.array(["a"] * NUM_ROWS, h5py.string_dtype()),
-        h5py.vlen_dtype(np.int64),
-        np.zeros(NUM_ROWS, [("a", "i4"), ("b", "f8")]),
-        np.zeros(NUM_ROWS, "V8"),
-        np.zeros((NUM_ROWS, 2, 2)),
-        np.float32(1),
-        h5py.Empty("f4"),
-    ],
-    ids=["text", "lists", "records", "opaque", "three dimensions", "number", "nothing"],
-)
-@pytest.mark.parametrize("reader", ["rel", "weight", "embeddings", "head"])
-def test_datasets_of_another_kind_are_refused(tmp_path: Path, reader: str, values: object) -> None:
-    def make(file: h5py.File, name: str, _: np.ndarray) -> None:
-        if isinstance(values, np.dtype):
-            file.create_dataset(name, (NUM_ROWS,), values)[0] = [1, 2]
-        else:
-            file[name] = values
-
-    assert "expected " in fault(replace(tmp_path, reader, make))
 
 
 def test_numbers_of_fewer_bits_than_bytes_are_refused(tmp_path: Path) -> None:

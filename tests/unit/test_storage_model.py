@@ -77,14 +77,6 @@ def test_an_old_rotation_is_a_transposed_linear_transformation(tmp_path, dynamic
     assert found.is_contiguous()
 
 
-def test_a_missing_model_file_is_none_and_an_empty_one_is_not(tmp_path):
-    assert read_model_parameters(tmp_path, 3) is None
-    write_model(tmp_path, {}, version=3)
-    model = read_model_parameters(tmp_path, 3)
-
-    assert ({}, {}) == (model.operators, model.global_embeddings)
-
-
 @pytest.mark.parametrize("dtype", ["<f8", ">f4", "<f2"])
 def test_parameters_come_as_float32(tmp_path, dtype):
     with h5py.File(model_path(tmp_path, 3), "w") as file:
@@ -181,30 +173,6 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
     assert "truncated" in fault(lambda: read_model_parameters(tmp_path, 3))
 
 
-def test_an_operator_gets_the_parameters_it_expects(tmp_path):
-    write_model(tmp_path, {(1, Side.RHS): {"real": VECTOR[:2], "imag": VECTOR[2:]}}, version=3)
-    model = read_model_parameters(tmp_path, 3)
-    found = operator_parameters(model, 1, Side.RHS, "complex_diagonal", {"real": (2,), "imag": (2,)})
-
-    assert {"real": VECTOR[:2].tolist(), "imag": VECTOR[2:].tolist()} == as_lists(found)
-    assert {} == operator_parameters(model, 0, Side.RHS, "none", {})
-    assert {} == operator_parameters(model, 1, Side.LHS, "none", {})
-    assert {} == operator_parameters(None, 1, Side.RHS, "none", {})
-
-
-def test_a_missing_model_file_is_refused_where_an_operator_has_parameters(tmp_path):
-    path = model_path(tmp_path, 3)
-    line = fault(lambda: operator_parameters(None, 1, Side.RHS, "diagonal", {"diagonal": (4,)}, expected_path=path))
-
-    assert line.startswith(
-        f"{path}: expected this file with model/relations/1/operator/rhs/diagonal (operator diagonal"
-    )
-    assert line.startswith("model.v<version>.h5 of the checkpoint: expected") is False
-    assert "model.v<version>.h5 of the checkpoint: expected this file" in fault(
-        lambda: operator_parameters(None, 1, Side.RHS, "diagonal", {"diagonal": (4,)})
-    )
-
-
 def test_a_missing_parameter_is_refused_with_what_is_there(tmp_path):
     path = write_model(tmp_path, {(1, Side.RHS): {"translation": VECTOR}}, version=3)
     model = read_model_parameters(tmp_path, 3)
@@ -248,37 +216,3 @@ def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
     assert "global embedding of type user: expected shape (5,), found shape (4,);" in fault(
         lambda: global_embedding(model, "user", 5)
     )
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("case", "version", "shapes"),
-    [
-        ("fb237_4p_complex", 10, {"real": (237, 25), "imag": (237, 25)}),
-        ("fb237_4p_transe", 8, {"translation": (237, 50)}),
-    ],
-)
-def test_reference_models_with_dynamic_relations_have_operators_on_both_sides(reference_path, case, version, shapes):
-    model = read_model_parameters(reference_path / "golden" / case / "checkpoint", version)
-
-    assert {(0, Side.LHS), (0, Side.RHS)} == set(model.operators)
-    for side in Side:
-        assert shapes == {name: tuple(t.shape) for name, t in operator_parameters(model, 0, side, "", shapes).items()}
-    assert {} == model.global_embeddings
-
-
-@pytest.mark.reference
-def test_the_reference_model_with_static_relations_has_every_operator_on_the_right(reference_path):
-    model = read_model_parameters(reference_path / "golden" / "fb237_het" / "checkpoint", 12)
-
-    assert {
-        (1, Side.RHS): {"diagonal"},
-        (2, Side.RHS): {"translation"},
-        (3, Side.RHS): {"linear_transformation"},
-        (4, Side.RHS): {"linear_transformation", "translation"},
-        (5, Side.RHS): {"real", "imag"},
-        (7, Side.RHS): {"diagonal"},
-        (8, Side.RHS): {"translation"},
-        (9, Side.RHS): {"real", "imag"},
-    } == {key: set(parameters) for key, parameters in model.operators.items()}
-    assert {"ent": (32,), "attr": (32,)} == {name: tuple(v.shape) for name, v in model.global_embeddings.items()}

@@ -67,32 +67,6 @@ def test_a_copy_holds_the_bytes_of_its_object_whatever_its_size(
         assert content == (tmp_path / str(size)).read_bytes()
 
 
-def test_an_object_that_has_changed_since_it_was_listed_is_not_copied(tmp_path: Path) -> None:
-    old = put("a", b"old one")
-    new = put("a", b"new one")
-
-    with pytest.raises(StorageError) as raised:
-        copy_object(old, tmp_path / "a")
-
-    assert old.version != new.version
-    assert str(raised.value).startswith(f"{PLACE}/a: expected the object of the start (7 bytes, version {old.version})")
-    assert "it changed during the run: start it again" in str(raised.value)
-
-
-@pytest.mark.parametrize("content", [b"a", None], ids=["shorter", "gone"])
-def test_an_object_that_is_shorter_or_gone_is_a_fault(
-    tmp_path: Path, store: fsspec.AbstractFileSystem, content: bytes | None
-) -> None:
-    old = put("a", b"old one")
-    if content is None:
-        store.rm("/store/prefix/a")
-    else:
-        put("a", content)
-
-    with pytest.raises(StorageError, match=f"{PLACE}/a: expected"):
-        copy_object(old, tmp_path / "a")
-
-
 @pytest.mark.parametrize("layout", pbg_files.LAYOUTS.values(), ids=list(pbg_files.LAYOUTS))
 def test_buckets_in_place_have_the_edges_and_fingerprints_of_files(tmp_path: Path, layout: object) -> None:
     for number, bucket in enumerate([(0, 0), (0, 1), (1, 1)]):
@@ -125,19 +99,6 @@ def test_rows_in_place_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.M
     for start, stop in ((0, 10_000), (5, 5), (2999, 3001), (9_999, 10_000)):
         assert torch.equal(file.read_rows(start, stop), found.read_rows(start, stop))
     assert file.fingerprint() == found.fingerprint()
-
-
-def test_an_object_that_changes_after_its_header_was_read_is_a_fault(tmp_path: Path) -> None:
-    rows = np.ones((40, 16), np.float32)
-    pbg_files.write_embeddings(tmp_path / "files", "user", 0, rows, version=1)
-    put_all(tmp_path / "files")
-    found = open_embeddings(in_place(tmp_path / "objects"), "user", 0, 1, dimension=16, num_rows=40)
-    content = (tmp_path / "files" / "embeddings_user_0.v1.h5").read_bytes()
-
-    for other in (content[:-1] + b"x", content[:2500], b""):
-        put("embeddings_user_0.v1.h5", other)
-        with pytest.raises(StorageError, match=r"expected the object of the start .*; it changed during the run"):
-            found.load()
 
 
 def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_the_file(
@@ -175,18 +136,6 @@ def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path) -> No
         find_buckets(folder, 2, 2)
     with pytest.raises(StorageError, match=r"edges_0_1.h5: expected an HDF5 file that can be opened"):
         find_buckets(folder, 3, 3)
-
-
-def test_a_partition_that_is_missing_is_named_with_what_is_there(tmp_path: Path) -> None:
-    put("embeddings_user_0.v3.h5", b"")
-
-    with pytest.raises(StorageError, match=r"embeddings_user_0.v2.h5: expected this file .* found it in version 3;"):
-        open_embeddings(in_place(tmp_path), "user", 0, 2, dimension=4, num_rows=None)
-
-
-def test_a_folder_that_is_itself_stands_for_none(tmp_path: Path) -> None:
-    assert read_object_folder(tmp_path) is None
-    assert read_object_folder(tmp_path / "nothing") is None
 
 
 @pytest.mark.parametrize("bug", [KeyError("size"), AttributeError("ls"), AssertionError()])

@@ -207,25 +207,6 @@ def test_a_full_disk_is_found_and_leaves_no_half_made_file(tmp_path: Path) -> No
     assert 0 == worker.exitcode
 
 
-def under_every_limit(folder: Path) -> None:
-    import signal
-
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write fails as on a full disk
-    size = create(folder, num_edges=100).path.stat().st_size
-    for limit in range(0, size, 300):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-        with pytest.raises(OutputError, match=r"ranks_1_20\.h5: expected to write this file, got: File too large; m"):
-            create(folder / str(limit), num_edges=100)
-
-
-def test_a_disk_that_is_full_at_any_byte_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    worker = multiprocessing.get_context("spawn").Process(target=under_every_limit, args=(tmp_path,))
-    worker.start()
-    worker.join()
-
-    assert (0, "") == (worker.exitcode, capfd.readouterr().err)
-
-
 def test_a_file_that_is_not_as_it_should_be_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"ranks_1_20\.h5: expected an HDF5 file, found no such file"):
         read_ranks(tmp_path, 2, BUCKET)

@@ -158,9 +158,3 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"training_stats\.json: expected the statistics"):
         read(tmp_path)
-
-
-def test_an_empty_file_is_an_empty_history(tmp_path: Path) -> None:
-    (tmp_path / "training_stats.json").touch()
-
-    assert ((), ()) == (read(tmp_path)[0].visits, read(tmp_path)[0].passes)
