@@ -37,8 +37,9 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
         cutoffs = " or ".join(f"hits_at_{k}" for k in config.hits_at[:5])
         yield Fault(
             ("target_metric",),
-            f"expected mean_rank, mean_reciprocal_rank, query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), with"
-            f" an enabled side and a rank type in front if wanted, got {show(config.target_metric)}",
+            f"unknown metric {show(config.target_metric)}; use mean_rank, mean_reciprocal_rank,"
+            f" query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), optionally with an enabled side and a rank type"
+            " in front",
             (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
         )
 
@@ -48,7 +49,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
 
     groups = " or ".join(map(show, METRIC_GROUPS))
     if not config.metrics:
-        yield Fault(("metrics",), f"expected {groups} or names of metrics, got []")
+        yield Fault(("metrics",), f"needs {groups} or names of metrics")
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
     for index, name in enumerate(config.metrics):
         try:
@@ -61,7 +62,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
             )
         except UnknownMetricError as error:
             involved = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",))
-            yield Fault(("metrics", index), f"expected {groups} or the name of a metric: {error}", involved)
+            yield Fault(("metrics", index), f"{error}; use {groups} or the name of a metric", involved)
 
 
 def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
@@ -71,13 +72,13 @@ def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
         if Selection.from_names([name]).ndcg:
             yield Fault(
                 ("metrics", index),
-                f"{show(name)} needs a hierarchy of types: expected taxonomy_path, got None; set it",
+                f"{show(name)} needs a hierarchy of types; set taxonomy_path",
                 (("taxonomy_path",),),
             )
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
-    """Refuse estimates where candidates are not uniform draws, which tell nothing of those not drawn."""
+    """Refuse estimates where candidates are not uniform draws."""
     from pbgeval.metrics.names import ESTIMATES
 
     if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
@@ -86,7 +87,7 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
     if config.pbg_semantics:
         yield Fault(
             where,
-            "'estimates': expected pbg_semantics = False, as PBG lets the true entity compete with itself, got True",
+            "'estimates' needs pbg_semantics = False, because in PBG the true entity competes with itself",
             (("pbg_semantics",),),
         )
     for index, relation in enumerate(config.relations):
@@ -94,21 +95,21 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
         if candidates != "sampled":
             yield Fault(
                 where,
-                "'estimates': expected sampled candidates, as of others nothing is left to estimate;"
-                f" relations[{index}] has {show(candidates)}",
+                f"'estimates' needs sampled candidates, but relations[{index}] has {show(candidates)}",
                 (("candidates",), ("candidate_path",), ("relations", index, "all_negs")),
             )
             break
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
-        found = f"{show(featurized[0])}, which is featurized"
         involved = (("entities", featurized[0], "featurized"),)
-        yield Fault(where, f"'estimates': expected types whose entities can be drawn, got {found}", involved)
+        yield Fault(
+            where, f"'estimates' cannot draw entities of type {show(featurized[0])}, which is featurized", involved
+        )
     elif config.num_batch_negs:
         yield Fault(
             where,
-            f"'estimates': expected num_batch_negs = 0, got {config.num_batch_negs}; entities of a batch are no uniform"
-            " draws: they are drawn as often as they have edges, and tell nothing of the rank among all",
+            f"'estimates' needs num_batch_negs = 0, got {config.num_batch_negs}, because entities of a batch are not"
+            " uniform draws: they occur as often as they have edges",
             (("num_batch_negs",),),
         )
 
@@ -125,26 +126,23 @@ def _preset(config: EvalConfig) -> Iterator[Fault]:
     if tuple(config.metrics) != DEFAULT:
         yield Fault(
             where,
-            f"chooses the metrics itself: expected metrics unset, got {show(config.metrics)}; remove one of them",
+            f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them",
             (("metrics",),),
         )
     if config.filtered:
         yield Fault(
             where,
-            "ranks among the candidates that it is given, unfiltered: expected neither filter_paths nor train_paths;"
-            " remove them",
+            "ranks unfiltered among the given candidates; remove filter_paths and train_paths",
             (("filter_paths",), ("train_paths",)),
         )
     if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
         yield Fault(
             where,
-            "has realistic ranks: expected rank_type and pbg_semantics unset; remove them",
+            "uses realistic ranks; remove rank_type and pbg_semantics",
             (("rank_type",), ("pbg_semantics",)),
         )
     if not {*OGB_CUTOFFS} <= {*config.hits_at}:
-        yield Fault(
-            where, f"reports hits at 1, 3 and 10: expected them in hits_at, got {config.hits_at}", (("hits_at",),)
-        )
+        yield Fault(where, f"reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them", (("hits_at",),))
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -155,13 +153,11 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         if name in TRAINING_BREAKDOWNS and not config.train_paths:
             yield Fault(
                 where,
-                f"{show(name)} counts training edges: expected train_paths, got []; set it or remove {show(name)}",
+                f"{show(name)} counts training edges; set train_paths, or remove {show(name)}",
                 (("train_paths",),),
             )
         if name == "groups" and config.relation_groups is None:
-            yield Fault(
-                where, "'groups' needs relation_groups, got None; set it or remove 'groups'", (("relation_groups",),)
-            )
+            yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
@@ -195,7 +191,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
     try:
         groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
     except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be read, got: {error.strerror or error}") from error
+        raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
     if not isinstance(groups, dict) or not groups:
         expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
         raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
@@ -204,7 +200,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
         if not isinstance(names, list):
             raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
         if not names:
-            raise ConfigError(f"{where}: expected at least one relation, got []")
+            raise ConfigError(f"{where}: needs at least one relation")
         for index, name in enumerate(names):
             if not isinstance(name, str):
                 raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
@@ -212,28 +208,27 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a group that is there twice: JSON would keep the last and drop the other."""
+    """Refuse a group that occurs twice: JSON would keep the last and drop the other."""
     for name, count in Counter(name for name, _ in pairs).items():
         if count > 1:
-            raise ValueError(f"the name {show(name)} is there {count} times")
+            raise ValueError(f"the name {show(name)} occurs {count} times")
     return dict(pairs)
 
 
-_ONLY_AMONG_ALL = "expected None, as types are ranked among all entities only with candidates = 'all', got a path"
+_ONLY_AMONG_ALL = "needs candidates = 'all' without candidate_path"
 
 OUTPUT_CHECKS: tuple[Check, ...] = (
     _memory,
     rule(
         "target_error",
         lambda c: c.sample_edges is not None and c.target_error is not None,
-        "expected None with sample_edges = {config.sample_edges}, got {found}; set the number of edges or the error to"
-        " reach, not both",
+        "sample_edges is set too; set the number of edges or the error to reach, not both",
         "sample_edges",
     ),
     rule(
         "target_metric",
         lambda c: c.target_metric is not None and c.target_error is None,
-        "expected None without target_error, got {found}; set target_error too",
+        "has no effect without target_error; set target_error too",
         "target_error",
     ),
     _target_metric,
@@ -241,44 +236,44 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     rule(
         "type_relations",
         lambda c: c.taxonomy_path is None and c.type_relations is not None,
-        "needs taxonomy_path, got None; set it",
+        "needs taxonomy_path; set it too",
         "taxonomy_path",
     ),
     _type_metrics,
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and not c.type_relations,
-        "needs type_relations, got {config.type_relations}; name the relations to types",
+        "needs type_relations: name the relations whose right-hand side is a type",
         "type_relations",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.candidates != "all",
-        f"{_ONLY_AMONG_ALL}; set candidates = 'all'",
+        _ONLY_AMONG_ALL,
         "candidates",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.candidates == "all" and c.candidate_path is not None,
-        f"{_ONLY_AMONG_ALL}; remove candidate_path",
+        _ONLY_AMONG_ALL,
         "candidate_path",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.sample_edges is not None,
-        "expected sample_edges unset, got {config.sample_edges}; a query for types needs all of its true ones",
+        "needs all edges, because a query for types is judged by all its true types; remove sample_edges",
         "sample_edges",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.target_error is not None,
-        "expected target_error unset, got {config.target_error}; a query for types needs all of its true ones",
+        "needs all edges, because a query for types is judged by all its true types; remove target_error",
         "target_error",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.disable_rhs_negs,
-        "expected disable_rhs_negs = False, got True; no query asks for the right-hand side, where types are",
+        "types are on the right-hand side, which disable_rhs_negs leaves out; set it to False",
         "disable_rhs_negs",
     ),
     _estimates,
@@ -288,15 +283,14 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     rule(
         "save_topk",
         lambda c: c.save_topk is not None and c.candidates != "all",
-        "expected None, as the best are sought among all entities only with candidates = 'all', got {found};"
-        " set candidates = 'all'",
+        "needs candidates = 'all'; add -p candidates=all",
         "candidates",
         "candidate_path",
     ),
     rule(
         "save_topk",
         lambda c: c.save_topk is not None and c.candidates == "all" and c.candidate_path is not None,
-        "expected None with candidate_path, got {found}; given lists are not searched for the best",
+        "does not work with candidate_path; remove one of the two",
         "candidates",
         "candidate_path",
     ),

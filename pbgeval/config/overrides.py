@@ -96,7 +96,7 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
         raise OverrideError(f"index out of range; {path[0]} has {len(owner)} elements, numbered from 0")
     if isinstance(owner, dict) and len(path) == 2:
         raise OverrideError(f"unknown entity type; expected one of {', '.join(map(str, owner))}")
-    raise OverrideError(f"{path[0]} is not set by the config file, or not as it should be")
+    raise OverrideError(f"{path[0]} is not set by the config file, or has the wrong form")
 
 
 def _read(text: str, type_: object) -> object:
@@ -173,7 +173,7 @@ def resolve_paths(
     def absolute(path: KeyPath, value: str, what: str) -> str:
         if is_url(value):
             if path[0] not in _MAY_BE_URLS:
-                faults.append(Fault(path, f"expected a local {what}, got the URL {show(value)}; copy it here"))
+                faults.append(Fault(path, f"must be a local {what}, but {show(value)} is a URL; copy it here"))
             return value
         tried = list(_places(value, bases_of(path)))
         for place, _ in tried:
@@ -196,7 +196,7 @@ def resolve_paths(
 
 def _kind_of_edges(value: str, *, has_model: bool) -> str:
     if names_file_of_edges(value):
-        return "file or directory"  # whoever calls a folder of buckets test.tsv may
+        return "file or directory"  # a folder of buckets may be called test.tsv
     return "file" if has_model and value.endswith(_ARRAYS) else "directory"
 
 

@@ -103,8 +103,8 @@ def startup_warnings(inputs: Inputs) -> Iterator[str]:
             shown = path if folder is None else folder.url
             yield f"{shown}: {num_buckets - len(files)} of {num_buckets} buckets have no file and count as empty"
     if not counts_keys(inputs) and config.sample_edges is None and config.target_error is None:
-        reason = "a type is featurized" if inputs.featurized else "query keys of so many sampled edges are not counted"
-        yield f"macro_metrics are left out (null): {reason}"
+        reason = "a type is featurized" if inputs.featurized else "too many edges to count query keys"
+        yield f"macro_metrics are null: {reason}"
     featurized = sorted(name for name, entity in config.entities.items() if entity.featurized)
     if featurized and config.num_uniform_negs and config.pbg_semantics:
         yield (

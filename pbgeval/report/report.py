@@ -104,8 +104,8 @@ class Report:
 
     document: Mapping[str, Any]  # the content of metrics.json
     bucket_rows: tuple[Mapping[str, Any], ...] = ()  # of buckets.csv; empty when read back from a file
-    histogram_rows: Sequence[Mapping[str, Any]] = ()  # of rank_histogram.csv; likewise
-    tables: Mapping[str, tuple[Mapping[str, Any], ...]] = field(factory=dict)  # of breakdowns, by file name; likewise
+    histogram_rows: Sequence[Mapping[str, Any]] = ()  # of rank_histogram.csv
+    tables: Mapping[str, tuple[Mapping[str, Any], ...]] = field(factory=dict)  # of breakdowns, by file name
     path: Path | None = None  # the output directory
 
     def __getitem__(self, name: str) -> float | int | None:

@@ -134,7 +134,7 @@ def test_the_command_converts_and_the_config_it_writes_evaluates(tmp_path: Path)
         (["--edges", "test"], "--edges test: expected NAME=FILE, test=test.txt say"),
         (["--edges", "checkpoint=test.txt"], "--edges checkpoint: expected the name of a folder"),
         (["--order", "hht"], "--order: expected one of hrt, htr"),
-        (["--edges", "test=absent.txt"], "absent.txt: expected a text file that can be read, found:"),
+        (["--edges", "test=absent.txt"], "absent.txt: cannot read this text file: "),
         (["--edges", "test=two.txt"], "two.txt:2: expected three columns, got '1 2'"),
         (["--edges", "test=far.txt"], "far.txt: edge 1: expected an id of entity in 0..36, got 37"),
         (["--edges", "test=far.txt", "--order", "htr"], "far.txt: edge 0: expected an id of relation in 0..2, got 3"),

@@ -89,7 +89,7 @@ def test_an_object_that_is_shorter_or_gone_is_a_fault(
     else:
         put("a", content)
 
-    with pytest.raises(StorageError, match=f"{PLACE}/a: expected"):
+    with pytest.raises(StorageError, match=f"{PLACE}/a: (expected|no object)"):
         copy_object(old, tmp_path / "a")
 
 
@@ -160,7 +160,7 @@ def test_a_network_that_fails_while_an_object_is_read_in_place_is_no_damage_of_t
         found.read_rows(0, 40_000)
 
     assert (
-        f"{PLACE}/embeddings_user_0.v1.h5: expected an endpoint that answers, found: Connection reset by peer; check "
+        f"{PLACE}/embeddings_user_0.v1.h5: the endpoint does not answer: Connection reset by peer; check "
         "the network and AWS_ENDPOINT_URL"
     ) == str(raised.value)
 
@@ -180,7 +180,9 @@ def test_the_faults_of_objects_in_place_are_those_of_files(tmp_path: Path) -> No
 def test_a_partition_that_is_missing_is_named_with_what_is_there(tmp_path: Path) -> None:
     put("embeddings_user_0.v3.h5", b"")
 
-    with pytest.raises(StorageError, match=r"embeddings_user_0.v2.h5: expected this file .* found it in version 3;"):
+    with pytest.raises(
+        StorageError, match=r"embeddings_user_0.v2.h5: no such file; the folder has version 3 of it, .* is version 2;"
+    ):
         open_embeddings(in_place(tmp_path), "user", 0, 2, dimension=4, num_rows=None)
 
 
@@ -200,7 +202,8 @@ def test_what_s3_s_libraries_raise_is_one_line(module: str) -> None:
     library = pytest.importorskip(module)
     error = library.NoCredentialsError() if module.startswith("botocore") else library.ClientPayloadError("cut")
 
-    with pytest.raises(StorageError, match=r"^s3://bucket/key: expected "), object_faults("s3://bucket/key"):
+    words = "s3://bucket/key: (needs credentials|cannot read the object): "
+    with pytest.raises(StorageError, match=words), object_faults("s3://bucket/key"):
         raise error
 
 
