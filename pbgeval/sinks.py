@@ -196,4 +196,4 @@ def library_faults(package: str, what: str, folder: Path) -> Iterator[None]:
         if not is_of_library and not isinstance(error, OSError | RuntimeError | ValueError):
             raise
         text = getattr(error, "strerror", None) or f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise OutputError(f"{folder}: expected to write {what}, got: {text}") from error
+        raise OutputError(f"{folder}: cannot write {what}: {text}") from error

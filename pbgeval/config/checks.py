@@ -107,7 +107,7 @@ def _choices(config: EvalConfig) -> Iterator[Fault]:
 
 def _entities(config: EvalConfig) -> Iterator[Fault]:
     if not config.entities:
-        yield Fault(("entities",), "there is no entity type; name at least one")
+        yield Fault(("entities",), "needs at least one entity type")
     for name, entity in config.entities.items():
         if not name or "/" in name or "\0" in name:
             yield Fault(("entities", name), "the name of an entity type must be usable in a file name")
@@ -122,14 +122,14 @@ def _partition_counts(config: EvalConfig) -> Iterator[Fault]:
         if count != counts[first]:
             yield Fault(
                 ("entities", name, "num_partitions"),
-                f"must equal that of {first!r} ({counts[first]}), got {count}",
+                f"is {count}, but entities[{first!r}] has {counts[first]}; both need the same number",
                 (("entities", first, "num_partitions"),),
             )
 
 
 def _relations(config: EvalConfig) -> Iterator[Fault]:
     if not config.relations:
-        yield Fault(("relations",), "there is no relation; name at least one")
+        yield Fault(("relations",), "needs at least one relation")
     for index, relation in enumerate(config.relations):
         if not relation.name:
             yield Fault(("relations", index, "name"), "the name is empty")
@@ -139,7 +139,7 @@ def _relations(config: EvalConfig) -> Iterator[Fault]:
             if entity_type not in config.entities:
                 yield Fault(
                     ("relations", index, key),
-                    f"expected an entity type ({', '.join(config.entities)}), got {show(entity_type)}",
+                    f"unknown entity type {show(entity_type)}; entities has {', '.join(config.entities)}",
                     (("entities",),),
                 )
 
@@ -155,7 +155,7 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
         if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
             yield Fault(
                 ("dynamic_relations",),
-                f"the operator {relation.operator!r} acts on both sides, which dynamic relations do not support",
+                f"operator {relation.operator!r} also changes the candidates; set dynamic_relations = False",
                 (("relations", index, "operator"),),
             )
     if config.precision != "certified":
@@ -167,10 +167,8 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
         names.append(("operator", relation.operator, tuple(CERTIFIED_OPERATORS), ("relations", index, "operator")))
     for kind, name, certified, path in names:
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
-            message = (
-                f"precision 'certified' does not support the {kind} {name!r}; use 'float32' or 'float64'. It supports"
-            )
-            yield Fault(("precision",), f"{message} {', '.join(certified)}", (path,))
+            message = f"'certified' does not support {kind} {name!r}, only {', '.join(certified)}; use 'float64'"
+            yield Fault(("precision",), message, (path,))
             return
 
 
@@ -190,12 +188,12 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
     without = [name for name in config.entities if _dimension(config, name) is None]
     if without:
         types = ", ".join(map(repr, without))
-        yield Fault(("dimension",), f"this key is required; these entity types have no dimension of their own: {types}")
+        yield Fault(("dimension",), f"required key missing: these entity types set no dimension of their own: {types}")
     for name in config.entities:
         if config.bias and _dimension(config, name) == 1:
             yield Fault(
                 ("bias",),
-                f"needs a dimension of at least 2, but entities[{name!r}] has 1",
+                f"the bias takes one dimension, but entities[{name!r}] has only one; set it to False",
                 _dimension_paths(config, name),
             )
 
@@ -223,7 +221,7 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
                 involved,
             )
         elif takes_halves and (rhs - config.bias) % 2:
-            without = " (the bias left out)" if config.bias else ""
+            without = " (without the bias)" if config.bias else ""
             yield Fault(
                 ("comparator",),
                 f"{config.comparator} needs an even dimension{without}, but {relation.rhs!r} has {rhs - config.bias}",
@@ -231,7 +229,7 @@ def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
             )
 
 
-# Who competes: candidates, filters, restrictions.
+# Which candidates compete: candidates, filters, restrictions.
 
 
 def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
@@ -239,8 +237,8 @@ def _sampled_candidates(config: EvalConfig) -> Iterator[Fault]:
     index = next(sampled, None)
     if index is not None and config.num_batch_negs == config.num_uniform_negs == 0:
         message = (
-            f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are 0;"
-            " set one of them, or set candidates = 'partition'"
+            f"relations[{index}] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs are both"
+            " 0; set one of them, or candidates = 'partition'"
         )
         involved = (("num_uniform_negs",), ("relations", index, "all_negs"), ("candidates",))
         yield Fault(("num_batch_negs",), message, involved)
@@ -252,7 +250,7 @@ def _lists_of_names(config: EvalConfig) -> Iterator[Fault]:
         if names == []:
             yield Fault(
                 (key,),
-                f"the list is empty; name {element} or remove the key",
+                f"empty restriction: give the name of {element}, or remove the key",
             )
         for index, name in enumerate(names or ()):
             if not name.strip():
@@ -274,26 +272,25 @@ def _featurized(config: EvalConfig) -> Iterator[Fault]:
                 sampled.setdefault(name, (*involved, ("relations", index, "all_negs")))
             else:
                 key: KeyPath = ("candidates",) if config.candidates else ("relations", index, "all_negs")
-                instead = "candidates = 'sampled'" if config.candidates else "all_negs = False"
-                message = f"the featurized entity type {name!r} needs sampled candidates; set {instead}"
-                yield Fault(key, message, involved)
+                expected, found = ("'sampled'", show(config.candidates)) if config.candidates else ("False", "True")
+                yield Fault(key, f"entity type {name!r} is featurized, so use {expected}, not {found}", involved)
     for name, involved in sampled.items():
         if config.num_batch_negs == 0:
             yield Fault(
                 ("num_batch_negs",),
-                f"the featurized entity type {name!r} only has candidates of its batch; set num_batch_negs >= 1",
+                f"entity type {name!r} is featurized and has no other candidates; set it to at least 1",
                 involved,
             )
         if config.num_uniform_negs > 0 and not config.pbg_semantics:
             yield Fault(
                 ("num_uniform_negs",),
-                f"the featurized entity type {name!r} cannot be drawn; set num_uniform_negs = 0",
+                f"entity type {name!r} is featurized, so this must be 0, got {config.num_uniform_negs}",
                 (*involved, ("pbg_semantics",)),
             )
 
 
 def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
-    """Refuse what finds an entity by its number where entities are sets of features, which have none."""
+    """Refuse settings that need ids of entities where entities are sets of features, which have no ids."""
     types = (name for relation in config.relations for name in (relation.lhs, relation.rhs))
     name = next((name for name in types if _is_featurized(config, name)), None)
     for key in _NEED_ENTITY_IDS if name is not None else ():
@@ -301,8 +298,7 @@ def _entity_ids(config: EvalConfig) -> Iterator[Fault]:
         if getattr(config, key) != default:
             yield Fault(
                 (key,),
-                f"cannot be combined with the featurized entity type {name!r}, whose entities have no ids;"
-                f" set it to {default!r}",
+                f"entity type {name!r} is featurized, so its entities have no ids; remove the key",
                 (("entities", str(name), "featurized"), ("relations",)),
             )
 
@@ -311,8 +307,8 @@ def _is_featurized(config: EvalConfig, entity_type: str) -> bool:
     return entity_type in config.entities and config.entities[entity_type].featurized
 
 
-_LOSS = "PBG's loss is defined on one partition's candidates"
-_GIVEN = "cannot be combined with candidate_path, whose lists name the candidates; set it to {default}"
+_LOSS = "PBG's loss needs the candidates of one partition; set compute_loss = False"
+_GIVEN = "has no effect with candidate_path, which lists all candidates; remove one of the two"
 
 CHECKS: tuple[Check, ...] = (
     _bounds,
@@ -325,36 +321,40 @@ CHECKS: tuple[Check, ...] = (
         "expected a number > 0 or None, got {found}",
     ),
     rule("seed", lambda c: not 0 <= c.seed < 2**63, "expected an int >= 0 and < 2**63, got {found}"),
-    rule("hits_at", lambda c: not c.hits_at, "the list is empty; name at least one k"),
-    rule("hits_at", lambda c: len(c.hits_at) > _MAX_CUTOFFS, f"expected at most {_MAX_CUTOFFS} k, got {{length}}"),
+    rule("hits_at", lambda c: not c.hits_at, "needs at least one k"),
+    rule(
+        "hits_at",
+        lambda c: len(c.hits_at) > _MAX_CUTOFFS,
+        f"{{length}} values of k; at most {_MAX_CUTOFFS} are allowed",
+    ),
     _cutoffs,
     _choices,
     _entities,
-    rule("edge_paths", lambda c: not c.edge_paths, "the list is empty; name at least one folder of edges"),
+    rule("edge_paths", lambda c: not c.edge_paths, "needs at least one path"),
     _partition_counts,
     _relations,
     rule(
         "relations",
         lambda c: c.dynamic_relations and len(c.relations) > 1,
-        "dynamic_relations = True needs exactly one relation, but there are {length}",
+        "dynamic_relations = True needs exactly one entry, got {length}",
         "dynamic_relations",
     ),
     rule(
         "global_emb",
         lambda c: c.dynamic_relations and c.global_emb,
-        "dynamic relations have no global embeddings (PBG's default is True); set global_emb = False",
+        "dynamic relations have no global embeddings; set global_emb = False (PBG's default is True)",
         "dynamic_relations",
     ),
     _operators,
     rule(
         "disable_rhs_negs",
         lambda c: c.disable_lhs_negs and c.disable_rhs_negs,
-        "disable_lhs_negs is True too, so nothing would be ranked",
+        "disable_lhs_negs is True too, so nothing would be ranked; set one of them to False",
         "disable_lhs_negs",
     ),
     _dimensions,
     _relation_dimensions,
-    # who competes
+    # which candidates compete
     rule(
         "batch_size",
         lambda c: c.num_batch_negs > 0 and c.batch_size > 0 and c.batch_size % c.num_batch_negs,
@@ -365,57 +365,58 @@ CHECKS: tuple[Check, ...] = (
     rule(
         "workers",
         lambda c: c.pbg_semantics and c.workers is None,
-        "required with pbg_semantics = True: PBG cuts each bucket into that many slices before it draws chunks,"
-        " so the number is part of its protocol; set the one that PBG ran with (its default is the core count)",
+        "pbg_semantics = True needs the number of workers of the PBG run (its default is the core count), because PBG"
+        " cuts each bucket into that many slices",
         "pbg_semantics",
     ),
     rule(
         "candidates",
         lambda c: c.pbg_semantics and c.candidates == "all",
-        "pbg_semantics does not support 'all': torchbiggraph_eval ranks within the partitions of a bucket",
+        "pbg_semantics = True does not allow 'all', because torchbiggraph_eval ranks within one partition; use"
+        " 'sampled' or 'partition'",
         "pbg_semantics",
     ),
     rule(
         "precision",
         lambda c: c.pbg_semantics and c.precision == "certified",
-        "pbg_semantics does not support 'certified': torchbiggraph_eval compares rounded scores; use"
+        "pbg_semantics = True does not allow 'certified', because torchbiggraph_eval compares rounded scores; use"
         " 'float32' or 'float64'",
         "pbg_semantics",
     ),
     rule(
         "candidate_path",
         lambda c: c.pbg_semantics and c.candidate_path is not None,
-        "pbg_semantics does not support this key: torchbiggraph_eval has no given candidates",
+        "pbg_semantics = True does not allow given candidates; remove one of the two",
         "pbg_semantics",
     ),
     rule(
         "sample_edges",
         lambda c: c.pbg_semantics and c.sample_edges is not None,
-        "pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
+        "pbg_semantics = True does not allow sampling, because torchbiggraph_eval evaluates every edge; remove the key",
         "pbg_semantics",
     ),
     rule(
         "target_error",
         lambda c: c.pbg_semantics and c.target_error is not None,
-        "pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
+        "pbg_semantics = True does not allow sampling, because torchbiggraph_eval evaluates every edge; remove the key",
         "pbg_semantics",
     ),
     rule(
         "compute_loss",
         lambda c: c.compute_loss and c.candidates == "all",
-        f"is not available with candidates = 'all': {_LOSS}",
+        _LOSS,
         "candidates",
     ),
     rule(
         "compute_loss",
         lambda c: c.compute_loss and c.candidates != "all" and c.candidate_path is not None,
-        f"is not available with candidate_path: {_LOSS}",
+        _LOSS,
         "candidate_path",
     ),
     rule(
         "candidates",
         lambda c: c.candidate_path is not None and c.candidates not in (None, "all"),
-        "{found} cannot be combined with candidate_path; remove one of them",
+        "candidate_path lists the candidates, so this must be 'all' or unset, got {found}; remove one of the two",
         "candidate_path",
     ),
     rule(

@@ -50,7 +50,7 @@ from pbgeval.storage.text import read_bytes
 
 _OF_MODEL = ("entities", "relations", "entity_path", "checkpoint_path")  # required keys that `model` stands for
 _BLANKS = {"num_partitions": 1, "name": "", "lhs": "", "rhs": ""}  # of keys without a default
-_FAULTY = object()  # in the place of a value that is not of its type
+_FAULTY = object()  # stands for a value of the wrong type
 _EXPECTED = {
     bool: "a bool (True or False)",
     int: "an int",
@@ -296,8 +296,8 @@ def check_config(
 
     Args:
         config: what was made.
-        form: of a model that is handed in, in place of what the config's paths would name.
-        edges: what edges that are handed in are called, by key, in place of paths.
+        form: of a model in memory, instead of the model that the config names.
+        edges: the names of edges in memory by config key, instead of paths.
 
     Raises:
         ConfigError: With all faults, a line each.
@@ -311,9 +311,11 @@ def check_config(
     )
     resolved, of_model = with_model_of_path(resolved) if form is None else with_form(resolved, form)
     resolved = attrs.evolve(resolved, **named)
-    twice = [(key, "edges are passed to evaluate() already; remove this key") for key in edges]
+    twice = [
+        (key, f"edges are passed in memory, but the key is {show(getattr(config, key))}; remove it") for key in edges
+    ]
     if form is not None:
-        twice.append(("model", "a model is passed to evaluate() already; remove this key"))
+        twice.append(("model", f"a model is passed in memory, but the key is {show(config.model)}; remove it"))
     faults = [
         *find_faults(resolved),
         *missing,
@@ -353,7 +355,7 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
 
 
 def _line(fault: Fault, file_name: str, applied: Sequence[Override]) -> str:
-    """Say who is to blame: the last override that set the faulty key or one that makes it faulty, else the file."""
+    """Name the source of a fault: the last override that set the key or a key that makes it wrong, else the file."""
     for last in reversed(applied):
         if last.path == fault.path:
             return f"-p {last.text}: {fault.message}"

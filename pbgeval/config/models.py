@@ -55,7 +55,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     """Fill in what the model that a config names decides; and the faults of both."""
     if config.model is None:
         return config, []
-    unread = with_form(config, SCORER)[0]  # so that nobody is blamed for what the model would say
+    unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
     if not Path(config.model).exists():  # which `paths` reports
         return unread, []
     from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
@@ -84,10 +84,12 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
         default = default_of(keys_of(EvalConfig)[key])
         found = getattr(config, key)
         if found not in (default, value):
-            message = f"the model has {key} = {show(value)}, but the config says {show(found)}; remove this key"
-            faults.append(Fault((key,), message))
+            faults.append(
+                Fault((key,), f"the model has {show(value)}, but the config says {show(found)}; remove the key")
+            )
     if len(config.entities) > 1 or any(entity.featurized for entity in config.entities.values()):
-        faults.append(Fault(("entities",), "the model has one entity type, not featurized; remove this key"))
+        message = "the model has one entity type without features; give one such type, or remove the key"
+        faults.append(Fault(("entities",), message))
         return config, faults
     entities = config.entities or {ENTITY_TYPE: EntitySchema(num_partitions=1)}
     (name,) = entities

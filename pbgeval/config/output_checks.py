@@ -37,8 +37,9 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
         cutoffs = " or ".join(f"hits_at_{k}" for k in config.hits_at[:5])
         yield Fault(
             ("target_metric",),
-            f"expected mean_rank, mean_reciprocal_rank, query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), with"
-            f" an enabled side and a rank type in front if wanted, got {show(config.target_metric)}",
+            f"unknown metric {show(config.target_metric)}; use mean_rank, mean_reciprocal_rank,"
+            f" query_auc{' or ' if cutoffs else ''}{cutoffs} (hits_at), optionally with an enabled side and a rank type"
+            " in front",
             (("hits_at",), ("disable_lhs_negs",), ("disable_rhs_negs",)),
         )
 
@@ -48,7 +49,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
 
     groups = " or ".join(map(show, METRIC_GROUPS))
     if not config.metrics:
-        yield Fault(("metrics",), f"the list is empty; choose {groups} or names of metrics")
+        yield Fault(("metrics",), f"needs {groups} or names of metrics")
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
     for index, name in enumerate(config.metrics):
         try:
@@ -61,7 +62,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
             )
         except UnknownMetricError as error:
             involved = (("hits_at",), ("compute_loss",), ("disable_lhs_negs",), ("disable_rhs_negs",))
-            yield Fault(("metrics", index), f"expected {groups} or the name of a metric: {error}", involved)
+            yield Fault(("metrics", index), f"{error}; use {groups} or the name of a metric", involved)
 
 
 def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
@@ -71,13 +72,13 @@ def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
         if Selection.from_names([name]).ndcg:
             yield Fault(
                 ("metrics", index),
-                f"{show(name)} needs a hierarchy of types: set taxonomy_path",
+                f"{show(name)} needs a hierarchy of types; set taxonomy_path",
                 (("taxonomy_path",),),
             )
 
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
-    """Refuse estimates where candidates are not uniform draws, which tell nothing of those not drawn."""
+    """Refuse estimates where candidates are not uniform draws."""
     from pbgeval.metrics.names import ESTIMATES
 
     if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
@@ -86,7 +87,7 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
     if config.pbg_semantics:
         yield Fault(
             where,
-            "'estimates' cannot be combined with pbg_semantics: in PBG the true entity competes with itself",
+            "'estimates' needs pbg_semantics = False, because in PBG the true entity competes with itself",
             (("pbg_semantics",),),
         )
     for index, relation in enumerate(config.relations):
@@ -101,13 +102,14 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:
         involved = (("entities", featurized[0], "featurized"),)
-        message = f"'estimates' needs entities that can be drawn, but type {show(featurized[0])} is featurized"
-        yield Fault(where, message, involved)
+        yield Fault(
+            where, f"'estimates' cannot draw entities of type {show(featurized[0])}, which is featurized", involved
+        )
     elif config.num_batch_negs:
         yield Fault(
             where,
-            f"'estimates' needs num_batch_negs = 0, but it is {config.num_batch_negs}: entities of a batch are drawn"
-            " by their number of edges, not uniformly, so ranks among all entities cannot be estimated from them",
+            f"'estimates' needs num_batch_negs = 0, got {config.num_batch_negs}, because entities of a batch are not"
+            " uniform draws: they occur as often as they have edges",
             (("num_batch_negs",),),
         )
 
@@ -124,23 +126,23 @@ def _preset(config: EvalConfig) -> Iterator[Fault]:
     if tuple(config.metrics) != DEFAULT:
         yield Fault(
             where,
-            "chooses the metrics itself; remove it or metrics",
+            f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them",
             (("metrics",),),
         )
     if config.filtered:
         yield Fault(
             where,
-            "ranks unfiltered among given candidates; remove filter_paths and train_paths",
+            "ranks unfiltered among the given candidates; remove filter_paths and train_paths",
             (("filter_paths",), ("train_paths",)),
         )
     if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
         yield Fault(
             where,
-            "has realistic ranks; remove rank_type and pbg_semantics",
+            "uses realistic ranks; remove rank_type and pbg_semantics",
             (("rank_type",), ("pbg_semantics",)),
         )
     if not {*OGB_CUTOFFS} <= {*config.hits_at}:
-        yield Fault(where, "reports hits at 1, 3 and 10; add them to hits_at", (("hits_at",),))
+        yield Fault(where, f"reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them", (("hits_at",),))
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -151,11 +153,11 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         if name in TRAINING_BREAKDOWNS and not config.train_paths:
             yield Fault(
                 where,
-                f"{show(name)} counts training edges; set train_paths or remove {show(name)}",
+                f"{show(name)} counts training edges; set train_paths, or remove {show(name)}",
                 (("train_paths",),),
             )
         if name == "groups" and config.relation_groups is None:
-            yield Fault(where, "'groups' needs relation_groups; set it or remove 'groups'", (("relation_groups",),))
+            yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
@@ -189,7 +191,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
     try:
         groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot read this file: {error.strerror or error}") from error
+        raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
     if not isinstance(groups, dict) or not groups:
         expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
         raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
@@ -198,7 +200,7 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
         if not isinstance(names, list):
             raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
         if not names:
-            raise ConfigError(f"{where}: the list is empty; name at least one relation")
+            raise ConfigError(f"{where}: needs at least one relation")
         for index, name in enumerate(names):
             if not isinstance(name, str):
                 raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
@@ -206,21 +208,21 @@ def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a repeated group: JSON would keep the last and drop the others."""
+    """Refuse a group that occurs twice: JSON would keep the last and drop the other."""
     for name, count in Counter(name for name, _ in pairs).items():
         if count > 1:
             raise ValueError(f"the name {show(name)} occurs {count} times")
     return dict(pairs)
 
 
-_ONLY_AMONG_ALL = "needs candidates=all"
+_ONLY_AMONG_ALL = "needs candidates = 'all' without candidate_path"
 
 OUTPUT_CHECKS: tuple[Check, ...] = (
     _memory,
     rule(
         "target_error",
         lambda c: c.sample_edges is not None and c.target_error is not None,
-        "cannot be combined with sample_edges; set the error to reach or the number of edges",
+        "sample_edges is set too; set the number of edges or the error to reach, not both",
         "sample_edges",
     ),
     rule(
@@ -234,44 +236,44 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     rule(
         "type_relations",
         lambda c: c.taxonomy_path is None and c.type_relations is not None,
-        "needs taxonomy_path; set it",
+        "needs taxonomy_path; set it too",
         "taxonomy_path",
     ),
     _type_metrics,
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and not c.type_relations,
-        "needs type_relations; name the relations whose right-hand side is a type",
+        "needs type_relations: name the relations whose right-hand side is a type",
         "type_relations",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.candidates != "all",
-        f"{_ONLY_AMONG_ALL}; add -p candidates=all",
+        _ONLY_AMONG_ALL,
         "candidates",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.candidates == "all" and c.candidate_path is not None,
-        f"{_ONLY_AMONG_ALL}, without given candidates; remove candidate_path",
+        _ONLY_AMONG_ALL,
         "candidate_path",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.sample_edges is not None,
-        "cannot be combined with sample_edges: a query for types needs all of its true types",
+        "needs all edges, because a query for types is judged by all its true types; remove sample_edges",
         "sample_edges",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.target_error is not None,
-        "cannot be combined with target_error: a query for types needs all of its true types",
+        "needs all edges, because a query for types is judged by all its true types; remove target_error",
         "target_error",
     ),
     rule(
         "taxonomy_path",
         lambda c: c.taxonomy_path is not None and c.disable_rhs_negs,
-        "cannot be combined with disable_rhs_negs: types are on the right-hand side",
+        "types are on the right-hand side, which disable_rhs_negs leaves out; set it to False",
         "disable_rhs_negs",
     ),
     _estimates,
@@ -281,14 +283,14 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     rule(
         "save_topk",
         lambda c: c.save_topk is not None and c.candidates != "all",
-        "needs candidates=all; add -p candidates=all",
+        "needs candidates = 'all'; add -p candidates=all",
         "candidates",
         "candidate_path",
     ),
     rule(
         "save_topk",
         lambda c: c.save_topk is not None and c.candidates == "all" and c.candidate_path is not None,
-        "cannot be combined with candidate_path; remove one of them",
+        "does not work with candidate_path; remove one of the two",
         "candidates",
         "candidate_path",
     ),

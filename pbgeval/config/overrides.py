@@ -95,8 +95,8 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
             return owner[part]
         raise OverrideError(f"{path[0]} has {len(owner)} elements, numbered from 0")
     if isinstance(owner, dict) and len(path) == 2:
-        raise OverrideError(f"unknown entity type; the config has {', '.join(map(str, owner))}")
-    raise OverrideError(f"the config file does not set {path[0]}, or sets it to a value of the wrong type")
+        raise OverrideError(f"unknown entity type; expected one of {', '.join(map(str, owner))}")
+    raise OverrideError(f"{path[0]} is not set by the config file, or has the wrong form")
 
 
 def _read(text: str, type_: object) -> object:
@@ -173,7 +173,7 @@ def resolve_paths(
     def absolute(path: KeyPath, value: str, what: str) -> str:
         if is_url(value):
             if path[0] not in _MAY_BE_URLS:
-                faults.append(Fault(path, f"this key takes a local {what}, not a URL; copy {show(value)} here"))
+                faults.append(Fault(path, f"must be a local {what}, but {show(value)} is a URL; copy it here"))
             return value
         tried = list(_places(value, bases_of(path)))
         for place, _ in tried:
@@ -196,7 +196,7 @@ def resolve_paths(
 
 def _kind_of_edges(value: str, *, has_model: bool) -> str:
     if names_file_of_edges(value):
-        return "file or directory"  # whoever calls a folder of buckets test.tsv may
+        return "file or directory"  # a folder of buckets may be called test.tsv
     return "file" if has_model and value.endswith(_ARRAYS) else "directory"
 
 

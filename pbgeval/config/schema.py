@@ -149,14 +149,14 @@ class EntitySchema:
         )
     )
     featurized: bool = key(False, MODEL, "Whether an entity is a set of features, embedded as their mean.")
-    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings; unset, the global `dimension`.")
+    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings. Unset: the global `dimension`.")
 
 
 @frozen(kw_only=True)
 class RelationSchema:
     """One relation type; the id in edge files is its index in `relations`."""
 
-    name: str = field(metadata=about(GRAPH, "Name of the relation, for people; it need not be unique."))
+    name: str = field(metadata=about(GRAPH, "Name of the relation; it need not be unique."))
     lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side: a key of `entities`."))
     rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side: a key of `entities`."))
     weight: float = key(1.0, EVALUATION, "Factor of the relation's edges in the loss.")
@@ -238,17 +238,17 @@ class EvalConfig:
         None,
         MODEL,
         "Another system's model in place of a checkpoint: a folder that DGL-KE saved, a checkpoint of LibKGE (.pt), or "
-        "a folder of plain arrays. It says what entities, relations, dimension, comparator and operator are.",
+        "a folder of plain arrays. It defines entities, relations, dimension, comparator and operator.",
     )
     trust_pickle: bool = key(
-        False, MODEL, "Whether the model's file may be unpickled as Python does it, which runs any code in it."
+        False, MODEL, "Whether to unpickle the model's file as Python does, which runs any code in it."
     )
 
     # evaluation
     candidates: str | None = key(
         None,
         EVALUATION,
-        "Who competes with the true entity, for all relations: sampled, partition or all. "
+        "Candidates that compete with the true entity, for all relations: sampled, partition or all. "
         "Unset: partition for relations with all_negs, else sampled.",
     )
     num_batch_negs: int = key(
@@ -259,7 +259,7 @@ class EvalConfig:
     )
     disable_lhs_negs: bool = key(False, EVALUATION, "Leave out the queries whose left-hand entity is hidden (head).")
     disable_rhs_negs: bool = key(False, EVALUATION, "Leave out the queries whose right-hand entity is hidden (tail).")
-    seed: int = key(0, EVALUATION, "Seed of everything drawn; equal seeds give equal numbers.")
+    seed: int = key(0, EVALUATION, "Seed of all random draws. Equal seeds give equal numbers.")
     rank_type: str | None = key(
         None,
         EVALUATION,
@@ -267,7 +267,7 @@ class EvalConfig:
         "Unset: realistic, or pessimistic under pbg_semantics. All of them are always written.",
     )
     hits_at: list[int] = field(
-        factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "The k of hits at k, as many as wanted.")
+        factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "The values of k for hits at k.")
     )
     compute_loss: bool = key(False, EVALUATION, "Also compute PBG's loss.")
     loss_fn: str = key("ranking", EVALUATION, "The loss for compute_loss: logistic, ranking or softmax.")
@@ -275,7 +275,7 @@ class EvalConfig:
     pbg_semantics: bool = key(
         False,
         EVALUATION,
-        "Reproduce torchbiggraph_eval: its slices, chunks and copies of the true entity. Needs `workers`.",
+        "Reproduce torchbiggraph_eval with its slices, chunks and copies of the true entity. Needs `workers`.",
     )
     workers: int | None = key(
         None,
@@ -295,12 +295,13 @@ class EvalConfig:
     restrict_entities: list[str] | None = field(
         default=None,
         metadata=about(
-            EVALUATION, "Evaluate only edges among these entities, which alone compete: names or type:partition:row."
+            EVALUATION,
+            "Evaluate only edges among these entities; only they compete. Names or type:partition:row.",
         ),
     )
     restrict_relations: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "Evaluate only edges of these relations: names, or an index where names do not do."),
+        metadata=about(EVALUATION, "Evaluate only edges of these relations: names or indices."),
     )
     head_candidates: list[str] | None = field(
         default=None,
@@ -328,33 +329,35 @@ class EvalConfig:
     precision: str = key(
         "float32",
         EVALUATION,
-        "Arithmetic of scores: float32 or float64, whose rounding may decide near-ties; or certified: vectors are"
-        " prepared in float64 and rounded to float32 once, and ranks are those of exact arithmetic on them, the same on"
-        " any hardware. Not with pbg_semantics.",
+        "Arithmetic of scores. float32 and float64: rounding may decide near-ties. certified: vectors are prepared in"
+        " float64 and rounded to float32 once; ranks are those of exact arithmetic on them, the same on any hardware."
+        " Not with pbg_semantics.",
     )
     sample_edges: int | None = key(None, EVALUATION, "Evaluate a random sample of this many edges, with error bars.")
     target_error: float | None = key(
-        None, EVALUATION, "Sample edges until half the width of target_metric's 95 % interval is this small."
+        None,
+        EVALUATION,
+        "Sample edges until the 95% interval of target_metric reaches no farther than this to either side.",
     )
     target_metric: str | None = key(
         None,
         EVALUATION,
         "The metric of target_error: mean_rank, mean_reciprocal_rank, hits_at_K or query_auc, with side and rank type "
-        "in front if wanted. Unset: the headline mean reciprocal rank.",
+        "in front if needed. Unset: the headline mean reciprocal rank.",
     )
     max_memory: str | None = key(
         None,
         EVALUATION,
-        "Memory per worker such as 1.5GB or 2GiB; changes block sizes, never numbers. A run that cannot stay within it "
-        "is refused.",
+        "Memory per worker, for example 1.5GB or 2GiB. Changes block sizes, never numbers. A run that needs more is "
+        "refused.",
     )
     scratch_path: str | None = key(
-        None, EVALUATION, "Directory for copies of what URLs name; removed at the end. Unset: TMPDIR, or /tmp."
+        None, EVALUATION, "Directory for copies of remote files, removed at the end. Unset: TMPDIR, or /tmp."
     )
     scratch_limit: str | None = key(
         None,
         EVALUATION,
-        "Most bytes of copies per host, such as 100GB; more is read in place. Unset: half of what is free.",
+        "Limit of these copies per host, for example 100GB; the rest is read in place. Unset: half of the free space.",
     )
     taxonomy_path: str | None = key(
         None,
@@ -371,12 +374,12 @@ class EvalConfig:
         metadata=about(
             OUTPUT,
             "Metrics to report: families (rank, auc, average_precision, ndcg, classification) or single ones by any of "
-            "their names (kgeval-dist metrics lists them), with side and rank type in front if only those are wanted. "
-            "The family estimates tells of all entities of a partition from sampled ones; it needs num_batch_negs = 0.",
+            "their names (kgeval-dist metrics lists them), optionally with side and rank type in front. The family "
+            "estimates predicts ranks among a whole partition from sampled candidates; it needs num_batch_negs = 0.",
         ),
     )
     preset: str | None = key(
-        None, OUTPUT, "Report what a benchmark does: ogb, in place of `metrics`; realistic ranks, nothing filtered."
+        None, OUTPUT, "Report the metrics of a benchmark instead of `metrics`: ogb (realistic ranks, unfiltered)."
     )
     breakdowns: list[str] = field(
         factory=lambda: ["relation"],
@@ -390,13 +393,13 @@ class EvalConfig:
         None, OUTPUT, "JSON file of named groups of relations ({NAME: [RELATION, ...]}), for the breakdown groups."
     )
     save_ranks: bool = key(False, OUTPUT, "Write the rank counts of every query.")
-    save_topk: int | None = key(None, OUTPUT, "Write this many best candidates of every query.")
+    save_topk: int | None = key(None, OUTPUT, "Write the best candidates of every query, this many.")
     sinks: list[str] = field(
         factory=list,
         metadata=about(
             OUTPUT,
-            "Where the headline figures go besides metrics.json and metrics.jsonl: tensorboard, wandb (offline), "
-            "mlflow (file store), each into a folder below sinks/ of the output directory.",
+            "Also send the headline metrics to tensorboard, wandb (offline) or mlflow (file store), each into a folder "
+            "below sinks/ of the output directory.",
         ),
     )
 
@@ -407,7 +410,7 @@ class EvalConfig:
 
     @property
     def headline(self) -> str:
-        """The rank type that stands for the result: optimistic, realistic or pessimistic."""
+        """The headline rank type: optimistic, realistic or pessimistic."""
         if self.rank_type is None:
             return "pessimistic" if self.pbg_semantics else "realistic"
         from pbgeval.stats.ranks import (
@@ -461,7 +464,7 @@ class EvalConfig:
         return [name for name in self.entities if name in used]
 
     def candidates_of(self, relation: RelationSchema) -> str:
-        """Return who competes with the true entity in queries of a relation: sampled, partition or all.
+        """Return which candidates compete in queries of a relation: sampled, partition or all.
 
         Given lists (`candidate_path`) may name entities of any partition, so they count as a part of all.
         """

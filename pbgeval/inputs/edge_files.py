@@ -81,7 +81,7 @@ def _buckets_of(
         config, paths, store, None if output is None else output.absolute().parent / IMPORTED, labels
     )
     if files.of_folder and output is not None and output.exists() and not output.is_dir():
-        raise OutputError(f"{output}: expected a directory for the output, found a file; choose another --output")
+        raise OutputError(f"{output}: this is a file, not a directory; choose another --output")
     try:
         if files.of_folder:
             _split(files, config.max_memory_bytes, observer)
@@ -247,7 +247,7 @@ def _look_at_unknown(files: NamedFiles, folder_of: Mapping[Path, Path], observer
 
 
 def _remove_made(store: Path, names: Collection[str]) -> None:
-    """Remove folders of buckets, file by file: what somebody has put into them stays."""
+    """Remove folders of buckets, file by file: files that others put there stay."""
     for name in names:
         if is_made(store / name):
             made = [path for path in files_below(store, [name]) if path.startswith(f"{name}/")]

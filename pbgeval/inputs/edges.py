@@ -90,7 +90,7 @@ def _out_of_range(
 ) -> DataError:
     return DataError(
         f"{file.path}: dataset {name}, row {block.start + at}: expected an id in 0..{size - 1} ({label} has {size}), "
-        f"got {found}; the edges and the entity counts do not belong together"
+        f"got {found}; check that edge_paths and entity_path belong to one graph"
     )
 
 

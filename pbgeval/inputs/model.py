@@ -101,7 +101,7 @@ def _check_finite(label: str, name: str, value: Tensor) -> None:
     if wrong.numel():
         raise DataError(
             f"{label}: {name} of relation {int(wrong[0, 0])}: expected finite numbers, found NaN or infinity; "
-            "did training diverge?"
+            "check whether training diverged"
         )
 
 

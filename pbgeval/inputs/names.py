@@ -47,7 +47,7 @@ class RelationNames:
         for index, name in enumerate(self.names or ()):
             of_name[name].append(index)
         ids: set[int] = set()
-        faults: list[str] = [] if names else ["empty restriction: expected at least one relation, got []"]
+        faults: list[str] = [] if names else ["empty restriction: needs at least one relation"]
         for name in names:
             found = self._find(name, of_name, with_nearest=len(faults) < MAX_NEAREST)
             if isinstance(found, str):
@@ -94,7 +94,7 @@ def read_relation_vocabulary(config: EvalConfig, num_relations: int) -> Relation
     if names is not None and len(names) != num_relations:
         raise StorageError(
             f"{Path(config.entity_path) / 'dynamic_rel_names.json'}: expected {num_relations} names, one per relation"
-            f" (dynamic_rel_count.txt), found {len(names)}; are they the names of this graph?"
+            f" (dynamic_rel_count.txt), found {len(names)}; check that the names belong to this graph"
         )
     return RelationNames(num_relations, names)
 
@@ -113,7 +113,7 @@ def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndar
     """Return the sorted ids of the relations of each group of the config's `relation_groups`; none if it is unset.
 
     Raises:
-        ConfigError: The file is not as it should be, or names relations that are not there; a line for each.
+        ConfigError: The file is of the wrong form, or names relations that are not there; a line for each.
         StorageError: as `read_relation_vocabulary`.
     """
     path = config.relation_groups
@@ -137,7 +137,7 @@ def relation_groups(config: EvalConfig, num_relations: int) -> dict[str, np.ndar
 
 @frozen(eq=False)
 class TypeQueries:
-    """The queries for types: which relations ask, and who may be an answer that gains."""
+    """The queries for types: the relations that ask, and the entities that are types."""
 
     relations: np.ndarray  # int64: sorted ids
     entities: TypeEntities

@@ -141,7 +141,7 @@ class _Room:
             copy_object(of, path)
         except OutputError as error:
             raise OutputError(
-                f"{self.place}: expected to write a copy of {of.url} ({of.size} bytes), got: "
+                f"{self.place}: cannot write a copy of {of.url} ({of.size} bytes): "
                 f"{getattr(error.__cause__, 'strerror', error)}; choose another scratch_path or set scratch_limit"
             ) from error
         return True
@@ -150,7 +150,7 @@ class _Room:
         """Copy an object that cannot be read in place."""
         if not self.copy(of, path):
             raise StorageError(
-                f"{of.url}: expected room for a copy of its {of.size} bytes, found {self.num_bytes} left for copies; "
+                f"{of.url}: no room for a copy of its {of.size} bytes ({self.num_bytes} are left for copies); "
                 "raise scratch_limit, or choose a scratch_path with more room"
             )
 

@@ -50,7 +50,7 @@ class Inputs:
     model: Model | None = field(default=None, repr=False)  # in place of a checkpoint
     restrictions: Restrictions = field(factory=Restrictions, repr=False)
     candidate_files: tuple[dict[Bucket, CandidateFile], ...] = ()  # of each edge path, where candidates are given
-    types: TypeQueries | None = field(default=None, repr=False)  # None: nobody asks for types of a hierarchy
+    types: TypeQueries | None = field(default=None, repr=False)  # None: no types are evaluated
 
     @property
     def numbering(self) -> EntityNumbering:
@@ -65,7 +65,7 @@ class Inputs:
 
     @property
     def candidates(self) -> set[str]:
-        """Who competes in queries of the relations: sampled, partition, all."""
+        """The candidate policies of the relations: sampled, partition, all."""
         return {self.config.candidates_of(relation) for relation in self.config.relations}
 
     @property
@@ -164,7 +164,7 @@ def open_inputs(
         if found is None:
             return _collect(faults, _find_edges, Path(path), extent) or {}
         if extent != WHOLE_GRAPH:
-            faults.append(f"{path}: expected entities in one partition for edges in memory, got num_partitions > 1")
+            faults.append(f"{path}: edges in memory need num_partitions = 1")
         return {found.bucket: found}
 
     if model is None and config.model is not None:
@@ -257,13 +257,13 @@ def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
         return {**find_buckets(path, extent.lhs, extent.rhs)}
     if names_file_of_edges(str(path)):
         raise StorageError(
-            f"{path}: expected a folder of bucket files beside what is in memory, found a file of edges by name; "
-            "kgeval-dist import-graph makes one"
+            f"{path}: this file has edges by name, which do not work with a model or edges in memory; convert it "
+            "with kgeval-dist import-graph"
         )
     if extent != WHOLE_GRAPH:
         raise StorageError(
-            f"{path}: expected a folder of bucket files, as entities have partitions, found a file; leave "
-            "num_partitions at 1, or convert model and edges with kgeval-dist import-model"
+            f"{path}: entities have partitions, which need a folder of bucket files; set num_partitions = 1, "
+            "or convert model and edges with kgeval-dist import-model"
         )
     edges = edges_of_file(path)
     return {edges.bucket: edges}
@@ -303,12 +303,12 @@ GivenModel: TypeAlias = EmbeddingModel | Scorer | str | PathLike[str]
 
 
 def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | Array | None) -> Inputs:
-    """Check the config together with what is handed in, and open the rest.
+    """Check the config together with a model or edges in memory, and open the rest.
 
     Args:
         config: not checked yet.
-        model: in place of what the config would name; None: it names one.
-        edges: likewise.
+        model: replaces the model that the config names; None: use the config's.
+        edges: replace the edges that the config names; None: use the config's.
 
     Raises:
         EvalError: all faults, a line each.
@@ -322,12 +322,10 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
         form = ModelForm.from_model(opened) if isinstance(opened, EmbeddingModel) else SCORER
     checked = check_config(config, form, by_key)
     if opened is not None and not isinstance(opened, EmbeddingModel) and checked.precision == "certified":
-        raise ConfigError(
-            "precision: expected 'float32' or 'float64' of a model that scores by number, got 'certified'"
-        )
+        raise ConfigError("precision: 'certified' needs a model of vectors; use 'float32' or 'float64'")
     for path in (checked.entity_path, checked.checkpoint_path, *edge_paths(checked)):
         if is_url(path):
-            raise ConfigError(f"{path}: expected local paths beside what is in memory, got a URL; copy it here")
+            raise ConfigError(f"{path}: URLs do not work together with a model or edges in memory; copy the files here")
     arrays = {name: array for of_key in by_key.values() for name, array in of_key.items()}
     return open_inputs(checked, opened, arrays)
 

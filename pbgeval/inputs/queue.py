@@ -1,12 +1,12 @@
 """A plan of dispatch and counters that all workers share -> the units of one worker, and the partitions it holds.
 
     large units, then whole stripes      one counter, `next`
-    units of a stripe                    a counter of the stripe; whoever draws from it has the unit
+    units of a stripe                    a counter of the stripe; the worker that draws from it has the unit
     small units, after all stripes       one counter, `small`
 
 A worker whose stripe is used up claims another; when all have been begun, it joins one with much left, if that is
 worth the loads that this takes, and at last claims small units. Whoever began a stripe goes on until it is used up.
-Nothing is locked and nobody waits: a unit is whose claim it was, so it is handed out once, whatever the timing.
+There are no locks: the worker that claims a unit has it, so each unit is handed out once, whatever the timing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class UnitQueue:
         return index
 
     def upcoming(self) -> range:
-        """Return the units that this worker claims next if nobody else claims from its stripe; empty if not known."""
+        """Return the units that this worker claims next if no other claims from its stripe; empty if not known."""
         if self._stripe is None or self._last is None:
             return range(0)
         return range(self._last + 1, self.plan.stripes[self._stripe].stop)
@@ -104,7 +104,7 @@ class UnitQueue:
             stripe = self.plan.stripes[number]
             index = stripe.start + self._add(f"stripe/{number}", 0)
             left = self.plan.cost_between(index, stripe.stop)
-            # Where little more is left than the loads take, who began it is done before the partitions are here.
+            # Where the rest takes hardly longer than the loads, the worker that began it finishes first.
             if index >= stripe.stop or left <= WORTH_JOINING * self.plan.load_cost * len(self.plan.needs[index] - held):
                 self._num_in_vain += 1
                 self._used_up.add(number)

@@ -1,4 +1,4 @@
-"""Names in `EvalConfig` -> numbers of entities and ids of relations: what is evaluated, and who competes.
+"""Names in `EvalConfig` -> numbers of entities and ids of relations: the evaluated part and the entities that compete.
 
 An entity is named as entity_names_<type>_<partition>.json names it, or as `type:partition:row`, which always means
 the entity of that place if the type is one that relations use.
@@ -28,15 +28,15 @@ _MAX_COMPARED = 20_000  # names of each partition that an unknown one is compare
 
 @frozen(eq=False)
 class Restrictions:
-    """What of the graph is evaluated, and who may compete. Arrays are int64, sorted, without duplicates."""
+    """The evaluated part of the graph and the entities that may compete. Arrays are int64, sorted, distinct."""
 
-    entities: np.ndarray | None = None  # numbers: an edge that touches another is dropped, and nobody else competes
+    entities: np.ndarray | None = None  # numbers: edges of other entities are dropped, and only these compete
     relations: np.ndarray | None = None  # ids: edges of others are dropped
     of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # numbers: only they compete where this side is hidden
 
     @property
     def drops_edges(self) -> bool:
-        """Whether some edges may not be evaluated."""
+        """Whether some edges are left out."""
         return self.entities is not None or self.relations is not None
 
     @property
@@ -60,7 +60,7 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
         num_relations: as the ids in edge files have them.
 
     Raises:
-        ConfigError: Names are unknown or ambiguous, rows out of range, or nobody is left to compete; a line for each.
+        ConfigError: Names are unknown or ambiguous, rows out of range, or no entity can compete; a line for each.
         StorageError: a file of names cannot be read, or has not one per entity.
     """
     faults: list[str] = []
@@ -83,7 +83,7 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
     for side, competing in of_side.items():
         if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
             where = _where(config, f"{side.label}_candidates")
-            faults.append(f"{where}: empty restriction: expected an entity of restrict_entities, got none of them")
+            faults.append(f"{where}: empty restriction: needs at least one entity of restrict_entities")
     if faults:
         raise ConfigError(*faults)
     return Restrictions(allowed, relations, of_side)
@@ -122,7 +122,7 @@ class _Entities:
         found: dict[str, np.ndarray] = {}
         for key, names in lists.items():
             if not names:
-                faults.append(f"{where[key]}: empty restriction: expected at least one entity, got []")
+                faults.append(f"{where[key]}: empty restriction: needs at least one entity")
             numbers = [self._number(name, places.get(name, ()), nearest, has_names) for name in dict.fromkeys(names)]
             wrong = [number for number in numbers if isinstance(number, str)]
             faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]

@@ -63,7 +63,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
         """
         if patience is not None:
             if not monitor.is_on:
-                raise ConfigError("MonitorCallback: expected held-out edges for patience, got eval_fraction = 0")
+                raise ConfigError("MonitorCallback: patience needs held-out edges; set eval_fraction above 0")
             monitor.should_stop(stop_metric, patience, relative_delta)  # refuses what it cannot judge by
         self.monitor = monitor
         self._model_of, self._bucket_of_batch = model_of, bucket_of_batch
@@ -107,7 +107,7 @@ class MonitorCallback(Callback):  # type: ignore[misc] # Lightning is not instal
                 found = {f"held_out/{name}": float(value) for name, value in metrics if value is not None}
             stops = self._stopping is not None and self.monitor.should_stop(*self._stopping)
         found, stops = trainer.strategy.broadcast((found, stops))
-        # Alike everywhere; the largest of equals is the same number, their mean may not be. Without it Lightning warns.
+        # All processes have the same number: their maximum is exact, a mean may be rounded. Lightning asks for one.
         pl_module.log_dict(found, sync_dist=True, reduce_fx="max")
         trainer.should_stop = trainer.should_stop or stops
 

@@ -49,7 +49,7 @@ def batch_scores(
 
     Where a contract gives true scores apart, they come from another kernel than those of candidates, as a rule: then
     identical candidates would not tie. So the true score is the one among the candidates' if the two agree but for
-    rounding; a ranking file has none there (0, say), and then the one given apart counts.
+    rounding; a ranking file has none there (for example 0), and then the one given separately counts.
 
     Returns:
         By side: scores (b, N) of every entity, the true one's in its place; and in how many rows it was not there.
@@ -137,7 +137,7 @@ def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySi
         side: that is hidden.
         batch: edges, int64 (b, 3).
         scores_bN: of that side, higher is better.
-        known: known answers; None: everybody competes.
+        known: known answers; None: all entities compete.
 
     Raises:
         DataError: a score that is compared is not a number; names edge and entity.
@@ -150,9 +150,9 @@ def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySi
     undefined = np.argwhere(torch.isnan(scores_bN).cpu().numpy() & ~excluded_bN)
     if len(undefined):
         row, entity = undefined[0].tolist()
-        who = "the true entity" if entity == true_b[row] else f"entity {entity}"
+        entity_name = "the true entity" if entity == true_b[row] else f"entity {entity}"
         edge = tuple(batch[row].tolist())
-        raise DataError(f"score_batch: expected a number for {who} as {side.label} of edge {edge}, got NaN")
+        raise DataError(f"score_batch: expected a number for {entity_name} as {side.label} of edge {edge}, got NaN")
     ranks = from_scores(scores_bN, torch.from_numpy(true_b), excluded_bN)
     tied_b = ranks.pessimistic_Q - ranks.optimistic_Q
     return RankCounts(ranks.optimistic_Q - 1, tied_b, ranks.num_candidates_Q - 1).cpu()
@@ -203,10 +203,10 @@ class DataLoader:
             name: its folder, or the name of one in `root`.
             root: the folder of datasets; the two may change places, as they did in OpenBioLink 0.1.4.
             entity_to_id_path: `id<TAB>label` a line; None: the sorted labels of the training edges.
-            relation_to_id_path: likewise.
+            relation_to_id_path: the same for relations.
 
         Raises:
-            StorageError: a file is missing or not as it should be.
+            StorageError: a file is missing or of the wrong form.
         """
         folders = [Path(name), Path(root) / name, Path(name) / root]
         folder = next((one for one in folders if (one / DATA).is_dir()), folders[1])
@@ -265,7 +265,7 @@ class Evaluator(ABC):
         """Return the scores of test edges, int64 (b, 3): head, relation, tail.
 
         Returns:
-            Either (head scores, tail scores), each (b, N): of every entity in the place of the head, of the tail. Or
+            Either (head scores, tail scores), each (b, N): of every entity as head, and as tail. Or
             (true scores, head scores, true scores, tail scores), the true ones (b,): then the others may hold anything
             at the true entity.
         """
@@ -289,17 +289,17 @@ class Evaluator(ABC):
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def rank(self, batch_size: int = 100, filtering: bool = True) -> EdgeRanks:
-        """Rank the test edges: every rank type, every metric, each side, and what a reader must know of the scores.
+        """Rank the test edges: every rank type, every metric, each side, and counts of doubtful scores.
 
         Args:
             batch_size: as `evaluate`.
-            filtering: likewise.
+            filtering: as `evaluate`.
 
         Raises:
-            EvalError: likewise.
+            EvalError: as `evaluate`.
         """
         if not len(self.dl.testing):
-            raise DataError("testing: expected edges to rank, got none")
+            raise DataError("testing: no edges to rank")
         if batch_size < 1:
             raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
         known = KnownBySide.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None

@@ -126,16 +126,16 @@ class RankBasedEvaluator:
 
         Args:
             model: a trained model, not a pipeline's result.
-            mapped_triples: what is evaluated: a triples factory or ids (n, 3). Evaluated triples are always known.
+            mapped_triples: the triples to evaluate: a triples factory or ids (n, 3). They are always known.
             additional_filter_triples: known too, if this evaluator filters; one or several.
-            restrict_entities_to: triples that touch others are dropped, and nobody else competes: ids, or labels where
-                `mapped_triples` is a factory that has them.
-            restrict_relations_to: likewise, triples of other relations are dropped.
+            restrict_entities_to: ids, or labels where `mapped_triples` is a factory that has them. Only these entities
+                compete, and triples of other entities are dropped.
+            restrict_relations_to: ids or labels. Triples of other relations are dropped.
             targets: the hidden sides: head, tail or both.
             batch_size: queries that a model without a formula of ours scores at once.
             slice_size: as in PyKEEN, for the same models.
             mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
-            training: known too, and what frequencies, leakage and unseen entities are told from.
+            training: known too; frequencies, leakage and unseen entities are computed from it.
 
         Raises:
             EvalError: faults of the user's, a line each: no such model, ids out of range, factories that number
@@ -147,7 +147,7 @@ class RankBasedEvaluator:
         if mode is not None:
             num_entities = getattr(mapped_triples, "num_entities", None)
             if num_entities is None:
-                raise DataError("mapped_triples: expected a triples factory of an inductive model's mode, got none")
+                raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
         scorer = pykeen_scorer(
             model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
         )

@@ -173,7 +173,7 @@ class MonitorTrainingCallback(TrainingCallback):  # type: ignore[misc] # PyKEEN 
         return self._scored[1]
 
 
-class MonitorStopper(Stopper):  # type: ignore[misc] # likewise
+class MonitorStopper(Stopper):  # type: ignore[misc] # not installed where types are checked
     """End the training when the held-out triples have not improved for some epochs.
 
     `MonitorTrainingCallback.stopper` makes one.
@@ -186,7 +186,7 @@ class MonitorStopper(Stopper):  # type: ignore[misc] # likewise
     ) -> None:
         super().__init__()
         if not callback.monitor.is_on:
-            raise ConfigError("MonitorStopper: expected held-out triples to judge by, got eval_fraction = 0")
+            raise ConfigError("MonitorStopper: needs held-out triples; set eval_fraction above 0")
         if frequency < 1:
             raise ConfigError(f"MonitorStopper: expected frequency >= 1, got {frequency}")
         callback.monitor.should_stop(metric, patience, relative_delta)  # refuses what it cannot judge by

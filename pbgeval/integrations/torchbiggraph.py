@@ -2,7 +2,7 @@
 
     from torchbiggraph.config import parse_config
     from pbgeval.integrations.torchbiggraph import train
-    train(config, "run/monitor")               # in the place of torchbiggraph.train.train
+    train(config, "run/monitor")               # replaces torchbiggraph.train.train
 
 By its own extension points alone: edges come through an edge storage of ours (`EDGE_STORAGES`), which wraps the one of
 the config's edge paths, holds edges out and measures them when a bucket has been loaded; the generator
@@ -50,7 +50,7 @@ def train(
     keep_own_evaluation: bool = False,
     model: MultiRelationEmbedder | None = None,
     trainer: Any = None,  # noqa: ANN401 - an AbstractBatchProcessor of torchbiggraph's
-    evaluator: Any = None,  # noqa: ANN401 - likewise
+    evaluator: Any = None,  # noqa: ANN401 - of PyTorch-BigGraph
     subprocess_init: Callable[[], None] | None = None,
     **settings: Any,  # noqa: ANN401 - those of `Monitor`
 ) -> Monitor:
@@ -196,7 +196,7 @@ class _SeenByTrainer(ConfigSchema):  # type: ignore[misc] # torchbiggraph is not
 def _registered(hook: _Hook) -> Iterator[None]:
     """Register the edge storage of this run."""
 
-    class MonitoredStorage(AbstractEdgeStorage):  # type: ignore[misc] # likewise
+    class MonitoredStorage(AbstractEdgeStorage):  # type: ignore[misc] # not installed where types are checked
         """The edges to train on, of another storage."""
 
         def __init__(self, url: str) -> None:

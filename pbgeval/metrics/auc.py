@@ -53,7 +53,7 @@ def pooled_auc(
     Args:
         pools: scores of groups of queries.
         all_true: whether the pools have every true score of the edges that were evaluated, not a sample.
-        all_competing: likewise for competitors.
+        all_competing: whether the pools have every competitor's score, not a sample.
         design: how the edges were drawn, whose clusters the pools hold; None: all of them.
 
     Returns:

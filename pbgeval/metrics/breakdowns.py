@@ -1,4 +1,4 @@
-"""Statistics of groups of queries -> the rows of each breakdown's table: who is in the group, then its metrics.
+"""Statistics of groups of queries -> the rows of each breakdown's table: the group's members, then its metrics.
 
 All but `entity_frequency` are unions of relations, so they follow from the statistics by relation.
 """
@@ -52,7 +52,7 @@ class GroupClasses:
     lhs_types: Sequence[str]
     rhs_types: Sequence[str]
     cardinality_R: np.ndarray | None = None  # int64: index in `CARDINALITIES`; None: `train_paths` were not counted
-    frequency_R: np.ndarray | None = None  # int64: index in `FREQUENCY_CLASSES`; likewise
+    frequency_R: np.ndarray | None = None  # int64: index in `FREQUENCY_CLASSES`; None: not counted
     groups: Mapping[str, Iterable[int]] = field(factory=dict)  # relations of each named group; groups may overlap
 
 

@@ -155,7 +155,7 @@ class DrawSums:
 
 
 def interval_of(key: str, estimate: Estimate) -> dict[str, float] | None:
-    """Return the 95 % interval of an estimate as `metrics.json` has it, cut at the metric's range; None without one."""
+    """Return the 95% interval of an estimate as `metrics.json` has it, cut at the metric's range; None without one."""
     if estimate.value is None or estimate.standard_error is None:
         return None
     lowest, highest = RANGES[key.rpartition(".")[2]]

@@ -45,7 +45,7 @@ class Difference:
     b: float
     difference: float  # b less a
     standard_error: float | None
-    low: float | None  # of the 95 % interval of the difference
+    low: float | None  # of the 95% interval of the difference
     high: float | None
     p_value: float | None  # two-sided
     direction: int  # 1: higher is better; -1: lower
@@ -146,7 +146,7 @@ def _difference(
     of_a = int(moments.value_SM[:, number].sum())
     a, b = (metric.mean(value, num, VALUE_BITS) for value in (of_a, of_a + change))
     assert a is not None, "groups have queries"
-    assert b is not None, "likewise"
+    assert b is not None, "groups have queries"
     unit = metric.slope / metric.denominator(VALUE_BITS)
     difference = unit * change / num
     error = low = high = None

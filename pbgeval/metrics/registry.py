@@ -99,7 +99,7 @@ class Metric(Definition):
 
 
 def quotient_or_zero(numerator: float, denominator: float) -> float:
-    """Divide; 0 where the denominator is 0, as chance alone decides nothing there (all candidates within K, say)."""
+    """Divide; 0 where the denominator is 0: there, chance decides nothing (for example all candidates are within K)."""
     return numerator / denominator if denominator else 0.0
 
 

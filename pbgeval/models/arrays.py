@@ -38,7 +38,7 @@ def open_arrays(path: Path) -> EmbeddingModel:
     """Open a folder of plain arrays.
 
     Raises:
-        StorageError: a file is missing or not as it should be.
+        StorageError: a file is missing or has the wrong form.
     """
     formula = _formula(path / DESCRIPTION)
     entities, relations = npy_rows(path / "entity.npy"), npy_rows(path / "relation.npy")
@@ -56,9 +56,7 @@ def _formula(path: Path) -> Formula:
             raise StorageError(f"{path}: {what}; the file has the keys {', '.join(_KEYS)}, such as {EXAMPLE}")
     kinds = [kind for kind in OPERATORS if kind != "transr"]
     if found.get("model") not in kinds:
-        raise StorageError(
-            f"{path}: expected model to be one of {', '.join(kinds)}, got {one_line(found.get('model'))}"
-        )
+        raise StorageError(f"{path}: model must be one of {', '.join(kinds)}, got {one_line(found.get('model'))}")
     if found.get("norm", 1) not in (1, 2):
         raise StorageError(f"{path}: norm must be 1 or 2, got {found['norm']}")
     return Formula(

@@ -73,7 +73,7 @@ class EdgeFunctionScorer:
 
 @define(eq=False)
 class BatchScorer:
-    """A function of a side and a batch of edges that scores all entities in the place of that side."""
+    """A function of a side and a batch of edges that scores all entities at that side."""
 
     score_side: Callable[[Side, Tensor], Tensor]
     num_entities: int
@@ -186,7 +186,7 @@ def edge_scorer(
     Args:
         score: called with int64 ids (Q, 1), (Q, 1), (1, C), of which one of the outer ones is (1, C); returns (Q, C).
         num_entities: ids are 0 to num_entities - 1.
-        num_relations: likewise.
+        num_relations: ids are 0 to num_relations - 1.
         broadcasts: False for a function that takes three vectors of one length and returns as many scores.
         cells_per_call: scores asked for at a time; less takes less memory.
         device: where ids go; None: to a module's parameters, else the CPU.
@@ -234,7 +234,7 @@ def side_scorer(
 
     Args:
         score_side: called with a side and int64 (b, 3) of lhs, rel, rhs, whose hidden end is 0 and which it may
-            change; returns the scores (b, N) of every entity in the place of that end.
+            change; returns the scores (b, N) of every entity at that end.
         num_entities: N.
         num_relations: as many.
         batch_size: b, at most.
@@ -249,7 +249,7 @@ def side_scorer(
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable
     if isinstance(score, torch.nn.Module):
         if score.training:
-            raise ScorerError(f"{_name(score)}: expected a module in evaluation mode, got training; call model.eval()")
+            raise ScorerError(f"{_name(score)}: the module is in training mode; call model.eval()")
         if device is None:
             parameters = [*score.parameters(), *score.buffers()]
             return parameters[0].device if parameters else torch.device("cpu")

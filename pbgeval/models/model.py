@@ -49,7 +49,7 @@ class EmbeddingModel:
         """Return the names of the relations, if they have any.
 
         Raises:
-            StorageError: the file is not as it should be.
+            StorageError: the file is of the wrong form.
         """
         return None if self.relation_labels is None else read_labels(self.relation_labels, self.num_relations)
 
@@ -97,7 +97,7 @@ def read_labels(path: Path, num_labels: int) -> list[str]:
         num_labels: how many there must be.
 
     Raises:
-        StorageError: it cannot be read, a line is not as it should be, or ids are missing or repeated.
+        StorageError: it cannot be read, a line is of the wrong form, or ids are missing or repeated.
     """
     labels: dict[int, str] = {}
     for number, (index, label) in enumerate(_lines(path), 1):

@@ -25,7 +25,7 @@ def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
         trust_pickle: whether a pickle may run what it says.
 
     Raises:
-        StorageError: it is none that is known, or not as it should be.
+        StorageError: the model is of no known system, or has the wrong form.
     """
     pykeen = path / OF_PYKEEN if (path / OF_PYKEEN).is_file() else path
     if pykeen.is_file() and pykeen.suffix == ".pkl":
@@ -41,5 +41,5 @@ def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             return open_dglke(path)
     elif path.is_file() and path.suffix in (".pt", ".pth"):
         return open_libkge(path, trust_pickle=trust_pickle)
-    found = "a file" if path.is_file() else "a folder without them" if path.is_dir() else "nothing of that name"
+    found = "a file" if path.is_file() else "a folder without them" if path.is_dir() else "no such file or folder"
     raise StorageError(f"{path}: expected {EXPECTED}, found {found}")

@@ -88,7 +88,7 @@ def read_saved(path: Path, advice: str) -> object:
             with safe_globals([StandIn, *known]):
                 return torch.load(path, map_location="meta", mmap=True, weights_only=True)
     except OSError as error:
-        raise StorageError(f"{path}: expected a file that can be read, found: {error.strerror or error}") from error
+        raise StorageError(f"{path}: cannot read the file: {error.strerror or error}") from error
     except Exception as error:  # what a damaged pickle raises has no end of kinds
         # torch adds lines of advice to what its unpickler said.
         reason = error.__context__ if isinstance(error.__context__, type(error)) else error

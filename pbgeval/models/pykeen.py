@@ -94,7 +94,7 @@ def pykeen_scorer(
     )
 
 
-def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingModel | None:  # noqa: ANN401 - likewise
+def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingModel | None:  # noqa: ANN401 - a model of PyKEEN
     """Return the vectors of a trained PyKEEN model with our formula for it, which ranks much faster than the model.
 
     The model is put into evaluation mode. The result is None for a model whose interaction is not among `KINDS`, that

@@ -33,18 +33,18 @@ _HALF = 32  # bits of a code: (relation, known entity) is a key, (number of the 
 
 
 class TopKFilter(Enum):
-    """Who competes."""
+    """Which entities compete."""
 
     PRODUCER = "producer"  # whom the lists hold, and of the others those that are not known answers
-    KNOWN = "known"  # nobody who is a known answer: they are taken out of the lists
-    NONE = "none"  # everybody
+    KNOWN = "known"  # known answers are taken out of the lists
+    NONE = "none"  # all entities compete
 
 
 class TopKTies(Enum):
-    """Who ties."""
+    """Which entities tie."""
 
     CONFIDENCE = "confidence"  # listed entities of equal confidence
-    ORDER = "order"  # nobody: the file's order says more than its rounded confidences
+    ORDER = "order"  # none: the file's order is finer than its rounded confidences
 
 
 @frozen(eq=False)
@@ -80,8 +80,8 @@ def read_topk(
         ranking: the file; plain or gzip.
         test: the evaluated edges, which are kept in memory as numbers; each is as many queries as it stands there.
         known: files of further known edges; evaluated ones are always known.
-        entities: a file with an entity a line (the last of its columns): nobody else may be named. Default: whoever is
-            named in any of the files.
+        entities: a file with an entity per line (the last of its columns); no other name is allowed. Default: the
+            entities named in any of the files.
         filtering: see `TopKFilter`; what is known also decides how many candidates there are.
         ties: see `TopKTies`.
 
@@ -93,7 +93,7 @@ def read_topk(
         that unlisted ones may tie too.
 
     Raises:
-        StorageError: a file cannot be read, or a line is not as it should be; says which.
+        StorageError: a file cannot be read, or a line is of the wrong form; says which.
         DataError: there is nothing to rank, or an edge comes more often than it is evaluated.
     """
     names = _Names(entities is not None, {} if entities is None else _labels(entities))
@@ -104,27 +104,27 @@ def read_topk(
     for block in ranked_edges(ranking):
         table.add(block)
     if not table.parts:
-        raise DataError(f"{ranking}: expected edges of {test}, found none of them; is it the ranking of another split?")
+        raise DataError(f"{ranking}: no edge of {test} is in this file; check that it ranks this split")
     return table.finish()
 
 
 def _labels(path: Path) -> dict[str, int]:
     labels = {columns[-1]: 0 for _, _, columns in rows(path)}
     if not labels:
-        raise StorageError(f"{path}: expected an entity a line, found none")
+        raise StorageError(f"{path}: no entities; write one per line")
     return {label: at for at, label in enumerate(labels)}
 
 
 @define(eq=False)
 class _Names:
-    """Who is there: all memory that grows with the names in a ranking file."""
+    """The known names; memory grows with the names in a ranking file."""
 
-    is_closed: bool  # whoever is not in a file of entities may not be named
+    is_closed: bool  # only names in the file of entities are allowed
     entity_ids: dict[str, int]  # of that file, or of all files
     relation_ids: dict[str, int] = field(factory=dict, init=False)  # of evaluated edges
 
     def ids_of(self, labels: Sequence[str]) -> tuple[Integers, int | None]:
-        """Return the number of each label, and where the first is that may not be named."""
+        """Return the number of each label, and where the first unknown one is."""
         ids = self.entity_ids
         found = list(map(ids.get, labels))
         if None in found:
@@ -176,7 +176,7 @@ class _EvaluatedEdges:
     def read(cls, path: Path, names: _Names) -> _EvaluatedEdges:
         blocks = list(_blocks_of_triples(path, names, is_evaluated=True))
         if not blocks:
-            raise DataError(f"{path}: expected edges to evaluate, found none")
+            raise DataError(f"{path}: no edges to evaluate")
         head_E, relation_E, tail_E = (np.concatenate(column) for column in zip(*blocks, strict=True))
         keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in Side}
         code_E = np.searchsorted(keys[Side.LHS], relation_E << _HALF | tail_E) << _HALF | head_E

@@ -38,7 +38,7 @@ class RankedEdges:
         """Split the lists.
 
         Raises:
-            StorageError: one is not as it should be; says which.
+            StorageError: a list has the wrong form; the message names the line.
         """
         ended_L = self._text_L
         if not all(map(str.endswith, ended_L, repeat("\t"))):
@@ -63,19 +63,19 @@ class RankedEdges:
         """Look at one list after the other.
 
         Raises:
-            StorageError: one is not as it should be; says which.
+            StorageError: a list has the wrong form; the message names the line.
         """
         for index, text in enumerate(self._text_L):
             _check_list(f"{self.path}:{self.line_E[index // 2] + 1 + index % 2}", text)
 
     def check_distinct(self, id_n: NDArray[np.int64]) -> None:
-        """Refuse a list that holds an entity twice.
+        """Check that no list holds an entity twice.
 
         Args:
             id_n: a number for each entity's name, from 0 to 2**32 - 1.
 
         Raises:
-            StorageError: likewise.
+            StorageError: a list holds an entity twice; the message names the line.
         """
         of_list_n = np.repeat(np.arange(len(self.length_L)) << 32, self.length_L) | id_n
         if len(sort_distinct(of_list_n)) < len(id_n):
@@ -94,7 +94,7 @@ def ranked_edges(path: Path) -> Iterator[RankedEdges]:
     """Yield the edges of a ranking file in blocks.
 
     Raises:
-        StorageError: the file cannot be read, or a line is not as it should be; says which.
+        StorageError: the file cannot be read, or a line is of the wrong form; says which.
     """
     number, rest = 1, list[str]()
     for _, lines in text_blocks(path):
@@ -135,7 +135,7 @@ class _Edges:
         """Yield the edges that are whole, those before a fault too.
 
         Raises:
-            StorageError: a line is not as it should be.
+            StorageError: a line is of the wrong form.
         """
         first = self.number
         at_E: list[int] = []

@@ -54,7 +54,7 @@ class PassRow:
     before: float | None
     after: float | None
     training: float | None  # of as many training edges, after; our records alone have it
-    gap_error: float | None  # standard error of after - before; likewise
+    gap_error: float | None  # standard error of after - before; None: not known
     verdict: str  # decision 0017's
     num_visits: int
     num_diverged: int

@@ -58,7 +58,7 @@ def hash_edges(
         ends_of_relation: of each relation; a single one holds for all, however many there are.
         lhs_E: row of the left entity in its partition, int64.
         rel_E: relation, int64.
-        rhs_E: likewise on the right.
+        rhs_E: row of the right entity in its partition, int64.
 
     Raises:
         DataError: a relation out of range.

@@ -542,7 +542,7 @@ def _loss(name: str | None, margin: float) -> LossSettings | None:
 
 def _warning(key: PassKey, judgement: Judgement) -> str:
     assert judgement.gained is not None, "a gap that persists has been compared"
-    assert judgement.lost is not None, "likewise"
+    assert judgement.lost is not None, "a gap that persists has been compared"
     return (
         f"epoch {key.epoch}: training overfits to buckets: the mean reciprocal rank of held-out edges rises by "
         f"{judgement.gained:.4f} while their bucket is trained, and has fallen by {judgement.lost:.4f} since the last "

@@ -186,7 +186,7 @@ class Judgement:
 
     verdict: Verdict
     gained: float | None = None  # mean gap of the last passes, recent ones more
-    lost: float | None = None  # mean fall from one visit to the next, likewise
+    lost: float | None = None  # mean fall from one visit to the next, in the same form
     tolerance: float | None = None  # of the metric, absolute
     level: float | None = None  # at which this pass was tested
 
@@ -241,7 +241,7 @@ class GapTest:
             visits: as in `add`.
             pooled_gained: the smoothed gains of all held-out queries, edge by edge, for the error of their sample.
                 None, where edges are not followed from visit to visit: the error comes from differences of buckets.
-            pooled_lost: likewise the smoothed falls.
+            pooled_lost: the smoothed falls, in the same form.
         """
         self.add(visits)
         teeth = [self._teeth[key] for key in visits]

@@ -1,9 +1,9 @@
 """Records of a training run -> named values, each at a step.
 
     visit/<metric>/<before, after>              of each visit, at its running number; PBG's names of metrics
-    bucket_<l>_<r>/mrr/<before, after>          likewise, of the visits to one bucket
+    bucket_<l>_<r>/mrr/<before, after>          the same for the visits to one bucket
     pass/<metric>/<before, after, training>     of each pass, at the number of its last visit; names of metrics.json
-    pass/<metric>/<gap, generalisation>         likewise, and `_error`: its standard error
+    pass/<metric>/<gap, generalisation>         the same, and `_error`: its standard error
     pass/<diverged, lost>                       visits that diverged; what buckets have lost since their last visit
 
 Of a pass the figures of both sides together; of edge paths and chunks but the first with `path_<p>/chunk_<c>/` before.

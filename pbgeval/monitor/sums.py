@@ -155,7 +155,7 @@ class PassSums:
 
     @property
     def lost(self) -> ClusterSums:
-        """Their falls from one visit to the next, likewise."""
+        """Their falls from one visit to the next, smoothed."""
         return self._clusters(2)
 
     def _clusters(self, number: int) -> ClusterSums:

@@ -28,7 +28,7 @@ from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 
 # Two runs' saved ranks and their edges -> the queries of both, block by block, which must be the same.
 #
-# Ranks files are aligned with the edges, so whoever ranked which edge, and when, makes no difference.
+# Ranks files are aligned with the edges, so it does not matter which worker ranked an edge, or when.
 
 _ROW_BITS = np.uint64(36)  # of an entity's row in its partition (`saved_run.MAX_ROWS`)
 
@@ -156,7 +156,7 @@ QUERY_SETTINGS = (
     "sample_edges",
     "target_error",
 )
-# Settings that decide who competes.
+# Settings that decide which candidates compete.
 CANDIDATE_SETTINGS = ("pbg_semantics", "type_constraint", "head_candidates", "tail_candidates")
 # And those that decide it where lists are sampled: the same draws.
 LIST_SETTINGS = ("num_batch_negs", "num_uniform_negs", "seed", "workers", "batch_size")
@@ -303,20 +303,20 @@ def compare(
     filter: str | None = None,  # noqa: A002 - the word of metrics.json
     clusters: str = "key",
 ) -> Comparison:
-    """Compare two runs query by query; a difference is that of B less that of A.
+    """Compare two runs query by query; differences are B - A.
 
     Nothing is scored; memory does not follow the number of edges. `docs/results.md` says what the figures mean.
 
     Args:
         a: the output directory of a finished run with `save_ranks`, or its report.
-        b: likewise, of the same queries, filters and candidates.
+        b: the second run, of the same queries, filters and candidates.
         edge_paths: folders of the evaluated edges, in the order of the runs; default: where run A, or B, found them.
         metrics: mean_rank, mean_reciprocal_rank, hits_at_k by any of their names; default: these, k as in either run.
         side: head, tail or both.
         rank_type: of the ranks.
         filter: "raw" or "filtered"; default: filtered if the runs are.
         clusters: "key": queries of one key depend on each other, as do those of an edge; "edge": only the latter, which
-            needs no edges (unless lists are sampled) and then tells nothing of relations.
+            needs no edges (unless lists are sampled) and gives no figures per relation.
 
     Raises:
         ConfigError: an argument is wrong in itself.
@@ -461,7 +461,7 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
-_COLUMNS = ("A", "B", "B - A", "95 % interval")
+_COLUMNS = ("A", "B", "B - A", "95% interval")
 
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:

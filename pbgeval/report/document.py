@@ -124,7 +124,7 @@ class Results(Protocol):
     @property
     def raw_types(self) -> TypeStats | None: ...  # None: nobody asks for types of a hierarchy
     @property
-    def filtered_types(self) -> TypeStats | None: ...  # None: likewise, or nothing is filtered
+    def filtered_types(self) -> TypeStats | None: ...  # None: no types, or nothing is filtered
 
 
 @frozen

@@ -206,9 +206,7 @@ class OutputDirectory:
     def _claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         digest = digest_of(provenance)
         if self.path.exists() and not self.path.is_dir():
-            raise OutputError(
-                f"{self.path}: expected a directory for the output, found a file; choose another --output"
-            )
+            raise OutputError(f"{self.path}: this is a file, not a directory; choose another --output")
         if not self._must_put_back:
             finished = self._look(digest, overwrite=overwrite)
             if finished is not None:

@@ -21,19 +21,20 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         if best is not None and worst is not None:
             so = f", so MRR is anything from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
         warnings.append(
-            f"on average {ties:.4g} of {candidates:.4g} candidates score exactly as the true entity{so}: equal or zero "
-            "embeddings (untrained entities, a collapsed model), scores that saturate or are clamped, or coarse "
-            "numbers do that"
+            f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}; "
+            "possible causes are equal or zero embeddings (untrained entities, a collapsed model), saturated or "
+            "clamped scores, and low precision"
         )
     edges = document.get("edge_diagnostics") or dict.fromkeys(EDGES, 0)
     if edges["num_in_training"]:
         warnings.append(
             f"{edges['num_in_training']:,} of {edges['num_edges']:,} evaluated edges are also in train_paths, so the "
-            "model may have seen their answers"
+            "figures may be too good"
         )
     if edges["num_repeated"] > MUCH_REPEATED * edges["num_edges"]:
         warnings.append(
-            f"{edges['num_repeated']:,} of {edges['num_edges']:,} evaluated edges are duplicates; each is evaluated"
+            f"{edges['num_repeated']:,} of {edges['num_edges']:,} evaluated edges repeat another one; each counts as a "
+            "query"
         )
     if edges["num_entities_unseen"]:
         warnings.append(
@@ -43,7 +44,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     num_without_draws = (document.get("estimates") or {}).get("num_queries_without_draws")
     if num_without_draws:
         warnings.append(
-            f"{num_without_draws} queries have competitors of which none was drawn, so nothing can be estimated on "
-            "their side; raise num_uniform_negs"
+            f"{num_without_draws:,} queries have no drawn competitor, so their side has no estimates; raise "
+            "num_uniform_negs"
         )
     return warnings

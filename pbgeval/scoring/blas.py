@@ -1,7 +1,7 @@
 """torch's own matrix product as compiled loops call it: for one small block at a time, while its rows are in cache.
 
 torch's builds for CPUs carry MKL and export `sgemm_`, which gives the bits of `torch.bmm` without a call of Python for
-each block. Another library, or none, means that loops that need it do not serve; whoever uses it compares the bits.
+each block. Another library, or none, means that loops that need it are not used; the caller compares the bits.
 Certified ranks need no bits, so they may also use `gemm_bf16bf16f32`.
 """
 

@@ -48,7 +48,7 @@ class Scorer(Protocol):
     def num_relations(self) -> int: ...
 
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
-        """Return the score (Q, C) of each query with each candidate in the place of its hidden side.
+        """Return the score (Q, C) of each query with each candidate instead of its hidden entity.
 
         Args:
             hidden: `Side.LHS` for (?, relation, known), `Side.RHS` for (known, relation, ?).
@@ -84,7 +84,7 @@ def device_of(scorer: Scorer) -> torch.device:
 
 @define(eq=False)
 class ScorerComparator:
-    """A model in the place of a comparator: it scores rows that hold numbers."""
+    """A model that replaces a comparator: it scores rows that hold numbers."""
 
     scorer: Scorer
     one_block_shape: bool = False

@@ -248,7 +248,7 @@ class CertifiedComparator:
         return _rounded([self._vector(x_ND[..., 1:]), torch.ones_like(constant_N1), x_ND[..., :1]])
 
     def prepare_candidates(self, x_ND: Tensor) -> Tensor:
-        """Likewise."""
+        """Return prepared candidates (..., D')."""
         return _rounded([self._vector(x_ND[..., 1:]), x_ND[..., :1]] if self.bias else [self._vector(x_ND)])
 
     def prepare_moved_queries(self, operator: str, parameters: Parameters, q_ND: Tensor) -> Tensor:
@@ -269,7 +269,7 @@ class CertifiedComparator:
     def scores_in_float64(self, query_NL: Tensor, candidate_NL: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of pairs of prepared rows, without the constant, and how far at most they are off.
 
-        Rounding may depend on the hardware: who needs the same bits everywhere takes values (fast_products.py).
+        Rounding may depend on the hardware: code that needs the same bits everywhere uses fast_products.py.
         """
         q_NL, c_NL = query_NL[..., :-1].double(), candidate_NL.double()
         num_terms = c_NL.shape[-1] + 8  # of which some allow for roundings within a term
@@ -292,7 +292,7 @@ class CertifiedComparator:
 
         Args:
             queries: prepared rows, and the one of each pair.
-            candidates: likewise.
+            candidates: prepared rows, and the one of each pair.
         """
         (query_KL, row_P), (candidate_CL, column_P) = queries, candidates
         found = None

@@ -94,7 +94,7 @@ def _row_sums(x_ND: Tensor) -> Tensor:
 
 
 class Dot:
-    """x . y; and what other comparators without bias do likewise."""
+    """x . y; also the base of other comparators without bias."""
 
     is_inner_product = True  # `scores` are inner products of prepared rows and nothing else
     multiplies = True  # `scores` are made of inner products, whose terms can overflow both ways

@@ -56,7 +56,7 @@ class SharedCandidates:
         """Return prepared candidates (C, D').
 
         Raises:
-            ZeroVectorError: likewise.
+            ZeroVectorError: a row has no direction under cos.
         """
         if not self.moved:
             return self.scorer.candidates(self.hidden, x_CD)

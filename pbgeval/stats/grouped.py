@@ -53,7 +53,7 @@ class GroupedStats:
         self._append(dimension, side, KeyedSums(keys_G, sum_groups(self.layout, in_order, starts_G, times)))
 
     def count(self, dimension: str, side: Side, group_Q: Tensor, column: str) -> None:
-        """Count queries in one plain column only: those that are not ranked, say.
+        """Count queries in one plain column only: for example those that are not ranked.
 
         Args:
             dimension: how the queries are grouped.

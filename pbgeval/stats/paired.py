@@ -27,7 +27,7 @@ class PairedSide:
 
     is_ranked_E: np.ndarray  # bool: in both runs
     value_ME: np.ndarray  # int64: each metric of the first run's query, in units of the metric; 0 where not ranked
-    change_ME: np.ndarray  # int64: the second run's less the first's; likewise
+    change_ME: np.ndarray  # int64: the second run's value minus the first's; 0 where not ranked
     key_E: np.ndarray | None  # uint64: a hash of the query's key; None: every query has a key of its own
 
 
@@ -35,7 +35,7 @@ class PairedSide:
 class PairedEdges:
     """Some edges; all those of a unit are among them."""
 
-    group_E: np.ndarray  # int64, from 0: the relation, say
+    group_E: np.ndarray  # int64, from 0: for example the relation
     unit_E: np.ndarray  # int64: the unit, within these edges
     sides: tuple[PairedSide, ...]  # one or two
 
@@ -159,8 +159,8 @@ class Moments:
     square_M: np.ndarray  # over units: squared change
     size_change_SM: np.ndarray  # over units: queries of a side x change
     cell_sizes_S: np.ndarray  # over the queries of one key in one unit: squared number
-    cell_square_SM: np.ndarray  # likewise: squared change
-    cell_size_change_SM: np.ndarray  # likewise: number x change
+    cell_square_SM: np.ndarray  # over the queries of one key in one unit: squared change
+    cell_size_change_SM: np.ndarray  # over the queries of one key in one unit: number x change
 
 
 @define(eq=False)

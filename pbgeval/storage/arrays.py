@@ -6,7 +6,7 @@
 
 All have what `checkpoint.EmbeddingFile` has: `num_rows`, `dimension`, `num_bytes` of what `load` returns (all rows, not
 checked for NaN), `read_rows` (a copy of some: memory follows the range) and `fingerprint`, a short text that changes
-when the rows do. So who reads partitions does not know the difference. `part` cuts partitions from a table on the fly.
+when the rows do. So readers of partitions see no difference. `part` cuts partitions from a table on the fly.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MappedRows:
         try:
             return torch.from_numpy(np.memmap(self.path, np.float32, mode="c", offset=self.offset, shape=shape))
         except OSError as error:  # no memory to map it into, too many open files
-            raise StorageError(f"{self.path}: expected a file that can be mapped, found: {one_line(error)}") from error
+            raise StorageError(f"{self.path}: cannot map the file: {one_line(error)}") from error
 
     def read_rows(self, start: int, stop: int) -> Tensor:
         """Return a copy of rows start to stop (exclusive), float32.
@@ -99,11 +99,9 @@ class MappedRows:
         try:
             size = os.stat(self.path).st_size
         except OSError as error:
-            raise StorageError(f"{self.path}: expected this file, found: {error.strerror}; check the path") from error
+            raise StorageError(f"{self.path}: cannot open the file: {error.strerror}; check the path") from error
         if size < end:
-            raise StorageError(
-                f"{self.path}: expected at least {end} bytes, found a truncated file of {size}; copy it again"
-            )
+            raise StorageError(f"{self.path}: the file is truncated: {size} of at least {end} bytes; copy it again")
 
     def fingerprint(self) -> str:
         place = f"{self.offset} {self.num_rows} {self.columns} {self.dimension} {self.dtype}"
@@ -187,7 +185,7 @@ def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:
             check_regular(path)
             array = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
-        raise StorageError(f"{path}: expected a .npy file, found: {error.strerror or error}; check the path") from error
+        raise StorageError(f"{path}: cannot read the .npy file: {error.strerror or error}; check the path") from error
     except _DAMAGED as error:
         raise StorageError(f"{path}: expected a .npy file of numbers, found: {one_line(error)}") from error
     if array.dtype.kind not in kinds or array.dtype.byteorder == ">":

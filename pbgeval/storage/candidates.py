@@ -1,4 +1,4 @@
-"""Folder of given candidates -> for each bucket file, who competes in each of its queries.
+"""Folder of given candidates -> for each bucket file, the candidates of each of its queries.
 
 `candidates_<l>_<r>.h5` holds `head` and `tail`, integers (edges, k): rows of entities in their partition, one row per
 row of `edges_<l>_<r>.h5`. `head_partition` and `tail_partition`, of the same shapes, say which partition; where they
@@ -83,7 +83,7 @@ class CandidateFile:
             raise DataError(
                 f"{self.path}: dataset {name}: row {int(row_E[row])}, column {column}: expected {what}, 0 to"
                 f" {int(limits_EK[row, column]) - 1}, found {int(values_EK[row, column])};"
-                " are the candidates those of this graph?"
+                " check that the candidates belong to this graph"
             )
 
 

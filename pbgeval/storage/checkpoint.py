@@ -33,9 +33,7 @@ def read_checkpoint_version(checkpoint_path: Path) -> int:
         StorageError: the folder is missing, or the file does not hold a version.
     """
     if not checkpoint_path.is_dir():
-        raise StorageError(
-            f"{checkpoint_path}: expected the folder of a checkpoint, found no such folder; check checkpoint_path"
-        )
+        raise StorageError(f"{checkpoint_path}: no such folder; check checkpoint_path")
     path = checkpoint_path / "checkpoint_version.txt"
     text = (read_small_text(path) or "").strip()
     if not text:
@@ -187,5 +185,5 @@ def _missing_fault(path: Path, names: Sequence[str], entity_type: str, partition
             f"{path}: no such file; the folder has version {listed([str(other) for other in versions])} of it, "
             f"but the checkpoint is version {version}; check checkpoint_version.txt"
         )
-    found = listed([name for name in names if name.startswith("embeddings_")], 3)
+    found = listed([name for name in names if name.startswith("embeddings_")] or ["no embeddings"], 3)
     return f"{path}: no such file; the checkpoint has {found}; check the names and num_partitions of entities"

@@ -174,8 +174,8 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
 
     Args:
         edge_path: the folder.
-        num_lhs: the number of partitions on the left: the most that any type on the left of a relation has.
-        num_rhs: likewise on the right.
+        num_lhs: the largest number of partitions of a type on the left of a relation.
+        num_rhs: the largest number of partitions of a type on the right of a relation.
 
     Returns:
         The buckets in lexicographic order.
@@ -188,25 +188,18 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
     try:
         names = sorted(os.listdir(edge_path) if folder is None else folder.objects)
     except FileNotFoundError as error:
-        raise StorageError(
-            f"{edge_path}: expected a folder of edges, found nothing of that name; check edge_paths"
-        ) from error
+        raise StorageError(f"{edge_path}: no such folder; check edge_paths") from error
     except OSError as error:
-        raise StorageError(f"{edge_path}: expected a folder of edges, found: {one_line(error)}") from error
+        raise StorageError(f"{edge_path}: cannot read the folder: {one_line(error)}") from error
 
     found = sorted(Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET_FILE.fullmatch, names) if m)
     beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
     if beyond:
         files = listed([bucket_path(edge_path, bucket).name for bucket in beyond])
-        raise StorageError(
-            f"{edge_path}: expected only {expected}, found {files};"
-            " is num_partitions in entities what the edges were written with?"
-        )
+        raise StorageError(f"{edge_path}: expected only {expected}, found {files}; check num_partitions of entities")
     if not found:
-        raise StorageError(
-            f"{edge_path}: expected bucket files {expected}, found {listed(names)}; is this the folder of the edges?"
-        )
+        raise StorageError(f"{edge_path}: expected bucket files {expected}, found {listed(names)}; check edge_paths")
     buckets: dict[Bucket, BucketFile] = {}
     faults: list[str] = []
     for bucket in found:
@@ -375,7 +368,7 @@ class Edges:
         """Return what stands for each key of a config: arrays by names that errors and reports use.
 
         Raises:
-            DataError: an array is not as it should be.
+            DataError: an array is of the wrong form.
         """
         names = {"edge_paths": "edges", "filter_paths": "filter edges", "train_paths": "training edges"}
         arrays: dict[str, Sequence[Array]] = {

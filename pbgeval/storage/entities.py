@@ -45,8 +45,7 @@ def read_dynamic_relation_count(entity_path: Path) -> int:
     count = _read_count(path)
     if count is None:
         raise StorageError(
-            f"{path}: expected the number of relations (dynamic_relations is set), found no such file;"
-            " check entity_path"
+            f"{path}: no such file, but dynamic_relations = True needs the number of relations; check entity_path"
         )
     return count
 
@@ -157,5 +156,5 @@ def wrong_number_of_names(
     """Return the fault of a file of names that has not one for each entity."""
     return StorageError(
         f"{entity_path / f'entity_names_{entity_type}_{partition}.json'}: expected {expected} names, one per entity,"
-        f" found {found}; are they the names of this graph?"
+        f" found {found}; check that the names belong to this graph"
     )

@@ -47,6 +47,4 @@ def fingerprint(path: Path) -> str:
                 size, [os.pread(file.fileno(), stop - start, start) for start, stop in blocks_of(size)]
             )
     except OSError as error:
-        raise StorageError(
-            f"{path}: expected a file that can be read, found: {one_line(error)}; check the path"
-        ) from error
+        raise StorageError(f"{path}: cannot read the file: {one_line(error)}; check the path") from error

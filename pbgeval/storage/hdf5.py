@@ -68,7 +68,7 @@ class Hdf5File:
         found = self.attribute("format_version")
         expected = f"{self.path}: attribute format_version: expected {FORMAT_VERSION}"
         if found is None:
-            raise StorageError(f"{expected}, found none; is this a file that PyTorch-BigGraph wrote?")
+            raise StorageError(f"{expected}, found none; check that PyTorch-BigGraph wrote this file")
         if not isinstance(found, int | np.integer) or int(found) != FORMAT_VERSION:
             raise StorageError(f"{expected}, found {one_line(found)}; write the file again in that format")
 
@@ -112,9 +112,7 @@ class Hdf5File:
         """
         dataset = self.find(name)
         if dataset is None:
-            raise StorageError(
-                f"{self.path}: expected a dataset {name}, found {listed(self.names())}; is this the right file?"
-            )
+            raise StorageError(f"{self.path}: expected a dataset {name}, found {listed(self.names())}; check the path")
         return dataset
 
     def datasets(self, group: str) -> dict[str, Hdf5Dataset] | None:
@@ -318,8 +316,8 @@ class Hdf5Dataset:
                 start, stride, count, block = source.vspace.get_regular_hyperslab()
                 if h5py.h5s.UNLIMITED in (*count, *block) or "%" in source.file_name + source.dset_name:
                     raise StorageError(
-                        f"{self._where}: a virtual dataset that grows with its sources ({one_line(place)}), so nobody"
-                        " knows whether all are there; write the rows into one dataset"
+                        f"{self._where}: a virtual dataset that grows with its sources ({one_line(place)}); some"
+                        " may be missing; write the rows into one dataset"
                     )
                 covered.select_hyperslab(start, count, stride, block, op=h5py.h5s.SELECT_OR)
             with ExitStack() as opened:

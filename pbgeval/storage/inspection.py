@@ -42,7 +42,7 @@ def describe(path: Path) -> dict[str, Description]:
     if one is not None:
         return {str(path): one(path)}
     if not path.is_dir():
-        raise StorageError(f"{path}: expected {_EXPECTED}, found {'another file' if path.exists() else 'nothing'}")
+        raise StorageError(f"{path}: expected {_EXPECTED}, found {'another file' if path.exists() else 'no such file'}")
     inner = {child: _describer(child) for child in sorted(path.iterdir()) if child.is_dir()}
     found = {str(child): describer(child) for child, describer in inner.items() if describer is not None}
     if not found:
@@ -57,7 +57,7 @@ def _names(path: Path) -> list[str]:
     try:
         return sorted(os.listdir(path))
     except OSError as error:
-        raise StorageError(f"{path}: expected a folder that can be read, found: {error.strerror or error}") from error
+        raise StorageError(f"{path}: cannot read the folder: {error.strerror or error}") from error
 
 
 def _describer(path: Path) -> Callable[[Path], Description] | None:

@@ -73,7 +73,7 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
         file.check_format_version()
         datasets = file.datasets("model")
         if datasets is None:
-            raise StorageError(f"{path}: expected a group model, found {listed(file.names())}; is this the right file?")
+            raise StorageError(f"{path}: expected a group model, found {listed(file.names())}; check the path")
         parameters = ModelParameters(path=path, operators={}, global_embeddings={})
         not_finite: list[str] = []
         for name, dataset in datasets.items():
@@ -196,5 +196,5 @@ def _not_finite(path: Path, name: str, value: Tensor) -> list[str]:
     indices = listed([str(tuple(index)) for index in wrong[:3].tolist()])
     return [
         f"{path}: dataset model/{one_line(name)}: expected finite numbers, found {len(wrong)} NaN or infinite, first at"
-        f" {indices}; did training diverge?"
+        f" {indices}; check whether training diverged"
     ]

@@ -1,6 +1,6 @@
 """URL of object storage -> the objects below it: listed, copied, or read in place; whether they are still the same.
 
-The only module that knows fsspec, which is imported when a URL is used: whoever has local paths needs none of it.
+The only module that knows fsspec, which is imported when a URL is used: local paths do not need it.
 Whatever a file system's library raises about an object becomes a `StorageError` of one line: it is about the user's
 bucket, key, credentials or network.
 """
@@ -66,7 +66,7 @@ def list_objects(url: str) -> dict[str, RemoteObject]:
         if info["type"] == "file" and str(info["name"]).rstrip("/") != place
     }
     if not objects:
-        raise StorageError(f"{url}: expected objects below this prefix, found none; check bucket and prefix")
+        raise StorageError(f"{url}: no objects below this prefix; check bucket and prefix")
     return {name: _object(f"{url}/{name}", info) for name, info in sorted(objects.items())}
 
 
@@ -117,7 +117,7 @@ def read_ranges(of: RemoteObject, ranges: Sequence[tuple[int, int]]) -> list[byt
 
 
 def copy_object(of: RemoteObject, path: Path) -> None:
-    """Copy an object into a file that nobody else may read.
+    """Copy an object into a file that only this user may read.
 
     Raises:
         StorageError: it cannot be read, or has changed since it was listed.
@@ -240,16 +240,16 @@ def _object(url: str, info: Mapping[str, Any]) -> RemoteObject:
 
 
 def _fault(error: Exception) -> str:
-    """Say what is wrong, by the kind of the error or, of libraries that may not be there, by its name."""
+    """Say what is wrong, by the kind of the error or, for optional libraries, by its name."""
     reason, names = one_line(error), {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, ImportError):
-        return f"expected the packages that read it, found: {reason}; {INSTALL}"
+        return f"reading it needs packages that are not installed ({reason}): {INSTALL}"
     if isinstance(error, FileNotFoundError):
-        return f"expected an object or prefix of that name, found: {reason}; check bucket and key"
+        return f"no object or prefix of that name: {reason}; check bucket and key"
     if names & set(_NO_CREDENTIALS):
-        return f"expected credentials, found: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+        return f"needs credentials: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
     if isinstance(error, PermissionError):
-        return f"expected credentials that may read it, found: {reason}; check them and the bucket's policy"
+        return f"the credentials do not allow reading it: {reason}; check them and the bucket's policy"
     if isinstance(error, ConnectionError | TimeoutError) or names & set(_NO_ENDPOINT):
-        return f"expected an endpoint that answers, found: {reason}; check the network and AWS_ENDPOINT_URL"
-    return f"expected an object that can be read, found: {reason}; check URL, credentials and network"
+        return f"the endpoint does not answer: {reason}; check the network and AWS_ENDPOINT_URL"
+    return f"cannot read the object: {reason}; check URL, credentials and network"

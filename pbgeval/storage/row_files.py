@@ -189,7 +189,7 @@ def _attribute(file: Hdf5File, name: str) -> int | str:
         return int(value)
     if not isinstance(value, str):
         raise StorageError(
-            f"{file.path}: expected an attribute {name}, found {one_line(value)}; did this program write it?"
+            f"{file.path}: expected an attribute {name}, found {one_line(value)}; check that kgeval-dist wrote it"
         )
     return value
 
@@ -202,7 +202,7 @@ def _layout(file: Hdf5File, name: str, num_rows: int, layout: ColumnLayout) -> C
     if shape != expected or dtype != layout.dtype or (offset is None and math.prod(expected) != 0):
         raise StorageError(
             f"{file.path}: dataset {name}: expected {layout.dtype} of shape {expected} in one piece, found {dtype} of"
-            f" shape {shape}{' in pieces' if offset is None else ''}; did this program write it?"
+            f" shape {shape}{' in pieces' if offset is None else ''}; check that kgeval-dist wrote this file"
         )
     return ColumnLayout(layout.dtype, 0, row_shape, offset or 0)
 
@@ -279,7 +279,7 @@ def open_query_file(path: Path, columns: Mapping[str, ColumnLayout]) -> QueryFil
         names = file.names()
     sides = tuple(side for side in Side if side.label in names)
     if not sides:
-        raise StorageError(f"{path}: expected a group head or tail, found neither; did this program write it?")
+        raise StorageError(f"{path}: no group head or tail; check that kgeval-dist wrote this file")
     return QueryFile(open_row_file(path, _of_sides(sides, columns), ("digest",)), sides)
 
 

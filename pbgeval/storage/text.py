@@ -82,7 +82,7 @@ def read_small_text(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise StorageError(f"{path}: expected a text file that can be read, found: {reason}; check the path") from error
+        raise StorageError(f"{path}: cannot read this text file: {reason}; check the path") from error
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -113,7 +113,7 @@ def rows(path: Path, *, by_words: bool = False) -> Iterator[tuple[int, str, list
 def text_blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, lines without their ends), about a quarter of a megabyte at a time.
 
-    Lines before a fault are yielded before it is raised. Checksums of gzip are checked by whoever reads to the end.
+    Lines before a fault are yielded before it is raised. Checksums of gzip are checked at the end of the file.
 
     Raises:
         StorageError: the file cannot be opened or read, is damaged, or a line is not UTF-8; says which.
@@ -206,7 +206,7 @@ def _split(text: str) -> list[str]:
 def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     where = f"{path}:{number}" if number > 1 else f"{path}"
-    return StorageError(f"{where}: expected a text file that can be read, found: {reason}")
+    return StorageError(f"{where}: cannot read this text file: {reason}")
 
 
 def _walk_zstd(file: BinaryIO) -> None:

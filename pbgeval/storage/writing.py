@@ -70,7 +70,7 @@ def output_faults(path: Path, purpose: str = "write this file", advice: str = ""
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: expected to {purpose}, got: {error.strerror or error}{advice}") from error
+        raise OutputError(f"{path}: cannot {purpose}: {error.strerror or error}{advice}") from error
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def write_new(path: Path, blocks: Iterable[bytes]) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder for what a run writes that nobody wants afterwards; it is removed at the end."""
+    """Make a folder for temporary files of a run; it is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="pbgeval-") as folder:
         yield Path(folder)
 
@@ -199,7 +199,7 @@ def temporary_folder() -> Iterator[Path]:
 def private_folder(path: Path, siblings: str) -> Iterator[bool]:
     """Use a folder that only this user may enter; yield whether this process made it, which then removes it.
 
-    Every process that uses it has a lock on it. Folders beside it that a run made and nobody uses any more, because
+    Every process that uses it has a lock on it. Folders beside it that a run made and no process uses, because
     the run was killed, are removed.
 
     Args:
@@ -222,7 +222,7 @@ def private_folder(path: Path, siblings: str) -> Iterator[bool]:
                 made = False
             descriptor = _open_own_folder(path)
             if descriptor is None:
-                raise OutputError(f"{path}: expected a folder of this user's, found another's; set scratch_path")
+                raise OutputError(f"{path}: this folder belongs to another user; set scratch_path")
             at_end.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield made
@@ -362,7 +362,7 @@ class ScratchFolder:
     """A folder of raw arrays that a run needs only while it lasts; many workers write, each its own files.
 
     An array is named; what a worker appends to a name goes to that worker's file, and `read` joins those of all.
-    The folder is the run's own: who made it removes it, and no other worker brings it back.
+    The folder is the run's own: the worker that made it removes it, and no other worker makes it again.
     """
 
     path: Path
@@ -398,7 +398,7 @@ class ScratchFolder:
             yield descriptor
 
     def read(self, name: str, dtype: np.dtype | type) -> np.ndarray:
-        """Return what all workers appended to an array, in order of worker; empty where nobody did."""
+        """Return what all workers appended to an array, in order of worker; empty if none did."""
         found = [path for path in self.path.glob(f"{name}.*") if path.suffix[1:].isdigit()]
         parts = [np.fromfile(path, dtype) for path in sorted(found, key=lambda path: int(path.suffix[1:]))]
         return np.concatenate([np.empty(0, dtype), *parts])

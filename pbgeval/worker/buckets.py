@@ -121,7 +121,7 @@ class KnownOfBuckets:
             yield from numbered_blocks(self.context.numberer, parts_of_file(file))
 
 
-# Units that different workers finish -> one report of each bucket, from whoever finishes its last unit.
+# Units that different workers finish -> one report of each bucket, from the worker that finishes its last unit.
 
 MILLION = 1_000_000  # seconds and reciprocal ranks are added as whole millionths
 
@@ -159,7 +159,7 @@ class BucketProgress:
         name = f"{self.prefix}/bucket/{unit.path_index}/{unit.bucket.lhs}/{unit.bucket.rhs}"
         self.counter.add(f"{name}/seconds", round(MILLION * seconds))
         self.counter.add(f"{name}/ranks", round(MILLION * (mean_reciprocal_rank or 0.0) * self.edges_of(unit)))
-        # Counted after its sums: whoever counts the last unit reads the sums of all.
+        # Counted after its sums: the worker that counts the last unit reads the sums of all.
         if self.counter.add(f"{name}/units", 1) < num_units:
             return None
         total_seconds, total_ranks = (self.counter.add(f"{name}/{of}", 0) / MILLION for of in ("seconds", "ranks"))
@@ -220,7 +220,7 @@ class InterimReport:
             self._entries.add(name)
             try:
                 entry = journal.read(name)
-            except (DamagedEntryError, OutputError):  # whoever resumes the run deals with it
+            except (DamagedEntryError, OutputError):  # the run that resumes deals with it
                 continue
             if not share_names(self._done, entry.units) and all(unit.startswith(part) for unit in entry.units):
                 self._done += entry.units
@@ -416,7 +416,7 @@ def _tables(context: WorkerContext, partitions: PartitionHolder, index: int, uni
 def _competition(
     context: WorkerContext, tools: BucketTools, unit: WorkUnit, numbered: EdgeColumns | None
 ) -> Competition:
-    """Decide which edges of a unit are evaluated, and who does not compete."""
+    """Decide which edges of a unit are evaluated, and which entities do not compete."""
     if numbered is None:
         return Competition()
     rows_E, chunks, sampled = None, None, None

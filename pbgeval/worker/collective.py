@@ -20,12 +20,12 @@ def collectively(team: Team, watch: Watch | None = None) -> Iterator[None]:
 
     Args:
         team: of all workers.
-        watch: to which the step reports its progress, so that those who have finished notice a worker that stalls.
+        watch: to which the step reports its progress, so that finished workers notice one that stalls.
 
     Raises:
         StalledWorkerError: a worker has made no progress for too long.
         IncompleteError: the faults of all workers, on every worker, where all of them may pass.
-        EvalError: likewise, where some are faults of the input.
+        EvalError: the faults of all workers, on every worker, where some are faults of the input.
     """
     faults: tuple[str, ...] = ()
     passes = True

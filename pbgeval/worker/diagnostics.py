@@ -141,7 +141,7 @@ def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
 def _in_training(
     context: WorkerContext, distinct: _Distinct, entities: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Tell which distinct edges and which of some entities training edges name, bool; None where nobody looked."""
+    """Tell which distinct edges and which of some entities training edges name, bool; None if they were not read."""
     if not context.inputs.config.train_paths:
         return None, None
     leaked, seen = _Leaked(distinct), _Seen(entities)

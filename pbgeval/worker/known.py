@@ -1,4 +1,4 @@
-"""Known edges and the queries of this run -> the pairs (query key, known answer), and who has been observed."""
+"""Known edges and the queries of this run -> the pairs (query key, known answer), and the observed entities."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColum
 
 
 def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> CandidateSets:
-    """Return who may compete; with observed types, known edges are read once for it. Every worker takes part."""
+    """Return the entities that may compete; reads known edges once for observed types. Every worker takes part."""
     restrictions = context.inputs.restrictions
     observed: dict[Side, np.ndarray] | None = None
     if context.inputs.config.type_constraint == "observed":

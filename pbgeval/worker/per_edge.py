@@ -27,7 +27,7 @@ class PerEdgeFiles:
     """The per-edge files of a run that this worker writes to."""
 
     ranks: dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket; empty: not asked for
-    topk: dict[tuple[int, Bucket], QueryFile]  # likewise
+    topk: dict[tuple[int, Bucket], QueryFile]  # the best candidates, by the same keys
     _unsynced: set[tuple[int, Bucket]] = field(factory=set, init=False)  # counts that were written
 
     def write_counts(self, key: GroupKey, row_Q: np.ndarray, counts: QueryCounts) -> None:

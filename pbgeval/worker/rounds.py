@@ -78,9 +78,7 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
         return None
     if context.inputs.featurized:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
-        raise ConfigError(
-            f"{key}: expected None, as a type is featurized: its entities have no numbers; remove the key"
-        )
+        raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
     by_chunk = "sampled" in context.inputs.candidates
     files = [
         (path_index, bucket, file)

@@ -200,7 +200,7 @@ REFUSED = [
     ),
     (
         lambda: edge_scorer(TransE(), num_entities=31, num_relations=2),
-        r"TransE: expected a module in evaluation mode, got training",
+        r"TransE: the module is in training mode; call model.eval",
     ),
     (lambda: evaluation(zeros), r"expected a path, or an object with num_entities.*got function without"),
     *(
@@ -215,10 +215,10 @@ REFUSED = [
     *(
         (lambda settings=settings: evaluation(scorer_of(zeros), **settings), fault)
         for settings, fault in (
-            ({"precision": "certified"}, "precision: expected 'float32' or 'float64' of a model that scores by number"),
+            ({"precision": "certified"}, "precision: 'certified' needs a model of vectors"),
             ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
-            ({"edge_paths": ["x"]}, r"edge_paths: expected \[\], as edges are handed in, got \['x'\]"),
-            ({"model": "x"}, "model: expected None, as a model is handed in, got 'x'"),
+            ({"edge_paths": ["x"]}, r"edge_paths: edges are passed in memory, but the key is \['x'\]; remove it"),
+            ({"model": "x"}, "model: a model is passed in memory, but the key is 'x'; remove it"),
             ({"hits_at": [0]}, r"hits_at\[0\]: expected an int >= 1"),
             (
                 {"entities": {"all": EntitySchema(num_partitions=2)}},

@@ -150,7 +150,7 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
         (["--edges", "test"], "--edges test: expected NAME=FILE, for example test=test.tsv"),
         (["--edges", "checkpoint=test.txt"], "--edges checkpoint: checkpoint cannot be the name of a folder of edges"),
         (["--edge-columns", "hht"], "--edge-columns hht: expected one of hrt, htr"),
-        (["--edges", "test=absent.txt"], "absent.txt: expected a text file that can be read, found:"),
+        (["--edges", "test=absent.txt"], "absent.txt: cannot read this text file: "),
         (["--edges", "test=two.txt"], "two.txt:2: expected three columns, got '1 2'"),
         (
             ["--edges", "test=far.txt"],

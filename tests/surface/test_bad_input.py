@@ -82,7 +82,7 @@ CONFIGS = [
     fault("eval.py: dimension: expected an int, got '8' (str)", setting(dimension="8")),
     fault(["…comparator…", "…seed…", "…dimensoin…"], setting(comparator="cosine", seed=-1, dimensoin=3)),
     *(
-        fault(f"eval.py: {key}: expected a directory; {{root}}/{path} (in the working directory) …", remove(path))
+        fault(f"eval.py: {key}: no such directory: {{root}}/{path} (in the working directory)…", remove(path))
         for key, path in (("edge_paths[0]", "edges"), ("checkpoint_path", "checkpoint"))
     ),
     # A Python file that does what nobody means
@@ -109,12 +109,12 @@ CONFIGS = [
     *(
         fault(f"eval.json: {message}", as_json(**changes), args=JSON)
         for changes, message in (
-            ({"checkpoint_path": "a\0b"}, "checkpoint_path: expected a directory; …"),
-            ({"edge_paths": ["a\0b.tsv"]}, "edge_paths[0]: expected a file or directory; …"),
-            ({"model": "a\0b"}, "model: expected a file or directory; …"),
+            ({"checkpoint_path": "a\0b"}, "checkpoint_path: no such directory: …"),
+            ({"edge_paths": ["a\0b.tsv"]}, "edge_paths[0]: no such file or directory: …"),
+            ({"model": "a\0b"}, "model: no such file or directory: …"),
             ({"entity_path": "\x1b]0;title\x07"}, "…\\x1b]0;title\\x07…"),
-            ({"entity_path": "x" * 200_000}, "entity_path: expected a directory; …"),
-            ({"hits_at": list(range(1, 20_001))}, "hits_at: expected at most 1000 k, got 20000…"),
+            ({"entity_path": "x" * 200_000}, "entity_path: no such directory: …"),
+            ({"hits_at": list(range(1, 20_001))}, "hits_at: 20000 values of k; at most 1000…"),
             ({"hits_at": [1, 10**30]}, "hits_at[1]: expected an int of at most 64 bits, got 1000000…"),
             ({"num_uniform_negs": 10**8}, "num_uniform_negs: expected an int <= 1000000, got 100000000…"),
             ({"num_batch_negs": 10**8, "batch_size": 10**8}, "num_batch_negs: expected an int <= 1000000…"),
@@ -202,15 +202,11 @@ HEADERS = [
     fault(
         [
             *(
-                f"{{root}}/{MODEL}: expected this file with model/relations/{parameters} (operator …"
-                for parameters in (
-                    "1/operator/rhs/diagonal",
-                    "2/operator/rhs/translation",
-                    "3/operator/rhs/real, model/relations/3/operator/rhs/imag",
-                )
+                f"{{root}}/{MODEL}: no such file; operator {name} of relations[{index}] needs its parameters…"
+                for index, name in ((1, "diagonal"), (2, "translation"), (3, "complex_diagonal"))
             ),
             *(
-                f"{{root}}/{MODEL}: expected a global embedding of entity type '{name}' (global_emb is True)…"
+                f"{{root}}/{MODEL}: no global embedding of entity type '{name}', but global_emb is True…"
                 for name in ("user", "tag")
             ),
         ],
@@ -238,16 +234,15 @@ HEADERS = [
         )
         for content in ("", "not HDF5")
     ),
-    fault(f"{{root}}/{USER}: dataset embeddings: expected 8 columns, found 7;…", vectors(1, (16, 7))),
+    fault(f"{{root}}/{USER}: the embeddings have dimension 7, but the config says 8…", vectors(1, (16, 7))),
     fault(
-        f"{{root}}/{USER}: dataset embeddings: expected 16 rows (the entity count of type user, partition 1), found "
-        "15;…",
+        f"{{root}}/{USER}: 15 embeddings, but entity_path has 16 entities of type user in partition 1;…",
         vectors(1, (15, 8)),
     ),
-    fault(f"{{root}}/{USER}: expected this file (checkpoint version 3), found …", remove(USER)),
+    fault(f"{{root}}/{USER}: no such file; …", remove(USER)),
     fault(
-        "{root}/entity/dynamic_rel_count.txt: expected the number of relations (dynamic_relations is set), found no "
-        "such file; check entity_path",
+        "{root}/entity/dynamic_rel_count.txt: no such file, but dynamic_relations = True needs the number of relations;"
+        " check entity_path",
         remove("entity/dynamic_rel_count.txt"),
         dynamic=True,
     ),
@@ -351,7 +346,7 @@ COMPETITION = [
         )
         for key in ("filter_paths", "train_paths")
     ),
-    *(fault("…expected a directory…", p=f"{key}=nowhere") for key in ("filter_paths", "train_paths", "candidate_path")),
+    *(fault("…no such directory…", p=f"{key}=nowhere") for key in ("filter_paths", "train_paths", "candidate_path")),
     *(
         fault(
             f"…known/edges_1_0.h5: dataset {column}, row 4: expected an id in 0..…got {value}…",
@@ -370,8 +365,8 @@ COMPETITION = [
             ("restrict_entities=user:0:99", "…restrict_entities…99…"),
             ("restrict_entities=user:7:0", "…restrict_entities…7…"),
             ("restrict_entities=alice", "…restrict_entities…alice…"),
-            ("restrict_entities=", "-p restrict_entities=: the list is empty; name an entity or remove the key"),
-            ("restrict_relations=", "-p restrict_relations=: the list is empty; name a relation or remove the key"),
+            ("restrict_entities=", "…restrict_entities=: empty restriction…"),
+            ("restrict_relations=", "…restrict_relations=: empty restriction…"),
             ("head_candidates=user:0:17", "…head_candidates…17…"),
             ("type_constraint=guessed", "…type_constraint…observed…"),
             ("max_memory=lots", "…max_memory…lots…"),
@@ -437,44 +432,36 @@ METRICS = [
             ("metrics=rank,tail.estimates", "…metrics[1]: …"),
             ("preset=obg", "…preset=obg: expected one of ogb, got 'obg'…"),
             ("preset=ogb metrics=mrr", "…preset: chooses the metrics itself…"),
-            ("preset=ogb rank_type=worst", "…preset: has realistic ranks…"),
+            ("preset=ogb rank_type=worst", "…preset: uses realistic ranks…"),
             ("preset=ogb hits_at=5", "…preset: reports hits at 1, 3 and 10…"),
         )
     ),
     *(
-        fault(f"…metrics[2]: 'estimates' {message}…", p=f"{UNIFORM} {override}", world=SMALL)
+        fault(f"…metrics[2]: 'estimates' needs …{message}…", p=f"{UNIFORM} {override}", world=SMALL)
         for override, message in (
-            ("num_batch_negs=5", "needs num_batch_negs = 0, but it is 5: entities of a batch are drawn"),
-            ("candidates=partition", "needs sampled candidates, but relations[0] has 'partition'"),
-            ("candidates=all", "needs sampled candidates, but relations[0] has 'all'"),
-            ("candidates=None", "needs sampled candidates, but relations[3] has 'partition'"),
-            ("pbg_semantics=True", "cannot be combined with pbg_semantics"),
+            ("num_batch_negs=5", "num_batch_negs = 0, got 5, because entities of a batch are not"),
+            ("candidates=partition", "sampled candidates, but relations[0] has 'partition'"),
+            ("candidates=all", "relations[0] has 'all'"),
+            ("candidates=None", "relations[3] has 'partition'"),
+            ("pbg_semantics=True", "pbg_semantics = False"),
         )
     ),
     fault(
-        "…'estimates' needs entities that can be drawn, but type 'tag' is featurized",
+        "…'estimates' cannot draw entities of type 'tag', which is featurized…",
         setting(entities=FEATURIZED),
         p=f"{UNIFORM} num_batch_negs=5 num_uniform_negs=0",
     ),
     *(
         fault(message, args=("-p", "type_relations=has") if has_relation else (), p=overrides, world=TAGS)
         for has_relation, overrides, message in (
-            (False, (), "…: needs type_relations; name the relations whose right-hand side is a type"),
+            (False, (), "…needs type_relations: name the relations whose …"),
             (
                 True,
                 "candidates=none",
-                "…taxonomy_path: needs candidates=all; add -p candidates=all",
+                "…needs candidates = 'all' without candidate_path…",
             ),
-            (
-                True,
-                "sample_edges=5",
-                "…cannot be combined with sample_edges: a query for types needs all of its true types",
-            ),
-            (
-                True,
-                "disable_rhs_negs=True",
-                "…cannot be combined with disable_rhs_negs: types are on the right-hand side",
-            ),
+            (True, "sample_edges=5", "…needs all edges, because a query for types …"),
+            (True, "disable_rhs_negs=True", "…types are on the right-hand side, which disable_rhs_negs leaves out…"),
             (True, "metrics=ndcg@7", "…add 7 to hits_at…"),
             (False, "type_relations=hass", "…type_relations: unknown relation 'hass'; did you mean 'has'?…"),
             (
@@ -486,11 +473,11 @@ METRICS = [
         )
     ),
     fault(
-        "…metrics[0]: 'ndcg' needs a hierarchy of types: set taxonomy_path",
+        "…metrics[0]: 'ndcg' needs a hierarchy of types; set taxonomy_path…",
         p="metrics=ndcg",
     ),
     fault(
-        "…type_relations=has: needs taxonomy_path; set it",
+        "…type_relations=has: needs taxonomy_path; set it too…",
         p=f"{ALL} type_relations=has",
     ),
     fault(
@@ -526,7 +513,7 @@ OUTPUT = [
         fault(message, *damage, args=("--output", output, *overwrite), world=SMALL)
         for overwrite in ((), ("--overwrite",))
         for output, message, *damage in (
-            ("eval.py", "eval.py: expected a directory for the output, found a file; choose another --output"),
+            ("eval.py", "eval.py: this is a file, not a directory; choose another --output"),
             ("output", "output…", folder("output/metrics.json")),
         )
     ),

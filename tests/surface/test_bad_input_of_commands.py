@@ -57,7 +57,7 @@ IMPORTED = [
             ("a\tr\tb\n\nb\t\ta\n", ":3: rel is empty"),
             (
                 gzip.compress(GRAPH.encode() * 500)[:60],
-                ":1166: expected a text file that can be read, found: Compressed file ended",
+                ":1166: cannot read this text file: Compressed file ended",
             ),
             ("a\tr\tb\r\nb\tr\ta\nc\tr\ta\r\n", ": the lines have different forms or line ends:"),
         )
@@ -193,7 +193,7 @@ BY_NAME = [
     ),
     *(
         fault(
-            f"{{root}}/cut.tsv.gz:…expected a text file that can be read, found: {found}…",
+            f"{{root}}/cut.tsv.gz:…cannot read this text file: {found}…",
             lambda root, spoil=spoil: (root / "cut.tsv.gz").write_bytes(
                 spoil(gzip.compress((root / "edges.tsv").read_bytes() * 50))
             ),
@@ -211,11 +211,11 @@ BY_NAME = [
         for override, message in (
             (
                 "edge_paths=none.tsv",
-                "-p edge_paths=none.tsv: edge_paths[0]: expected a file or directory; {root}/none.tsv (in",
+                "-p edge_paths=none.tsv: edge_paths[0]: no such file or directory: {root}/none.tsv (in",
             ),
             (
                 "dictionary_path=nowhere",
-                "-p dictionary_path=nowhere: expected a directory; {root}/nowhere (in the working dir",
+                "-p dictionary_path=nowhere: no such directory: {root}/nowhere (in the working dir",
             ),
             (
                 "edge_columns=hrx",
@@ -281,15 +281,13 @@ CHOICES = [
 COMMANDS = [
     *(
         fault(f"{message}…", args=arguments.split(), world=TOPK)
-        for arguments, message in (
-            ("--known absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
-        )
+        for arguments, message in (("--known absent.tsv", "absent.tsv: cannot read this text file: No such file"),)
     ),
     *(
         fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)
         for arguments, message in (
-            ("--base 1", "--base 1.0: the base must be above 1"),
-            ("--ranking absent.tsv", "absent.tsv: expected a text file that can be read, found: No such file"),
+            ("--base 1", "--base 1.0: expected a number above 1"),
+            ("--ranking absent.tsv", "absent.tsv: cannot read this text file: No such file"),
         )
     ),
     *(

@@ -303,7 +303,7 @@ def test_a_checkpoint_of_another_config_is_a_heading_and_a_line_per_kind(case: T
     path = trained_with(case, comparator="l2")
     folder = path.parent
     (folder / f"embeddings_user_0.v{VERSION}.h5").unlink()
-    (folder / f"embeddings_user_2.v{VERSION}.h5").unlink()
+    (folder / f"embeddings_user_1.v{VERSION}.h5").unlink()
 
     done = run_command(case, "--workers", "1")
 

@@ -434,7 +434,7 @@ def test_a_model_in_memory_needs_folders(dynamic: TinyCase) -> None:
     scorer = edge_scorer(lambda lhs, rel, rhs: lhs + rel + rhs, num_entities=17, num_relations=5)
     config = EvalConfig(edge_paths=[str(dynamic.root / "edges.tsv")])
 
-    with pytest.raises(EvalError, match=r"edges\.tsv: expected a folder of bucket files .* import-graph makes one"):
+    with pytest.raises(EvalError, match=r"edges\.tsv: this file has edges by name, .* kgeval-dist import-graph"):
         evaluate(config, model=scorer)
 
 

@@ -276,7 +276,7 @@ def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest
 
     fault = remote.only_line(remote.run())
 
-    assert fault.startswith(f"{remote.scratch}: expected to write a copy of {remote.url}/checkpoint/model.v3.h5 (")
+    assert fault.startswith(f"{remote.scratch}: cannot write a copy of {remote.url}/checkpoint/model.v3.h5 (")
     assert fault.endswith("got: No space left on device; choose another scratch_path or set scratch_limit")
 
 
@@ -430,7 +430,7 @@ def with_a_wrong_id(remote: RemoteCase) -> list[str]:
 
 NOT_THERE = "expected an object or prefix of that name, found: …; check bucket and key"
 FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
-    (without_a_partition, [f"{{url}}/{EMBEDDINGS}: expected this file (checkpoint version 3), found …"]),
+    (without_a_partition, [f"{{url}}/{EMBEDDINGS}: no such file; …"]),
     (with_a_wrong_id, ["{url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..…"]),
     (
         lambda _: ["scratch_limit=100"],
@@ -445,7 +445,7 @@ FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
     ),
     (
         lambda remote: [f"candidate_path={remote.url}/candidates"],
-        ["-p candidate_path={url}/candidates: expected a local directory, got the URL …"],
+        ["-p candidate_path={url}/candidates: must be a local directory, …"],
     ),
 ]
 

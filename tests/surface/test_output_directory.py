@@ -171,7 +171,7 @@ def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path
     with as_nobody():
         fault = refused(case)
 
-    where = "output/owner.json: expected to write this file" if exists else "output: expected a directory"
+    where = "output/owner.json: cannot write this file" if exists else "output: this is a file, not a directory"
     assert fault.startswith(where)
     assert fault.endswith("got: Permission denied; choose another --output")
 

@@ -104,7 +104,7 @@ def test_a_sink_that_fails_costs_a_warning_and_not_the_result(case: TinyCase) ->
     assert line_in(case.root / "failing")["values"]
     warnings = [line for line in done.faults if "sink" in line]
     assert 1 == len(warnings)
-    assert "expected to write an event file of TensorBoard, got: RuntimeError: a broken disk; the result" in done.err
+    assert "cannot write an event file of TensorBoard: RuntimeError: a broken disk; the result" in done.err
     assert before == threads_of_sinks()
 
 
@@ -215,7 +215,7 @@ def test_a_line_holds_run_settings_step_and_values() -> None:
 @pytest.mark.parametrize("error", [OSError(28, "a full disk"), OfLibraryError("a\nfull disk")])
 def test_what_a_library_says_is_a_fault_of_one_line(error: Exception, tmp_path: Path) -> None:
     with (
-        pytest.raises(OutputError, match=r"expected to write it, got: (OfLibraryError: )?a full disk$"),
+        pytest.raises(OutputError, match=r"cannot write it: (OfLibraryError: )?a full disk$"),
         library_faults("tests", "it", tmp_path),
     ):
         raise error

@@ -405,7 +405,7 @@ def test_a_truncated_table_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
 
     for read in (model.entities.load, lambda: model.entities.read_rows(0, 3)):
-        with pytest.raises(StorageError, match="found a truncated file"):
+        with pytest.raises(StorageError, match="the file is truncated"):
             read()
     with pytest.raises(StorageError, match=r"expected a .npy file of numbers"):
         open_model(folder)
@@ -508,9 +508,9 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
-        ({"dimension": 7}, "dimension: expected 6, as the model says, or no key, got 7"),
-        ({"max_norm": 1.0}, "max_norm: expected None, as the model says, or no key, got 1.0"),
+        ({"comparator": "l2"}, "comparator: the model has 'dot', but the config says 'l2'; remove the key"),
+        ({"dimension": 7}, "dimension: the model has 6, but the config says 7; remove the key"),
+        ({"max_norm": 1.0}, "max_norm: the model has None, but the config says 1.0; remove the key"),
     ],
 )
 def test_a_config_that_says_otherwise_is_refused(settings: dict[str, Any], fault: str, tmp_path: Path) -> None:

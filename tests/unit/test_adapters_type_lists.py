@@ -56,9 +56,9 @@ def test_a_missing_file_bytes_that_are_no_text_and_half_a_gzip_file_are_named(tm
     (tmp_path / "g.tsv").write_bytes(b"\x1f\x8b\x08\x00")
 
     for name, message in (
-        ("none.tsv", ": expected a text file that can be read, found: No such file"),
+        ("none.tsv", ": cannot read this text file: No such file"),
         ("b.tsv", ":2: expected UTF-8 text, found byte 0xff"),
-        ("g.tsv", ": expected a text file that can be read, found: "),
+        ("g.tsv", ": cannot read this text file: "),
     ):
         with pytest.raises(StorageError) as error:
             read_type_lists(tmp_path / name)

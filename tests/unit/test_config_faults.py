@@ -156,9 +156,9 @@ RANGES = {
     "seed below": (changed(seed=-1), "seed: expected an int >= 0 and < 2**63, got -1"),
     "seed above": (changed(seed=2**63), f"seed: expected an int >= 0 and < 2**63, got {2**63}"),
     "hits_at": (changed(hits_at=[10, 0]), "hits_at[1]: expected an int >= 1, got 0"),
-    "hits_at empty": (changed(hits_at=[]), "hits_at: the list is empty; name at least one k"),
-    "edge_paths empty": (changed(edge_paths=[]), "edge_paths: the list is empty; name at least one folder of edges"),
-    "relations empty": (changed(relations=[]), "relations: there is no relation; name at least one"),
+    "hits_at empty": (changed(hits_at=[]), "hits_at: needs at least one k"),
+    "edge_paths empty": (changed(edge_paths=[]), "edge_paths: needs at least one path"),
+    "relations empty": (changed(relations=[]), "relations: needs at least one relation"),
     "weight": (nested("relations", 0, weight=0), "relations[0].weight: expected a number > 0, got 0.0"),
     "name": (nested("relations", 0, name=""), "relations[0].name: the name is empty"),
     "num_partitions": (
@@ -189,7 +189,7 @@ NAMES = {
     ),
     "lhs": (
         nested("relations", 0, lhs="person"),
-        "relations[0].lhs: expected an entity type (user, item, tag), got 'person'",
+        "relations[0].lhs: unknown entity type 'person'; entities has user, item, tag",
     ),
 }
 
@@ -202,7 +202,7 @@ def dynamic(**values: object) -> dict[str, Any]:
 TOGETHER = {
     "unequal partition counts": (
         nested("entities", "item", num_partitions=3),
-        "entities['item'].num_partitions: must equal that of 'user' (4), got 3",
+        "entities['item'].num_partitions: is 3, but entities['user'] has 4; both need the same number",
     ),
     "batch size": (
         changed(num_batch_negs=300),
@@ -210,20 +210,20 @@ TOGETHER = {
     ),
     "no candidates": (
         changed(num_batch_negs=0, num_uniform_negs=0),
-        "num_batch_negs: relations[0] is ranked against sampled candidates, but num_batch_negs and "
-        "num_uniform_negs are 0; set one of them, or set candidates = 'partition'",
+        "num_batch_negs: relations[0] is ranked against sampled candidates, but num_batch_negs and num_uniform_negs "
+        "are both 0; set one of them, or candidates = 'partition'",
     ),
     "global_emb by default": (
         without(dynamic(), "global_emb"),
-        "global_emb: dynamic relations have no global embeddings (PBG's default is True); set global_emb = False",
+        "global_emb: dynamic relations have no global embeddings; set global_emb = False (PBG's default is True)",
     ),
     "several dynamic relations": (
         dynamic(relations=valid()["relations"]),
-        "relations: dynamic_relations = True needs exactly one relation, but there are 3",
+        "relations: dynamic_relations = True needs exactly one entry, got 3",
     ),
     "both sides disabled": (
         changed(disable_lhs_negs=True, disable_rhs_negs=True),
-        "disable_rhs_negs: disable_lhs_negs is True too, so nothing would be ranked",
+        "disable_rhs_negs: disable_lhs_negs is True too, so nothing would be ranked; set one of them to False",
     ),
     "unequal dimensions": (
         without(nested("entities", "user", dimension=6), "relations", 2),
@@ -231,7 +231,7 @@ TOGETHER = {
     ),
     "no dimension": (
         without(nested("entities", "user", dimension=8), "dimension"),
-        "dimension: this key is required; these entity types have no dimension of their own: 'item', 'tag'",
+        "dimension: required key missing: these entity types set no dimension of their own: 'item', 'tag'",
     ),
     "odd dimension": (
         changed(dimension=7),
@@ -244,12 +244,12 @@ TOGETHER = {
             slice(0, 3),  # type: ignore[arg-type]
         )
         | {"relations": [{"name": "r", "lhs": "user", "rhs": "user"}]},
-        "bias: needs a dimension of at least 2, but entities['item'] has 1",
+        "bias: the bias takes one dimension, but entities['item'] has only one; set it to False",
     ),
     "pbg_semantics": (
         changed(pbg_semantics=True),
-        "workers: required with pbg_semantics = True: PBG cuts each bucket into that many slices before it draws "
-        "chunks, so the number is part of its protocol; set the one that PBG ran with (its default is the core count)",
+        "workers: pbg_semantics = True needs the number of workers of the PBG run (its default is the core count), "
+        "because PBG cuts each bucket into that many slices",
     ),
 }
 
@@ -263,19 +263,19 @@ def featurized(all_negs: bool = False, **values: object) -> dict[str, Any]:
 FEATURIZED = {
     "uniform draws": (
         featurized(num_uniform_negs=50),
-        "num_uniform_negs: the featurized entity type 'tag' cannot be drawn; set num_uniform_negs = 0",
+        "num_uniform_negs: entity type 'tag' is featurized, so this must be 0, got 50",
     ),
     "no batch negatives": (
         featurized(num_batch_negs=0, num_uniform_negs=50, pbg_semantics=True, workers=1),
-        "num_batch_negs: the featurized entity type 'tag' only has candidates of its batch; set num_batch_negs >= 1",
+        "num_batch_negs: entity type 'tag' is featurized and has no other candidates; set it to at least 1",
     ),
     "all_negs": (
         featurized(all_negs=True),
-        "relations[0].all_negs: the featurized entity type 'tag' needs sampled candidates; set all_negs = False",
+        "relations[0].all_negs: entity type 'tag' is featurized, so use False, not True",
     ),
     "candidates": (
         featurized(candidates="partition"),
-        "candidates: the featurized entity type 'tag' needs sampled candidates; set candidates = 'sampled'",
+        "candidates: entity type 'tag' is featurized, so use 'sampled', not 'partition'",
     ),
 }
 
@@ -362,11 +362,11 @@ ACCEPTED |= {
 }
 
 
-EMPTY = "the list is empty; name {} or remove the key"
+EMPTY = "empty restriction: give the name of {}, or remove the key"
 MEMORY = "max_memory: expected an amount of memory such as '800MB', '1.5GB' or '2GiB', got "
 METRICS = (
-    "target_metric: expected mean_rank, mean_reciprocal_rank, query_auc or hits_at_1 or hits_at_3 or hits_at_5 or "
-    "hits_at_10 or hits_at_50 (hits_at), with an enabled side and a rank type in front if wanted, got "
+    "target_metric: unknown metric {}; use mean_rank, mean_reciprocal_rank, query_auc or hits_at_1 or hits_at_3 or "
+    "hits_at_5 or hits_at_10 or hits_at_50 (hits_at), optionally with an enabled side and a rank type in front"
 )
 COMPETITION = {
     "an unknown type constraint": (
@@ -375,44 +375,48 @@ COMPETITION = {
     ),
     "all under pbg_semantics": (
         competing(candidates="all", **PBG),
-        "candidates: pbg_semantics does not support 'all': torchbiggraph_eval ranks within the partitions of a bucket",
+        "candidates: pbg_semantics = True does not allow 'all', because torchbiggraph_eval ranks within one partition; "
+        "use 'sampled' or 'partition'",
     ),
     "certified under pbg_semantics": (
         competing(precision="certified", **PBG),
-        "precision: pbg_semantics does not support 'certified': torchbiggraph_eval compares rounded "
+        "precision: pbg_semantics = True does not allow 'certified', because torchbiggraph_eval compares rounded "
         "scores; use 'float32' or 'float64'",
     ),
     "given under pbg_semantics": (
         competing(candidate_path="given", **PBG),
-        "candidate_path: pbg_semantics does not support this key: torchbiggraph_eval has no given candidates",
+        "candidate_path: pbg_semantics = True does not allow given candidates; remove one of the two",
     ),
     "a sample under pbg_semantics": (
         competing(sample_edges=7, **PBG),
-        "sample_edges: pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
+        "sample_edges: pbg_semantics = True does not allow sampling, because torchbiggraph_eval evaluates every edge; "
+        "remove the key",
     ),
     "a target under pbg_semantics": (
         competing(target_error=0.5, **PBG),
-        "target_error: pbg_semantics does not support this key: torchbiggraph_eval evaluates every edge",
+        "target_error: pbg_semantics = True does not allow sampling, because torchbiggraph_eval evaluates every edge; "
+        "remove the key",
     ),
     "the loss with all": (
         competing(candidates="all", compute_loss=True),
-        "compute_loss: is not available with candidates = 'all': PBG's loss is defined on one partition's candidates",
+        "compute_loss: PBG's loss needs the candidates of one partition; set compute_loss = False",
     ),
     "the loss with given": (
         competing(candidate_path="given", compute_loss=True),
-        "compute_loss: is not available with candidate_path: PBG's loss is defined on one partition's candidates",
+        "compute_loss: PBG's loss needs the candidates of one partition; set compute_loss = False",
     ),
     "given and sampled": (
         competing(candidate_path="given", candidates="sampled"),
-        "candidates: 'sampled' cannot be combined with candidate_path; remove one of them",
+        "candidates: candidate_path lists the candidates, so this must be 'all' or unset, got 'sampled'; remove one of "
+        "the two",
     ),
     "given and observed": (
         competing(candidate_path="given", type_constraint="observed"),
-        "type_constraint: cannot be combined with candidate_path, whose lists name the candidates; set it to 'schema'",
+        "type_constraint: has no effect with candidate_path, which lists all candidates; remove one of the two",
     ),
     "given and head candidates": (
         competing(candidate_path="given", head_candidates=["a"]),
-        "head_candidates: cannot be combined with candidate_path, whose lists name the candidates; set it to None",
+        "head_candidates: has no effect with candidate_path, which lists all candidates; remove one of the two",
     ),
     "no entities": (competing(restrict_entities=[]), "restrict_entities: " + EMPTY.format("an entity")),
     "no relations": (competing(restrict_relations=[]), "restrict_relations: " + EMPTY.format("a relation")),
@@ -430,27 +434,27 @@ COMPETITION = {
     "no error at all": (competing(target_error=0), "target_error: expected a number > 0 or None, got 0.0"),
     "a number of edges and an error": (
         competing(sample_edges=10, target_error=0.1),
-        "target_error: cannot be combined with sample_edges; set the error to reach or the number of edges",
+        "target_error: sample_edges is set too; set the number of edges or the error to reach, not both",
     ),
     "a metric without an error": (
         competing(target_metric="mrr"),
         "target_metric: has no effect without target_error; set target_error too",
     ),
-    "an unknown metric": (competing(target_error=0.1, target_metric="fame"), METRICS + "'fame'"),
-    "a metric without an interval": (competing(target_error=0.1, target_metric="auc"), METRICS + "'auc'"),
-    "a cut-off that is not computed": (competing(target_error=0.1, target_metric="hits@7"), METRICS + "'hits@7'"),
+    "an unknown metric": (competing(target_error=0.1, target_metric="fame"), METRICS.format("'fame'")),
+    "a metric without an interval": (competing(target_error=0.1, target_metric="auc"), METRICS.format("'auc'")),
+    "a cut-off that is not computed": (competing(target_error=0.1, target_metric="hits@7"), METRICS.format("'hits@7'")),
     "a side that is not ranked": (
         competing(target_error=0.1, target_metric="head.mrr", disable_lhs_negs=True),
-        METRICS + "'head.mrr'",
+        METRICS.format("'head.mrr'"),
     ),
     "no candidates to keep": (competing(candidates="all", save_topk=0), "save_topk: expected an int >= 1, got 0"),
     "the best of sampled candidates": (
         competing(save_topk=3),
-        "save_topk: needs candidates=all; add -p candidates=all",
+        "save_topk: needs candidates = 'all'; add -p candidates=all",
     ),
     "the best of given candidates": (
         competing(candidates="all", candidate_path="given", save_topk=3),
-        "save_topk: cannot be combined with candidate_path; remove one of them",
+        "save_topk: does not work with candidate_path; remove one of the two",
     ),
     "an unknown breakdown": (
         competing(breakdowns=["relation", "degree"]),
@@ -460,13 +464,13 @@ COMPETITION = {
     **{
         f"{name} without training edges": (
             competing(breakdowns=[name], filter_paths=["known"]),
-            f"breakdowns[0]: '{name}' counts training edges; set train_paths or remove '{name}'",
+            f"breakdowns[0]: '{name}' counts training edges; set train_paths, or remove '{name}'",
         )
         for name in ("cardinality", "relation_frequency", "entity_frequency")
     },
     "groups without a file": (
         competing(breakdowns=["groups"]),
-        "breakdowns[0]: 'groups' needs relation_groups; set it or remove 'groups'",
+        "breakdowns[0]: 'groups' needs relation_groups; set it, or remove 'groups'",
     ),
     **{
         f"memory {text!r}": (competing(max_memory=text), f"{MEMORY}{text!r}")
@@ -482,22 +486,21 @@ COMPETITION = {
     "memory as a number": (competing(max_memory=10), "max_memory: expected a string, got 10 (int)"),
     "featurized, all": (
         featurized_items(candidates="all"),
-        "candidates: the featurized entity type 'item' needs sampled candidates; set candidates = 'sampled'",
+        "candidates: entity type 'item' is featurized, so use 'sampled', not 'all'",
     ),
     **{
         f"featurized, {key}": (
             featurized_items(**{key: value}),
-            f"{key}: cannot be combined with the featurized entity type 'item', whose entities have no ids; "
-            f"set it to {default}",
+            f"{key}: entity type 'item' is featurized, so its entities have no ids; remove the key",
         )
-        for key, value, default, found in (
-            ("filter_paths", ["known"], "[]", "['{folder}/known']"),
-            ("train_paths", ["known"], "[]", "['{folder}/known']"),
-            ("candidate_path", "given", "None", "'{folder}/given'"),
-            ("restrict_entities", ["a"], "None", "['a']"),
-            ("head_candidates", ["a"], "None", "['a']"),
-            ("tail_candidates", ["a"], "None", "['a']"),
-            ("type_constraint", "observed", "'schema'", "'observed'"),
+        for key, value in (
+            ("filter_paths", ["known"]),
+            ("train_paths", ["known"]),
+            ("candidate_path", "given"),
+            ("restrict_entities", ["a"]),
+            ("head_candidates", ["a"]),
+            ("tail_candidates", ["a"]),
+            ("type_constraint", "observed"),
         )
     },
 }
@@ -540,10 +543,10 @@ def test_all_faults_come_at_once_and_none_hides_another(folder: Path) -> None:
             "eval.json: num_batch_neg: unknown key; did you mean 'num_batch_negs'?",
             "eval.json: batch_size: expected an int, got 'many' (str)",
             f"eval.json: comparator: expected one of {', '.join(COMPARATORS)}, got 'l3'",
-            "eval.json: entities['item'].num_partitions: must equal that of 'user' (4), got 3",
+            "eval.json: entities['item'].num_partitions: is 3, but entities['user'] has 4; both need the same number",
             "eval.json: relations[0].weight: expected a number, got 'heavy' (str)",
             f"eval.json: relations[0].operator: expected one of {OPERATORS}, got 'diag'",
-            "eval.json: relations[1].lhs: expected an entity type (user, item, tag), got 'person'",
+            "eval.json: relations[1].lhs: unknown entity type 'person'; entities has user, item, tag",
             f"eval.json: edge_paths[1]: no such directory: {folder}/absent (in the working directory)",
             "-p dimension=a: expected an int, got 'a' (str)",
             "-p nothing: expected KEY=VALUE, for example -p candidates=all",
@@ -628,17 +631,11 @@ def test_given_candidates_are_a_directory_and_groups_are_a_file(folder: Path) ->
 
 
 def test_an_override_is_blamed_for_what_it_makes_wrong(folder: Path) -> None:
-    assert [
-        "-p pbg_semantics=True: candidates: pbg_semantics does not support 'all': torchbiggraph_eval "
-        "ranks within the partitions of a bucket"
-    ] == [
-        line.partition("got")[0]
-        for line in faults_of(folder, competing(candidates="all", workers=1), "pbg_semantics=True")
-    ]
-    assert [
-        "-p restrict_entities.3=x: the config file does not set restrict_entities, or sets it to a value of the "
-        "wrong type"
-    ] == (faults_of(folder, competing(), "restrict_entities.3=x"))
+    (line,) = faults_of(folder, competing(candidates="all", workers=1), "pbg_semantics=True")
+    assert line.startswith("-p pbg_semantics=True: candidates: pbg_semantics = True does not allow 'all', because ")
+    assert ["-p restrict_entities.3=x: restrict_entities is not set by the config file, or has the wrong form"] == (
+        faults_of(folder, competing(), "restrict_entities.3=x")
+    )
     assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=user:0:1,user:1:1")
     assert [] == faults_of(folder, competing(restrict_entities=[]), "restrict_entities=none")
 
@@ -653,7 +650,7 @@ GROUPS = {
     "a list": ('["likes"]', f": {FORM}['likes']"),
     "no group": ("{}", f": {FORM}" + "{}"),
     "a name for a list": ('{"a": "likes"}', ": group 'a': expected a list of names of relations, got 'likes' (str)"),
-    "an empty group": ('{"a": []}', ": group 'a': the list is empty; name at least one relation"),
+    "an empty group": ('{"a": []}', ": group 'a': needs at least one relation"),
     "a number": ('{"a": ["likes", 1]}', ": group 'a': element 1: expected the name of a relation, got 1 (int)"),
     "a group twice": ('{"a": ["x"], "a": ["y"]}', ": not valid JSON: the name 'a' occurs 2 times"),
 }
@@ -672,5 +669,5 @@ def test_a_file_of_groups_in_another_form_is_refused(folder: Path, content: str 
 
 def test_groups_are_read_with_their_relations_and_may_overlap(folder: Path) -> None:
     assert {"social": ["knows"], "all of them": ["knows", "likes"]} == read_relation_groups(folder / "groups.json")
-    with pytest.raises(ConfigError, match="cannot read this file: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot read the file: Is a directory"):
         read_relation_groups(folder)

@@ -163,7 +163,7 @@ FAULTS = [
     (
         ["entities.a.b.num_partitions=3", "relations.1.operator=complex_diagonal", "dimension=7"],
         [
-            "must equal that of 'all' (2), got 3",
+            "is 3, but entities['all'] has 2; both need the same number",
             None,
             "relations[1].operator: complex_diagonal needs an even dimension, but 'a.b' has 7",
         ],

@@ -266,7 +266,7 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_edge_where_it_is_compa
 
 
 def test_nothing_to_rank_is_refused():
-    with pytest.raises(EvalError, match="testing: expected edges to rank, got none"):
+    with pytest.raises(EvalError, match="testing: no edges to rank"):
         OfTwo(loader(test=[])).evaluate()
 
 

@@ -220,7 +220,7 @@ def test_without_pandas_a_frame_is_refused_and_the_extra_named():
         ({"restrict_entities_to": []}, "restrict_entities: empty restriction"),
         ({"restrict_entities_to": [23]}, "row out of range in 'all:0:23': expected 0 to 22"),
         ({"restrict_relations_to": [3]}, "restrict_relations: .*3"),
-        ({"mode": "testing"}, "mapped_triples: expected a triples factory of an inductive model's mode"),
+        ({"mode": "testing"}, "mapped_triples: an inductive model needs a triples factory of its mode"),
         ({"additional_filter_triples": [[(0, 0, 23)]]}, r"filter edges: dataset rhs, row 0: expected an id in 0..22"),
     ],
 )

@@ -69,7 +69,7 @@ def test_what_is_no_folder_of_this_user_s_is_refused_and_stays(tmp_path: Path, m
     make(tmp_path / "ours-1")
 
     with (
-        pytest.raises(OutputError, match="ours-1: expected a folder of this user's, found another's"),
+        pytest.raises(OutputError, match="ours-1: this folder belongs to another user"),
         private_folder(tmp_path / "ours-1", "ours-*"),
     ):
         pass
@@ -81,7 +81,7 @@ def test_where_no_folder_can_be_made_it_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with (
-        pytest.raises(OutputError, match="expected to make this folder, got: Not a directory"),
+        pytest.raises(OutputError, match="cannot make this folder: Not a directory"),
         private_folder(tmp_path / "file" / "ours-1", "ours-*"),
     ):
         pass

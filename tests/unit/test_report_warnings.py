@@ -36,7 +36,7 @@ def test_many_ties_are_said_with_what_they_do_to_mrr_and_where_they_come_from():
     ("name", "words"),
     [
         ("num_in_training", "3 of 10 evaluated edges are also in train_paths"),
-        ("num_repeated", "3 of 10 evaluated edges are duplicates"),
+        ("num_repeated", "3 of 10 evaluated edges repeat another one"),
         ("num_entities_unseen", "3 of 7 evaluated entities never occur in train_paths, so their vectors are untrained"),
     ],
 )

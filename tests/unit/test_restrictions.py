@@ -156,11 +156,11 @@ WRONG = {
     ),
     "no entity": (
         {"restrict_entities": []},
-        "restrict_entities: empty restriction: expected at least one entity, got []",
+        "restrict_entities: empty restriction: needs at least one entity",
     ),
     "no relation": (
         {"restrict_relations": []},
-        "restrict_relations: empty restriction: expected at least one relation, got []",
+        "restrict_relations: empty restriction: needs at least one relation",
     ),
     "an unknown relation": (
         {"restrict_relations": ["know"]},
@@ -180,7 +180,7 @@ WRONG = {
     ),
     "nobody competes": (
         {"restrict_entities": ["bob"], "tail_candidates": ["pen"]},
-        "tail_candidates: empty restriction: expected an entity of restrict_entities, got none of them",
+        "tail_candidates: empty restriction: needs at least one entity of restrict_entities",
     ),
 }
 

@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_fault(tmp_path):
         rows.create,
         lambda: rows.write(0, torch.zeros((3, 1))),
     ):
-        with pytest.raises(OutputError, match=r"expected to write this scratch file, got: Not a directory"):
+        with pytest.raises(OutputError, match=r"cannot write this scratch file: Not a directory"):
             action()
 
 

@@ -122,13 +122,13 @@ def test_an_entity_that_is_not_there_is_named_with_its_row_and_column(
     with pytest.raises(DataError) as info:
         file.read(Side.LHS, np.arange(0, 3), types(*of_edges), SIZES)
 
-    assert (f"{file.path}: dataset {fault}; are the candidates those of this graph?",) == info.value.faults
+    assert (f"{file.path}: dataset {fault}; check that the candidates belong to this graph",) == info.value.faults
     with pytest.raises(DataError, match=r"row [12], column"):  # named by the row of the file
         file.read(Side.LHS, np.arange(1, 3), types(*of_edges[1:]), SIZES)
 
 
 WRONG_HEADERS = {
-    "absent": ({"tail": [[0]] * 3}, "expected a dataset head, found tail; is this the right file?"),
+    "absent": ({"tail": [[0]] * 3}, "expected a dataset head, found tail; check the path"),
     "not aligned": ({"head": [[0]] * 2}, "dataset head: not aligned with {edges}: expected 3 rows, "),
     "a list": ({"head": [0] * 3}, "dataset head: expected two dimensions (edges, candidates), found shape (3,); "),
     "nobody": ({"head": np.zeros((3, 0), int)}, "dataset head: expected at least one candidate per edge, found shape"),

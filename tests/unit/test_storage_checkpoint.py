@@ -47,9 +47,7 @@ def test_a_version_that_is_no_number_is_a_fault(tmp_path, text):
 def test_a_missing_checkpoint_folder_is_a_fault(tmp_path):
     path = tmp_path / "none"
 
-    assert f"{path}: expected the folder of a checkpoint, found no such folder" in fault(
-        lambda: read_checkpoint_version(path)
-    )
+    assert f"{path}: no such folder; check checkpoint_path" in fault(lambda: read_checkpoint_version(path))
 
 
 @pytest.mark.parametrize(
@@ -148,22 +146,24 @@ def test_a_missing_file_is_named_with_the_versions_that_are_there(tmp_path):
     write_embeddings(tmp_path, "all", 1, VALUES, version=3)
     line = fault(lambda: open_all(tmp_path))
 
-    assert line.startswith(f"{embedding_path(tmp_path, 'all', 0, 3)}: expected this file (checkpoint version 3)")
-    assert "found it in version 8, 9, 12; is checkpoint_version.txt right?" in line
+    assert line.startswith(
+        f"{embedding_path(tmp_path, 'all', 0, 3)}: no such file; the folder has version 8, 9, 12 of it, "
+    )
+    assert "but the checkpoint is version 3; check checkpoint_version.txt" in line
 
 
 def test_a_missing_partition_is_named_with_the_embeddings_that_are_there(tmp_path):
-    assert "found nothing;" in fault(lambda: open_all(tmp_path))
+    assert "the checkpoint has no embeddings;" in fault(lambda: open_all(tmp_path))
     write_embeddings(tmp_path, "user", 0, VALUES, version=3)
     assert "found embeddings_user_0.v3.h5;" in fault(lambda: open_all(tmp_path))
-    assert "found nothing;" in fault(lambda: open_all(tmp_path / "none"))
+    assert "the checkpoint has no embeddings;" in fault(lambda: open_all(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
     ("values", "dtype", "expected"),
     [
-        (VALUES.ravel(), "f4", "expected two dimensions (entities, 5), found shape (60,)"),
-        (VALUES.reshape(2, 6, 5), "f4", "expected two dimensions (entities, 5), found shape (2, 6, 5)"),
+        (VALUES.ravel(), "f4", "expected a row of 5 numbers per entity, found shape (60,)"),
+        (VALUES.reshape(2, 6, 5), "f4", "expected a row of 5 numbers per entity, found shape (2, 6, 5)"),
         (VALUES, "i4", "expected floating-point numbers, found int32"),
         (VALUES, "c8", "expected floating-point numbers, found complex64"),
     ],

@@ -211,15 +211,15 @@ def test_a_bucket_file_can_be_sent_to_a_worker(tmp_path):
 
 
 def test_a_missing_folder_is_a_fault(tmp_path):
-    assert f"{tmp_path / 'none'}: expected a folder of edges" in fault(lambda: find_buckets(tmp_path / "none", 1, 1))
+    assert f"{tmp_path / 'none'}: no such folder" in fault(lambda: find_buckets(tmp_path / "none", 1, 1))
     (tmp_path / "file").write_text("hello")
-    assert f"{tmp_path / 'file'}: expected a folder of edges" in fault(lambda: find_buckets(tmp_path / "file", 1, 1))
+    assert f"{tmp_path / 'file'}: no such folder" in fault(lambda: find_buckets(tmp_path / "file", 1, 1))
 
 
 def test_a_folder_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp_path):
     assert fault(lambda: find_buckets(tmp_path, 4, 2)) == (
         f"{tmp_path}: expected bucket files edges_<l>_<r>.h5 with l in 0..3 and r in 0..1, found nothing;"
-        " is this the folder of the edges?"
+        " check edge_paths"
     )
     for name in ["train", "test", *(f"file_{n}" for n in range(9))]:
         (tmp_path / name).mkdir()

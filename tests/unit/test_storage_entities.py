@@ -53,7 +53,7 @@ def test_a_count_that_cannot_be_read_is_one_line(tmp_path):
         with pytest.raises(StorageError) as info:
             read_entity_count(tmp_path, "user", partition)
 
-        assert f"entity_count_user_{partition}.txt: expected a text file" in fault(info)
+        assert f"entity_count_user_{partition}.txt: cannot read this text file" in fault(info)
 
 
 def test_names_come_in_the_order_of_rows_and_none_when_absent(tmp_path):

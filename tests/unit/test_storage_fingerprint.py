@@ -63,4 +63,4 @@ def test_a_missing_file_is_one_line(tmp_path):
         fingerprint(tmp_path / "none")
     (line,) = info.value.faults
 
-    assert line.startswith(f"{tmp_path / 'none'}: expected a file that can be read, found: ")
+    assert line.startswith(f"{tmp_path / 'none'}: cannot read the file: ")

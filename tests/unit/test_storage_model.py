@@ -144,9 +144,9 @@ def test_parameters_that_are_not_finite_are_all_named_with_their_places(tmp_path
 
     assert sorted(lines) == [
         f"{path}: dataset model/entities/user/global_embedding: expected finite numbers, found 1 NaN or infinite,"
-        " first at (0,); did training diverge?",
+        " first at (0,); check whether training diverged",
         f"{path}: dataset model/relations/2/operator/rhs/linear_transformation: expected finite numbers,"
-        " found 2 NaN or infinite, first at (1, 2), (3, 3); did training diverge?",
+        " found 2 NaN or infinite, first at (1, 2), (3, 3); check whether training diverged",
     ]
 
 
@@ -176,14 +176,13 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
 def test_a_missing_parameter_is_refused_with_what_is_there(tmp_path):
     path = write_model(tmp_path, {(1, Side.RHS): {"translation": VECTOR}}, version=3)
     model = read_model_parameters(tmp_path, 3)
-    lines = faults(lambda: operator_parameters(model, 1, Side.RHS, "complex_diagonal", {"real": (2,), "imag": (2,)}))
+    line = fault(lambda: operator_parameters(model, 1, Side.RHS, "complex_diagonal", {"real": (2,), "imag": (2,)}))
 
-    assert len(lines) == 2
-    assert lines[0].startswith(
-        f"{path}: dataset model/relations/1/operator/rhs/real: expected shape (2,)"
-        " (operator complex_diagonal of relation 1), found translation;"
+    assert line.startswith(
+        f"{path}: model/relations/1/operator/rhs has translation (4,), but operator complex_diagonal of relations[1]"
+        " needs imag (2,) and real (2,);"
     )
-    assert "found nothing" in fault(
+    assert "has no parameters, but" in fault(
         lambda: operator_parameters(model, 1, Side.LHS, "translation", {"translation": (4,)})
     )
 
@@ -193,7 +192,7 @@ def test_a_parameter_of_another_shape_is_refused(tmp_path):
     model = read_model_parameters(tmp_path, 3)
     line = fault(lambda: operator_parameters(model, 1, Side.RHS, "translation", {"translation": (7, 4)}))
 
-    assert "rhs/translation: expected shape (7, 4) (operator translation of relation 1), found shape (4,);" in line
+    assert "rhs has translation (4,), but operator translation of relations[1] needs translation (7, 4);" in line
 
 
 @pytest.mark.parametrize(("operator", "expected"), [("none", {}), ("linear", {"linear_transformation": (4, 4)})])
@@ -202,8 +201,8 @@ def test_parameters_that_the_operator_does_not_have_are_refused(tmp_path, operat
     model = read_model_parameters(tmp_path, 3)
     line = fault(lambda: operator_parameters(model, 1, Side.RHS, operator, expected))
 
-    assert f"model/relations/1/operator/rhs: expected {', '.join(expected) or 'nothing'} (operator {operator}" in line
-    assert "translation as well" in line
+    assert "model/relations/1/operator/rhs has linear_transformation (4, 4) and translation (4,), but " in line
+    assert f"operator {operator} of relations[1] needs {'linear' if expected else 'no parameters'}" in line
 
 
 def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
@@ -213,6 +212,6 @@ def test_a_global_embedding_is_given_by_type_and_its_width_checked(tmp_path):
     assert VECTOR.tolist() == global_embedding(model, "user", 4).tolist()
     assert global_embedding(model, "item", 4) is None
     assert global_embedding(None, "user", 4) is None
-    assert "global embedding of type user: expected shape (5,), found shape (4,);" in fault(
+    assert "the global embedding of type user has shape (4,), but the config says (5,);" in fault(
         lambda: global_embedding(model, "user", 5)
     )

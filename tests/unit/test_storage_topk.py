@@ -172,8 +172,8 @@ def test_names_of_another_graph_and_files_that_cannot_be_written_are_faults(tmp_
     assert ["topk_0_1.h5"] == [path.name for path in file.path.parent.iterdir()]
 
     file.path.with_suffix(".tsv").mkdir()
-    with pytest.raises(OutputError, match=r"topk_0_1\.tsv: expected to write this file, got: Is a directory"):
+    with pytest.raises(OutputError, match=r"topk_0_1\.tsv: cannot write this file: Is a directory"):
         write_topk_table(file, edges(tmp_path), vocabulary(tmp_path))
     (tmp_path / "other").write_text("")
-    with pytest.raises(OutputError, match=r"topk_0_1\.h5: expected to write this file, got: Not a directory"):
+    with pytest.raises(OutputError, match=r"topk_0_1\.h5: cannot write this file: Not a directory"):
         create(tmp_path / "other")
