@@ -150,8 +150,8 @@ def _evaluate(
         worker_server() if several and is_ours else nullcontext(),
         left_to_the_system() if in_group else ended_by_signals(),
     ):
-        run = partial(evaluate, config, overrides=param, output=output, workers=workers, device=device)
-        report = run(overwrite=overwrite, observer=ConsoleObserver(quiet=quiet))
+        start = partial(evaluate, config, overrides=param, output=output, workers=workers, device=device)
+        report = start(overwrite=overwrite, observer=ConsoleObserver(quiet=quiet))
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS

@@ -155,6 +155,8 @@ def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
         raise LaunchError("output: give a folder that all workers of the group share")
     if inputs.config.sinks:
         raise LaunchError("sinks: give output=..., the folder that they write into")
+    unsaved = evolve(inputs.config, save_ranks=bool(inputs.config.save_ranks))  # they would go with the folder
+    inputs = evolve(inputs, config=unsaved)
     with temporary_folder() as folder:
         return evolve(_evaluate(inputs, evolve(launch, output=folder)), path=None)
 

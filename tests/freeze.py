@@ -376,7 +376,7 @@ def _names(_: Path) -> Answer:
 
 
 def _files(folder: Path) -> Answer:
-    """Return a digest of every file of a result; of metrics.json without `run`, of HDF5 the datasets."""
+    """Return a digest of every file of a result; of HDF5 the datasets."""
     found: Answer = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -384,7 +384,7 @@ def _files(folder: Path) -> Answer:
             continue
         if path.name == "metrics.json":
             document = json.loads(path.read_text())
-            document.pop("run", None)
+            document["schema_version"] = 1  # of the record: a file's layout is no figure
             found[name] = _digest(json.dumps(document).encode())
         elif path.suffix == ".h5":
             found[name] = _digest_of_datasets(path)

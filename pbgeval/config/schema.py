@@ -392,8 +392,13 @@ class EvalConfig:
     relation_groups: str | None = key(
         None, OUTPUT, "JSON file of named groups of relations ({NAME: [RELATION, ...]}), for the breakdown groups."
     )
-    save_ranks: bool = key(False, OUTPUT, "Write the rank counts of every query.")
-    save_topk: int | None = key(None, OUTPUT, "Write the best candidates of every query, this many.")
+    save_ranks: bool | None = key(
+        None,
+        OUTPUT,
+        "Write the rank counts of every query (48 bytes each), which compare and recompute read. Unset: if there are "
+        "at most 10 million queries in at most 64 buckets (4 where candidates are sampled).",
+    )
+    save_topk: int | None = key(None, OUTPUT, "Write this many best candidates of every query.")
     sinks: list[str] = field(
         factory=list,
         metadata=about(

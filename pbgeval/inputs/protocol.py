@@ -22,6 +22,11 @@ from pbgeval.stats.rank_stats import StatsLayout
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
 ROWS_PER_SHARE = 1 << 17  # candidates for which a further process is started by default
 MAX_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
+# Up to these bounds, ranks are saved by default: that takes some 3% of a run at most. Files have a row for
+# every edge, also for those that a sample leaves out, so the decision depends on the edge files and the config alone.
+MAX_QUERIES_SAVED = 10_000_000
+MAX_BUCKETS_SAVED = 64  # a file of ranks takes 10 ms to make
+MAX_SAMPLED_BUCKETS_SAVED = 4
 AUC_EDGES_OF_ROUNDS = 1 << 16  # evaluated edges that the sample of the AUC is laid out for where rounds decide
 
 
@@ -51,6 +56,7 @@ class Protocol:
     filtered: bool  # known edges are read
     counts_training: bool  # a breakdown needs `train_paths`
     counts_keys: bool  # how often each query key occurs, for macro averages
+    saves_ranks: bool
 
     def settings(self, config: EvalConfig, num_relations: int, relations: tuple[Relation, ...]) -> PassSettings:
         """Return the settings of the passes, once the model has been read."""
@@ -94,6 +100,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         filtered=config.filtered,
         counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns)),
         counts_keys=counts_keys(inputs),
+        saves_ranks=_saves_ranks(inputs, len(sides)),
     )
 
 
@@ -109,6 +116,14 @@ def counts_keys(inputs: Inputs) -> bool:
     """
     many = CandidatePolicy.SAMPLED.value in inputs.candidates and inputs.num_edges > MAX_SAMPLED_EDGES_WITH_KEYS
     return not inputs.featurized and not many
+
+
+def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
+    if inputs.config.save_ranks is not None:
+        return inputs.config.save_ranks
+    sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
+    most_buckets = MAX_SAMPLED_BUCKETS_SAVED if sampled else MAX_BUCKETS_SAVED
+    return inputs.num_edges * num_sides <= MAX_QUERIES_SAVED and sum(map(len, inputs.buckets)) <= most_buckets
 
 
 def candidate_ranges(

@@ -13,6 +13,7 @@ over their vectors (`models/pykeen.py`); any other model is asked for the scores
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -163,15 +164,8 @@ class RankBasedEvaluator:
         own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
         config = config_of_keys({**own, **self.settings})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
-        report = evaluate(
-            config,
-            model=vectors or scorer,
-            edges=edges,
-            output=self.output,
-            device=self.device,
-            overwrite=self.overwrite,
-            observer=self.observer,
-        )
+        run = partial(evaluate, config, model=vectors or scorer, edges=edges, observer=self.observer)
+        report = run(output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
 

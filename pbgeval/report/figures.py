@@ -18,7 +18,9 @@ from pbgeval.stats.ranks import RankType
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
 MAX_BYTES_OF_OTHERS = 250_000
-MAX_PRINTED = 20  # rows of a table of a report
+MAX_PRINTED = 20  # rows of a table of a report, and
+MAX_COLUMNS_PRINTED = 9
+_PRINTED = ("queries", "MRR", "hits at 1", "hits at 10", "mean rank")  # columns of figures where there are more
 UNDEFINED = "–"
 ESTIMATED = "±: standard error of what is estimated."
 
@@ -225,9 +227,19 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
         shown = [key for key in first if "." not in key or key in usual]
         cells = [[_cell(key, row[key]) for key in shown] for row in islice(rows, MAX_PRINTED)]
         kinds = "".join("l" if isinstance(first[key], str) else "r" for key in shown)
-        table = DataTable(name, tuple(map(short_title, shown)), cells, kinds=kinds)
+        titles = (short_title(key) if key in usual else key.replace("_", " ") for key in shown)
+        table = DataTable(name.replace("_", " "), tuple(titles), cells, kinds=kinds)
     note = f"The first {MAX_PRINTED} of {len(rows):,} rows; to_pandas() has all." if len(rows) > MAX_PRINTED else ""
-    return evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
+    columns = list(range(len(table.columns)))
+    if len(columns) > MAX_COLUMNS_PRINTED:
+        columns = [at for at in columns if table.kinds[at] == "l" or table.columns[at] in _PRINTED]
+    return evolve(
+        table,
+        columns=tuple(table.columns[at] for at in columns),
+        kinds="".join(table.kinds[at] for at in columns),
+        rows=[[row[at] for at in columns] for row in table.rows[:MAX_PRINTED]],
+        note=note,
+    )
 
 
 def _cell(key: str, value: Any) -> str:  # noqa: ANN401 - text or a number

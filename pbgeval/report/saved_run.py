@@ -210,9 +210,7 @@ class SavedRun:
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
-        raise OutputError(
-            f"{folder / 'ranks'}: expected the ranks of every query, found none; evaluate with save_ranks = True"
-        )
+        raise OutputError(f"{folder}: this result has no ranks; evaluate again with -p save_ranks=True --overwrite")
     files: dict[tuple[int, Bucket], QueryFile] = {}
     faults: list[str] = []
     for path_index, of_path in enumerate(facts.edges):

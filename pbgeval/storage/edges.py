@@ -378,6 +378,8 @@ class Edges:
         }
         named: dict[str, dict[str, ArrayEdges]] = {}
         for key, of_key in arrays.items():
+            if isinstance(of_key, np.ndarray | Tensor) and of_key.ndim == 2:
+                raise DataError(f"{names[key]}: expected a list of arrays, got one array; write [array]")
             labels = [f"{names[key]} {index}" if index else names[key] for index in range(len(of_key))]
             named[key] = {label: edges_of_array(array, label) for label, array in zip(labels, of_key, strict=True)}
         return named

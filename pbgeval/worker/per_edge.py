@@ -17,7 +17,7 @@ from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.ranks import create_ranks_file, open_ranks_file
 from pbgeval.storage.row_files import QueryFile
-from pbgeval.storage.topk import Vocabulary, create_topk_file, open_topk_file, write_topk_table
+from pbgeval.storage.topk import Vocabulary, create_topk_file, write_topk_table
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
@@ -28,6 +28,7 @@ class PerEdgeFiles:
 
     ranks: dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket; empty: not asked for
     topk: dict[tuple[int, Bucket], QueryFile]  # the best candidates, by the same keys
+    filtered: bool  # known answers are counted
     _unsynced: set[tuple[int, Bucket]] = field(factory=set, init=False)  # counts that were written
 
     def write_counts(self, key: GroupKey, row_Q: np.ndarray, counts: QueryCounts) -> None:
@@ -39,18 +40,17 @@ class PerEdgeFiles:
         file = self.ranks.get((key.path_index, key.bucket))
         if file is None or not len(row_Q):
             return
-        order = np.argsort(row_Q)
         raw, known = counts.raw, counts.known
-        columns = {
-            "better": raw.better_Q,
-            "tied": raw.tied_Q,
-            "num_candidates": raw.num_competitors_Q + 1,
-            "excluded_better": known.better_Q,
-            "excluded_tied": known.tied_Q,
-            "num_excluded": known.num_competitors_Q,
-        }
+        columns = {"better": raw.better_Q, "tied": raw.tied_Q, "num_candidates": raw.num_competitors_Q + 1}
+        if self.filtered:  # else these are 0, as a file is from its beginning
+            excluded = known.better_Q, known.tied_Q, known.num_competitors_Q
+            columns |= dict(zip(("excluded_better", "excluded_tied", "num_excluded"), excluded, strict=True))
+        values = {f"{key.side.label}/{name}": of.numpy() for name, of in columns.items()}
+        if not bool((row_Q[1:] > row_Q[:-1]).all()):
+            order = np.argsort(row_Q)
+            row_Q, values = row_Q[order], {name: of[order] for name, of in values.items()}
         self._unsynced.add((key.path_index, key.bucket))
-        file.write(key.side, row_Q[order], {name: values.numpy()[order] for name, values in columns.items()})
+        file.rows.write(row_Q, values)
 
     def write_best(self, key: GroupKey, row_Q: np.ndarray, best: Mapping[str, np.ndarray]) -> None:
         """Write the best candidates of some queries of a bucket, rows ascending.
@@ -102,37 +102,41 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     """
     config, folder, digest = context.inputs.config, context.work.output, context.work.digest
     sides, k = context.settings.sides, config.save_topk
+    saves_ranks = context.work.protocol.saves_ranks
     check = context.journal.journal.check
     buckets = [(path_index, file) for path_index, files in enumerate(context.inputs.buckets) for file in files.values()]
 
-    def create() -> None:
+    def create() -> PerEdgeFiles:
+        made = PerEdgeFiles({}, {}, context.work.protocol.filtered)
         entries = [] if context.work.protocol.sweeps else context.journal.journal.entries()  # sweeps write at their end
         is_whole = True
         for path_index, file in buckets:
-            if config.save_ranks and not (entries and _is_kept(folder, path_index, file, digest)):
-                create_ranks_file(folder, path_index, file.bucket, file.num_edges, sides, digest, check)
+            place = path_index, file.bucket
+            kept = _kept(folder, path_index, file, digest) if saves_ranks and entries else None
+            if kept is not None:
+                made.ranks[place] = kept
+            elif saves_ranks:
+                made.ranks[place] = create_ranks_file(folder, *place, file.num_edges, sides, digest, check)
                 is_whole = False
             if k is not None:
-                create_topk_file(folder, path_index, file.bucket, file.num_edges, sides, k, digest, check)
+                made.topk[place] = create_topk_file(folder, *place, file.num_edges, sides, k, digest, check)
         if entries and not is_whole:
             context.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:
                 context.journal.journal.remove(entry)
+        return made
 
     with collectively(context.team):
-        if context.team.rank_in_team == 0:
-            create()
-    places = [(path_index, file.bucket) for path_index, file in buckets]
-    return PerEdgeFiles(
-        {place: open_ranks_file(folder, *place) for place in places} if config.save_ranks else {},
-        {place: open_topk_file(folder, *place) for place in places} if k is not None else {},
-    )
+        made = create() if context.team.rank_in_team == 0 else None
+    files = context.team.broadcast_object(made)
+    assert files is not None
+    return files
 
 
-def _is_kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> bool:
-    """Whether the file of a bucket's ranks is there, and of this run."""
+def _kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> QueryFile | None:
+    """Return the file of a bucket's ranks, if it is there and of this run."""
     try:
         found = open_ranks_file(folder, path_index, edges.bucket)
     except StorageError:
-        return False
-    return found.digest == digest and found.num_edges == edges.num_edges
+        return None
+    return found if found.digest == digest and found.num_edges == edges.num_edges else None

@@ -202,7 +202,7 @@ def _report(work: Work, record: Record, found: SweepSummary, facts_of_workers: l
         "workers": facts_of_workers,
         "reproducible": alike,
         **({"certified": _decided(facts_of_workers)} if certified else {}),
-        **({"edge_paths": _edges_from_output(work)} if config.save_ranks else {}),
+        **({"edge_paths": _edges_from_output(work)} if protocol.saves_ranks else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(work.started)),
         "seconds": round(time.time() - work.started, 3),
     }

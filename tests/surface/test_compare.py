@@ -268,7 +268,7 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
 
     unfinished, nowhere = command(tmp_path, "a", "b"), command(tmp_path, "b", "c")
 
-    assert (1, ["b/ranks: expected the ranks of every query, found none; evaluate with save_ranks = True"]) == (
+    assert (1, ["b: this result has no ranks; evaluate again with -p save_ranks=True --overwrite"]) == (
         without.status,
         without.faults,
     )

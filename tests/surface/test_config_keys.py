@@ -77,7 +77,7 @@ metrics: list[str] = ['rank', 'auc']
 preset: str | None = None
 breakdowns: list[str] = ['relation']
 relation_groups: str | None = None
-save_ranks: bool = False
+save_ranks: bool | None = None
 save_topk: int | None = None
 sinks: list[str] = []
 """

@@ -619,7 +619,11 @@ def test_a_report_without_an_output_directory_has_no_ranks(saved: SavedCase):
 
 
 def test_a_run_without_saved_ranks_is_refused(tmp_path: Path):
-    refused(SavedCase.write(tmp_path, save_ranks=False), OutputError, "found none; evaluate with save_ranks = True")
+    refused(
+        SavedCase.write(tmp_path, save_ranks=False),
+        OutputError,
+        "has no ranks; .* -p save_ranks=True --overwrite",
+    )
 
 
 def test_ranks_of_another_run_are_refused(case: SavedCase):

@@ -1,0 +1,245 @@
+"""What a Python user has: public names, `evaluate` and `evaluate_triples`, and everything that a report gives."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+
+import pbgeval
+from pbgeval import EvalConfig, EvalError, Report, edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval.inputs import protocol
+from tests.kit.case import TinyCase
+from tests.kit.commands import run_main
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAMES = """
+Comparison Edges EntitySchema EvalConfig EvalError ModelSchema ModelTensors Monitor MonitoredRelation Observer
+RelationSchema Report ScalarSink ScoredModel Scorer Team TensorBoardSink __version__ batch_scorer compare edge_scorer
+evaluate evaluate_triples from_ranks from_scores load_config read_history side_scorer
+"""
+CANDIDATES = {
+    "all": ["candidates=all", "filter_paths=edges", "breakdowns=relation,entity_types"],
+    "partition": ["candidates=partition"],
+    "sampled": ["candidates=sampled", "sample_edges=60"],
+}
+SCORER = edge_scorer(lambda lhs, rel, rhs: torch.sin(lhs + 3.0 * rel - 2.0 * rhs), num_entities=9, num_relations=2)
+TRAIN, TEST = np.array([[0, 0, 1], [1, 0, 2], [3, 1, 4]]), [[0, 0, 2], [5, 1, 6]]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
+    return TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(9, 8), edges_per_bucket=11)
+
+
+@pytest.fixture(scope="module", params=CANDIDATES)
+def reports(request: pytest.FixtureRequest, case: TinyCase) -> tuple[Report, Report]:
+    """Return a report as it comes from an evaluation, and read back from its files."""
+    output = case.root / f"output_{request.param}"
+    made = evaluate(case.config, overrides=_local(case, request.param), output=output)
+    return made, Report.read(output)
+
+
+def _local(case: TinyCase, candidates: str) -> list[str]:
+    paths = {"filter_paths=edges": f"filter_paths={case.root / 'edges'}"}
+    return [paths.get(text, text) for text in CANDIDATES[candidates]]
+
+
+# Names
+
+
+def test_the_public_names_are_these_and_all_can_be_imported() -> None:
+    assert sorted(pbgeval.__all__) == NAMES.split()
+    assert all(getattr(pbgeval, name) is not None for name in NAMES.split())
+
+
+# evaluate, evaluate_triples
+
+
+def test_a_config_file_and_the_config_that_it_loads_have_the_same_figures(case: TinyCase, tmp_path: Path) -> None:
+    by_path = evaluate(str(case.config), overrides=["hits_at=2"], output=tmp_path / "a", workers=1)
+    loaded = evaluate(load_config(case.config, ["hits_at=2"]), output=str(tmp_path / "b"), workers=2)
+
+    assert by_path.to_json() == loaded.to_json()
+    assert (tmp_path / "a" / "metrics.json").read_bytes() == (tmp_path / "b" / "metrics.json").read_bytes()
+    assert (by_path.run["num_workers"], loaded.run["num_workers"]) == (1, 2)
+    assert isinstance(by_path["hits@2"], float)
+
+
+def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) -> None:
+    edges = pbgeval.Edges(TEST, filter=[TRAIN])
+    expected = evaluate(EvalConfig(candidates="all", hits_at=[2]), model=SCORER, edges=edges)
+
+    found = evaluate_triples(SCORER, torch.tensor(TEST), known=[TRAIN], hits_at=[2])
+    raw = evaluate_triples(SCORER, TEST, output=tmp_path / "raw", metrics=["mrr"])
+
+    assert found.document["metrics"] == expected.document["metrics"]
+    assert (found.path, found.document["filter"]) == (None, "filtered")
+    assert raw["mrr"] == raw.raw["mrr"] == found.raw["mrr"]
+    assert (tmp_path / "raw" / "metrics.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "fault"),
+    [
+        ((SCORER, [[0, 0]]), {}, r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape"),
+        ((SCORER, [[0, 0.5, 1]]), {}, "edges: expected integers of shape .* got float64"),
+        ((SCORER, [[0, 0, 9]]), {}, r"edges: dataset rhs, row 0: expected an id in 0..8"),
+        ((SCORER, [[0, 2, 1]]), {}, r"edges: dataset rel, row 0: expected an id in 0..1"),
+        ((SCORER, TEST), {"known": TRAIN}, r"filter edges: expected a list of arrays, got one array; write \[array\]"),
+        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"filter edges: dataset rhs, row 0: expected an id in 0..8"),
+        ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
+        ((SCORER, TEST), {"hit_at": [1], "seeed": 3}, "hit_at: unknown key; did you mean 'hits_at'"),
+        ((torch.nn.Linear(2, 1), TEST), {}, "Linear without num_entities; edge_scorer or batch_scorer make one"),
+        (("nowhere", TEST), {}, "nowhere"),
+    ],
+)
+def test_triples_that_cannot_be_ranked_are_refused_in_a_line(arguments, settings, fault) -> None:
+    with pytest.raises(EvalError, match=fault) as refused:
+        evaluate_triples(*arguments, **settings)
+    assert all(len(line.splitlines()) == 1 for line in refused.value.faults)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"workers": 0}, "workers: expected a number of processes >= 1, got 0"),
+        ({"overrides": ["seed=3"]}, "overrides change a config file"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(case: TinyCase, arguments, fault) -> None:
+    with pytest.raises(EvalError, match=fault):
+        evaluate(load_config(case.config), **arguments)
+
+
+# Reports
+
+
+def test_a_report_read_back_is_the_one_that_was_returned(reports: tuple[Report, Report]) -> None:
+    made, found = reports
+
+    assert found.document == made.document
+    assert found.run == json.loads(json.dumps(made.run))
+    assert sorted(found.tables) == sorted(made.tables)
+    for name in made.tables:
+        assert [*found.table(name)] == [*made.table(name)]
+        assert found.table(name).columns == made.table(name).columns
+        assert repr(found.table(name)) == repr(made.table(name))
+    assert (repr(found), found.path) == (repr(made), made.path)
+
+
+def test_raw_and_macro_figures_have_the_names_of_all_others(reports: tuple[Report, Report]) -> None:
+    for report in reports:
+        document = report.document
+        raw = document.get("raw_metrics", document["metrics"])
+        assert report.raw["MRR"] == raw["both.realistic.mean_reciprocal_rank"]
+        assert report.macro["tail.hits@10"] == document["macro_metrics"]["tail.realistic.hits_at_10"]
+        assert dict(report.macro) == document["macro_metrics"]
+        with pytest.raises(KeyError, match="no metric 'mmr'"):
+            report.raw["mmr"]
+
+
+def test_tables_become_data_frames_and_text_and_html(reports: tuple[Report, Report]) -> None:
+    report = reports[1]
+    table = report.table("relations")
+    frame = table.to_pandas()
+
+    assert list(frame.columns) == list(table.columns)
+    assert frame["relation"].tolist() == [row["relation"] for row in table] == ["knows", "likes", "has", "marks"]
+    assert pd.api.types.is_float_dtype(frame["both.realistic.mean_reciprocal_rank"])
+    assert len(report.table("rank_histogram").to_pandas()) == len(report.table("rank_histogram")) > 0
+    for shown, words in ((table, ["relation", "knows", "MRR"]), (report, ["reciprocal", "realistic"])):
+        console = Console(width=120, record=True, file=io.StringIO())
+        console.print(shown)
+        assert all(word in repr(shown) and word in shown._repr_html_() for word in words)
+        assert [line.rstrip() for line in console.export_text().rstrip().splitlines()] == repr(
+            shown
+        ).rstrip().splitlines()
+
+
+def test_a_table_that_is_not_there_is_named_with_those_that_are(reports: tuple[Report, Report]) -> None:
+    with pytest.raises(EvalError, match="no table 'relation' in this report: expected one of buckets, rank_histogram"):
+        reports[0].table("relation")
+
+
+def test_names_in_html_are_text(case: TinyCase) -> None:
+    rows = [{"relation": "<b>&", "relation_id": 0, "lhs_type": "a", "rhs_type": "a", "both.realistic.count": 3}]
+    report = Report({"metrics": {}, "headline": "realistic"}, rows={"relations": rows})
+
+    assert '<td style="text-align: left">&lt;b&gt;&amp;</td>' in report.table("relations")._repr_html_()
+
+
+# Ranks that are saved by default
+
+
+@pytest.mark.parametrize("candidates", CANDIDATES)
+@pytest.mark.parametrize(
+    ("bounds", "save_ranks", "saved"),
+    [
+        ({}, "none", True),
+        ({}, "false", False),
+        ({"MAX_QUERIES_SAVED": 99}, "none", False),
+        ({"MAX_QUERIES_SAVED": 99}, "true", True),
+        ({"MAX_BUCKETS_SAVED": 3, "MAX_SAMPLED_BUCKETS_SAVED": 3}, "none", False),
+    ],
+)
+def test_ranks_are_saved_where_there_are_few(  # 100 queries in 4 buckets
+    case: TinyCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, candidates, bounds, save_ranks, saved
+) -> None:
+    for name, value in bounds.items():
+        monkeypatch.setattr(protocol, name, value)
+    overrides = [*_local(case, candidates), f"save_ranks={save_ranks}"]
+
+    report = evaluate(case.config, overrides=overrides, output=tmp_path / "output", workers=1)
+
+    assert saved == (tmp_path / "output" / "ranks").exists()
+    digest = evaluate(case.config, overrides=overrides[:-1], output=tmp_path / "again", workers=1)
+    assert report.document == digest.document
+
+
+def test_two_finished_runs_can_be_compared_and_recomputed(case: TinyCase, tmp_path: Path) -> None:
+    for name, comparator in (("a", "dot"), ("b", "cos")):
+        overrides = ["candidates=all", f"comparator={comparator}"]
+        evaluate(case.config, overrides=overrides, output=tmp_path / name, workers=1)
+
+    done = run_main("compare", "a", "b", cwd=tmp_path)
+
+    assert (done.status, done.err) == (0, "")
+    found = Report.read(tmp_path / "a")
+    assert found.recompute(hits_at=[4])["mrr"] == found["mrr"]
+
+
+def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: Path) -> None:
+    evaluate(case.config, overrides=["save_ranks=False"], output=tmp_path / "a", workers=1)
+
+    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with -p save_ranks=True --overwrite"):
+        Report.read(tmp_path / "a").recompute()
+
+
+def test_what_is_in_memory_writes_no_ranks_that_nobody_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pbgeval.worker.per_edge.create_ranks_file", None)  # a call of it is a fault
+
+    assert evaluate_triples(SCORER, TEST).path is None
+
+
+# Documentation
+
+
+def test_documented_imports_are_of_public_modules() -> None:
+    pages = [path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "decisions"]
+    imported = re.compile(r"^ *(?:from|import) (pbgeval[.\w]*)", re.MULTILINE)
+    public = re.compile(r"pbgeval(\.integrations\.\w+)?")
+
+    assert [
+        f"{path.name}: {module}"
+        for path in (REPOSITORY / "README.md", *pages)
+        for module in imported.findall(path.read_text(encoding="utf-8"))
+        if not public.fullmatch(module)
+    ] == []
