@@ -68,7 +68,7 @@ setup(
             "packaging>=26.3",
             "import-linter>=2.16",
             "plastex>=3.1",
-            "sybil>=10.1.0",
+            "sybil>=10.1",
         ],
     },
     entry_points={"console_scripts": ["kgeval-dist = pbgeval.__main__:main"]},

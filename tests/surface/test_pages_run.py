@@ -319,5 +319,6 @@ def results_page(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     for name in ("results/mine/report.html", "hits.html", "run/monitor/report.html"):
         assert "<html" in Path(name).read_text(encoding="utf-8")
     assert "toprule" in Path("table.tex").read_text(encoding="utf-8")
+    assert "<html" in Path("compare.html").read_text(encoding="utf-8")
     assert "| mean rank |" in Path("table.md").read_text(encoding="utf-8")
     assert list(Path("results").glob("one-*/sinks/tensorboard/*"))

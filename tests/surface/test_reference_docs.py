@@ -22,7 +22,7 @@ from pbgeval.notation import Bucket
 from pbgeval.report.output import EARLIER, JOURNAL, LINES, METRICS, PAGE, SCRATCH, UNIT_LOG
 from scripts import reference_docs
 from tests.kit.case import TinyCase
-from tests.kit.commands import flags, metrics_of, run_command, run_main
+from tests.kit.commands import flags, run_command, run_main
 from tests.unit.test_adapters_topk import RANKING, TEST, written
 from tests.unit.test_taxonomy import DATA
 
@@ -143,10 +143,11 @@ def is_of_type(value: object, words: str) -> bool:
     return False
 
 
-def test_metrics_json_has_the_declared_keys(outputs: dict[str, Path]) -> None:
-    documents = [metrics_of(folder) for folder in outputs.values()]
+@pytest.mark.parametrize("name", [METRICS, "run.json"])
+def test_a_document_has_the_declared_keys(outputs: dict[str, Path], name: str) -> None:
+    documents = [json.loads((folder / name).read_text(encoding="utf-8")) for folder in outputs.values()]
 
-    assert_declared(FILES[METRICS], documents)
+    assert_declared(FILES[name], documents)
 
 
 @pytest.mark.parametrize("name", [LINES, UNIT_LOG])
