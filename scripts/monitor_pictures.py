@@ -16,7 +16,6 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.browsers import FLAGS
 from tests.kit.training import MIXED, OVERFIT, train
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -28,7 +27,7 @@ def draw(records: Path, picture: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         command = [sys.executable, "-m", "pbgeval", "monitor", str(records), "--output", folder]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 600})
         page.goto((Path(folder) / "report.html").as_uri())
         page.locator("section").first.screenshot(path=picture)
