@@ -455,24 +455,29 @@ def compare(
         typer.Option("--clusters", help="key: queries of one key depend on each other; edge: needs no edges."),
     ] = "key",
     format_: Annotated[
-        Literal["text", "json", "csv", "md", "latex"], typer.Option("--format", help="What is printed.")
+        Literal["text", "json", "csv", "md", "latex", "html"],
+        typer.Option("--format", help="text, md and latex: tables; html: a page; json, csv: every figure."),
     ] = "text",
-    output: Annotated[Path | None, typer.Option("--output", help="A file for all of it, as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File [default: standard output].")] = None,
 ) -> None:
-    """Compare two runs on the same queries: differences, 95 % intervals, p-values, per relation."""
-    from pbgeval.report.comparison import FORMATS, comparison_tables, to_json
-    from pbgeval.report.comparison import compare as compare_runs
+    """Compare two runs on the same queries: differences, 95% intervals, p-values, per relation."""
+    from pbgeval.report import comparison
+    from pbgeval.report.page import comparison_page
+    from pbgeval.report.report import Report
     from pbgeval.storage.writing import write_atomically
 
-    found = compare_runs(
-        a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
+    reports = Report.read(a), Report.read(b)
+    found = comparison.compare(
+        *reports, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
     )
-    if output is not None:
-        write_atomically(output, to_json(found))
-    if format_ == "text":
-        _show(*comparison_tables(found))
+    text = comparison_page(found, *reports).render() if format_ == "html" else comparison.FORMATS[format_](found)
+    if output is None and format_ == "text":  # as wide as the terminal
+        _show(*comparison.comparison_tables(found))
+    elif output is None:
+        print(text, end="")
     else:
-        print(FORMATS[format_](found), end="")
+        write_atomically(output, text)
+        print(printable(str(output)))
 
 
 @app.command()
@@ -483,18 +488,19 @@ def monitor(
         typer.Option("--metric", help="Under PyTorch-BigGraph's names."),
     ] = "mrr",
     output: Annotated[
-        Path | None, typer.Option("--output", help="Folder of the picture [default: where the records are].")
+        Path | None, typer.Option("--output", "-o", help="File or folder of the page [default: beside the records].")
     ] = None,
 ) -> None:
-    """Draw what a training run has recorded of held-out edges: a table and a PNG."""
-    from pbgeval.monitor.curves import read_curves
+    """Show what a training run recorded of held-out edges: print a table and write a page."""
+    from pbgeval.config.explain import meanings
     from pbgeval.report.figures import training_table
-    from pbgeval.report.training import write_picture
+    from pbgeval.report.page import page_of, read_source
 
-    curves = read_curves(records, metric, _warn)
-    _show(training_table(curves))
-    folder = output or (records if records.is_dir() else records.parent)
-    print(printable(str(write_picture(curves, folder))))
+    folder = records if records.is_dir() else records.parent
+    source = read_source(folder, records, metric, _warn)
+    if source.training is not None:
+        _show(training_table(source.training))
+    print(printable(str(page_of(source, meanings=meanings()).write(output or folder))))
 
 
 @app.command()
@@ -518,29 +524,23 @@ def report(
 ) -> None:
     """Show a result: headline, buckets, ranks, relations, ties and leakage, provenance, gaps while training."""
     from pbgeval.config.explain import meanings
-    from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-    from pbgeval.report.page import latex, markdown, read_source, render_page
+    from pbgeval.report.page import latex, markdown, page_of, read_source
     from pbgeval.storage.writing import write_atomically
 
-    target = output
-    if output is not None and output.is_dir():
-        target = output / f"report.{'tex' if form == 'latex' else form}"
-    if form == "html":
-        target = target or folder / PAGE
-        if target != output:  # a name that the user did not give
-            refuse_others(target, PAGE_MARK, "a page of kgeval-dist report")
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":
-        text = render_page(source, metric, meanings())
-    else:
-        text = markdown(source) if form == "md" else latex(source)
-    if target is None:
-        print(text, end="")
+        path = page_of(source, metric, meanings()).write(output or folder)
+        if not source.is_complete:
+            _warn(f"{folder}: this evaluation is not complete, and the page says so")
+        print(printable(str(path)))
         return
-    write_atomically(target, text)
-    if form == "html" and not source.is_complete:
-        _warn(f"{folder}: this evaluation is not complete, and the page says so")
-    print(printable(str(target)))
+    text = (markdown if form == "md" else latex)(source)
+    if output is None:
+        print(text, end="")
+    else:
+        target = output / f"report.{'tex' if form == 'latex' else form}" if output.is_dir() else output
+        write_atomically(target, text)
+        print(printable(str(target)))
 
 
 def _warn(message: str) -> None:

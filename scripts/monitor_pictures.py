@@ -1,4 +1,4 @@
-"""Runs under the monitor -> the pictures of docs/monitor.md and README.md, as `kgeval-dist monitor` draws them.
+"""Runs under the monitor -> the pictures of docs/monitor.md and README.md, from the page of `kgeval-dist monitor`.
 
     .venv/bin/python -m scripts.monitor_pictures                              # overfits.png and well_mixed.png
     .venv/bin/python -m scripts.monitor_pictures --quickstart demo/monitor    # quickstart.png too
@@ -9,30 +9,32 @@ The first two are the runs of tests/laws/test_overfitting_is_noticed.py with see
 from __future__ import annotations
 
 import argparse
-import io
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from PIL import Image
+from playwright.sync_api import sync_playwright
 
+from tests.browsers import FLAGS
 from tests.kit.training import MIXED, OVERFIT, train
 
-NUM_COLORS = 128  # lines and text on white need no more
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+WIDTH = 1040  # pixels: room for two columns
 
 
 def draw(records: Path, picture: Path) -> None:
-    """Draw records by the command; keep the picture with few colours."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Write the page of records by the command, and take a picture of it."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         command = [sys.executable, "-m", "pbgeval", "monitor", str(records), "--output", folder]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        with Image.open(Path(folder) / "training_curves.png") as drawn:
-            small = io.BytesIO()
-            drawn.convert("RGB").quantize(NUM_COLORS).save(small, format="png", optimize=True)
-    picture.write_bytes(small.getvalue())
-    print(f"{picture}: {len(small.getvalue()):,} bytes")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": WIDTH, "height": 600})
+        page.goto((Path(folder) / "report.html").as_uri())
+        page.locator("section").first.screenshot(path=picture)
+        browser.close()
+    print(f"{picture}: {picture.stat().st_size:,} bytes")
 
 
 def main() -> None:

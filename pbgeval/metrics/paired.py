@@ -45,11 +45,16 @@ class Difference:
     b: float
     difference: float  # b less a
     standard_error: float | None
-    low: float | None  # of the 95 % interval of the difference
+    low: float | None  # of the 95% interval of the difference
     high: float | None
     p_value: float | None  # two-sided
     direction: int  # 1: higher is better; -1: lower
     p_holm: float | None = None  # corrected for the others of its table
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the corrected p-value is small."""
+        return self.p_holm is not None and self.p_holm < ERROR_RATE
 
 
 @frozen(eq=False)

@@ -22,7 +22,7 @@ MAX_ROOMS = 24
 NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer", "rich"},
-    "report": NUMERICS | {"rich", "matplotlib", "jinja2", "pandas"},
+    "report": NUMERICS | {"rich", "jinja2", "pandas"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"attrs"},
     "importing": NUMERICS | {"duckdb"},

@@ -28,5 +28,5 @@ def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
     hits_at_20 = re.search(r"^hits at 20: (\S+)$", printed, re.MULTILINE)
     assert hits_at_20
     assert metrics["hits_at_10"] <= float(hits_at_20[1]) <= metrics["hits_at_50"]
-    assert (folder / "graph" / "monitor" / "training_curves.png").is_file()
+    assert (folder / "graph" / "monitor" / "report.html").is_file()
     assert "valid.tsv" in (folder / "report.html").read_text(encoding="utf-8")

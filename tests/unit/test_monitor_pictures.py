@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MOST_BYTES = 60_000
+MOST_BYTES = 150_000
 
 
 @pytest.mark.slow  # it trains for some minutes
+@pytest.mark.browser
 def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.monitor_pictures", "--output", tmp_path]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -21,12 +21,12 @@ def test_the_pictures_of_the_documentation_are_those_that_the_program_draws(tmp_
     assert 0 == done.returncode, done.stderr
     overfits, well_mixed = done.stdout.split("well_mixed: ")
     assert "overfits: epoch 2: training overfits to buckets: " in overfits
-    assert "the gap persists: training overfits to buckets" in overfits
+    assert "Training overfits to buckets: what a visit gains is lost before the next one." in overfits
     assert well_mixed.startswith("no warning\n")
-    assert "the gap has vanished: buckets agree" in well_mixed
+    assert "No overfitting to buckets: what a visit gains is still there at the next one." in well_mixed
     for name in ("overfits.png", "well_mixed.png"):
-        with Image.open(tmp_path / name) as drawn, Image.open(REPOSITORY / "docs" / "pictures" / name) as shown:
-            assert drawn.size == shown.size
+        drawn, shown = ((folder / name).read_bytes() for folder in (tmp_path, REPOSITORY / "docs" / "pictures"))
+        assert drawn[:24] == shown[:24], "width and height are in the first bytes of a PNG"
 
 
 def test_pictures_are_small_and_each_is_shown() -> None:

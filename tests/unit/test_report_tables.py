@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pbgeval.report.figures import MAX_ENTRIES, diagnostics_of, edges_of, flat, settings_of, ties_of
+from pbgeval.report.figures import MAX_ENTRIES, diagnostics_of, edges_of, flat, settings_of, ties_of, with_error
 from pbgeval.report.tables import MAX_CHARACTERS, clipped, fitting
 
 DIAGNOSIS = {
@@ -76,11 +76,27 @@ def test_a_name_is_clipped_to_what_can_be_read() -> None:
     assert "x" * MAX_CHARACTERS + "…" == clipped("x" * (MAX_CHARACTERS + 1))
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.52021, 0.0043, "0.520 ± 0.004"),
+        (8.27, 0.31, "8.3 ± 0.3"),
+        (497_274.12, 2_034.0, "497,000 ± 2,000"),
+        (3.1e-06, 4.2e-06, "0.000003 ± 0.000004"),
+        (0.99996, 0.00996, "1.00 ± 0.01"),
+        (-0.0001, 0.002, "0.000 ± 0.002"),
+        (0.25, 1e-12, "0.25000000 ± 0.00000000"),
+    ],
+)
+def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str) -> None:
+    assert with_error(value, error) == text
+
+
 def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:
     table = ties_of(document())
 
     assert ("both sides", "optimistic", "realistic", "pessimistic") == table.columns
-    assert [("mean rank", "1.50", "2.00", "2.50"), ("hits at 1", "0.7500", "0.5000", "–")] == table.rows
+    assert [("mean rank", "1.50", "2.00", "2.50"), ("hits@1", "0.7500", "0.5000", "–")] == table.rows
 
 
 def test_one_rank_type_has_nothing_to_compare() -> None:
@@ -106,6 +122,6 @@ def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
     )
 
     assert [] == edges_of(document(edge_diagnostics=None)).rows
-    assert "–" == dict(unknown.rows)["of them are also in train_paths"]
-    assert "no train_paths were given" in unknown.note
-    assert ("0", "") == (dict(known.rows)["of them are also in train_paths"], known.note)
+    assert "–" == dict(unknown.rows)["that are also in train_paths"]
+    assert "the config has no train_paths" in unknown.note
+    assert ("0", "") == (dict(known.rows)["that are also in train_paths"], known.note)
