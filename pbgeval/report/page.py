@@ -282,6 +282,8 @@ def comparison_page(comparison: Comparison, a: Report, b: Report) -> Page:
     """
     names = [name_of(report).partition(" on ")[0] for report in (a, b)]
     folders = [clipped(Path(of).name) for of in (comparison.a, comparison.b)]
+    if folders[0] == folders[1]:
+        folders = [clipped(of) for of in (comparison.a, comparison.b)]
     models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
     title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
     tags = [f"{side}: {of}" for side, of in zip("AB", folders, strict=True)]

@@ -218,6 +218,35 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
     assert ["7", "900", "1,000", "20,000", "–"] == shown.column(RELATIONS, QUERIES)
 
 
+def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(
+    pages: dict[str, Path], show: Show
+) -> None:
+    page = show(pages["exact, with its training"], width=390).page
+    table = page.locator(f"#{RELATIONS}")
+    name = table.locator("tbody th").first
+    before = name.bounding_box()
+    table.evaluate("table => { table.parentElement.scrollLeft = 150; }")
+
+    assert table.evaluate("table => table.parentElement.scrollLeft") == 150
+    assert name.bounding_box() == before
+    assert table.locator("thead th").nth(MRR).text_content() == "MRR"
+    for picture in page.locator("svg.chart").all():
+        box = picture.bounding_box()
+        assert box is not None
+        assert (box["x"], box["width"]) == (16, 390 - 2 * 16)
+
+
+def test_few_rows_have_no_search_box_and_a_bar_behind_the_figure(pages: dict[str, Path], show: Show) -> None:
+    page = show(pages["sampled"]).page
+
+    assert page.locator("#by-relation-search").count() == 0
+    shares = page.locator(f"#{RELATIONS} tbody tr").evaluate_all(
+        f"rows => rows.map(row => parseFloat(row.cells[{MRR}].style.getPropertyValue('--share')))"
+    )
+    values = [float(text) for text in show(pages["sampled"]).column(RELATIONS, MRR)]
+    assert shares == pytest.approx([100 * value / max(values) for value in values], abs=0.05)
+
+
 @pytest.mark.parametrize("key", ["Enter", "Space"])
 def test_the_keyboard_alone_searches_and_sorts(key: str, tmp_path: Path, show: Show) -> None:
     shown = show(write_page(large_result(tmp_path, num_relations=30, num_partitions=1)))
