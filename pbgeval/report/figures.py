@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.monitor.curves import METRICS, Curves, PassRow
 from pbgeval.report.report import Report
-from pbgeval.report.tables import DataTable, clipped, fitting
+from pbgeval.report.tables import DataTable, clipped, fitting, without
 from pbgeval.stats.ranks import RankType
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
@@ -421,11 +421,9 @@ def passes_of(curves: Curves) -> DataTable:
     """Return a row per pass."""
     rows = fitting(map(_pass_row, curves.passes), MAX_BYTES_OF_OTHERS)
     note = ESTIMATED if any("±" in row[3] for row in rows) else ""
+    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrl")
     empty = {"training": {UNDEFINED}, "diverged": {"0"}}  # columns that most runs do not need
-    kept = [at for at, name in enumerate(_PASS_COLUMNS) if {row[at] for row in rows} != empty.get(name)]
-    columns = tuple(_PASS_COLUMNS[at] for at in kept)
-    rows = tuple(tuple(row[at] for at in kept) for row in rows)
-    return DataTable("Passes", columns, rows, note, "passes", "".join("lrrrrrl"[at] for at in kept))
+    return without(table, [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]])
 
 
 def training_table(curves: Curves) -> DataTable:

@@ -71,6 +71,7 @@ from pbgeval.report.tables import (
     read_csv,
     to_latex,
     to_markdown,
+    without,
 )
 from pbgeval.report.warnings import warnings_of
 from pbgeval.storage.writing import write_atomically
@@ -291,16 +292,16 @@ def comparison_page(comparison: Comparison, a: Report, b: Report) -> Page:
     tags.insert(3, "filtered" if comparison.filter == "filtered" else "unfiltered")
     whole, *by_relation = comparison_tables(comparison)
     note = (
-        "The p-value is the probability of a difference at least this large if the runs do not differ. Holm's method "
-        f"corrects it for the number of rows; below {ERROR_RATE} a difference is significant."
+        "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
+        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant."
     )
-    whole = evolve(whole, title="All metrics", note=note)
+    whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
     sections = [Section("differences", "Differences between the runs", [whole])]
     if by_relation:
         [table] = by_relation
         at, relations = relations_to_show(comparison)
-        rows = [(of.relation, of.differences[at]) for of in relations]
-        chart = difference_chart(metric_title(comparison.differences[at].metric), rows)
+        drawn = [(of.relation, of.differences[at]) for of in relations]
+        chart = difference_chart(metric_title(comparison.differences[at].metric), drawn)
         sections = [
             Section("differences", "Differences between the runs", [whole, chart]),
             Section("relations", table.title, [table], sortable=True, layout="wide"),
@@ -436,12 +437,6 @@ def tables_of(source: Source) -> list[DataTable]:
 
 
 def _shortened(table: DataTable) -> DataTable:
-    kept = [at for at, title in enumerate(table.columns) if title not in _TOO_MUCH]
-    rows = [[row[at] for at in kept] for row in table.rows[:MAX_ROWS]]
-    return evolve(
-        table,
-        columns=tuple(table.columns[at] for at in kept),
-        kinds="".join(table.kinds[at] for at in kept),
-        rows=rows,
-        note="" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all.",
-    )
+    rows = table.rows[:MAX_ROWS]
+    note = "" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all."
+    return without(evolve(table, rows=rows, note=note), _TOO_MUCH)
