@@ -119,8 +119,8 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
     usual = {
         f"{headline}.mean_rank": "mean rank",
         f"{headline}.mean_reciprocal_rank": "mean reciprocal rank",
-        **_at_cutoffs(present, f"{headline}.hits_at_", "hits"),
-        **_at_cutoffs(present, "ndcg_jk_at_", "NDCG of types"),
+        **_at_cutoffs(present, f"{headline}.hits_at_", "hits@"),
+        **_at_cutoffs(present, "ndcg_jk_at_", "NDCG of types at "),
         "query_auc": "AUC per query",
         "auc": "AUC pooled",
         "average_precision_score": "average precision",
@@ -135,7 +135,7 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
 
 def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]:
     cutoffs = sorted(int(key.removeprefix(prefix)) for key in keys if key.startswith(prefix))
-    return {f"{prefix}{cutoff}": f"{name}@{cutoff}" for cutoff in cutoffs}
+    return {f"{prefix}{cutoff}": f"{name}{cutoff}" for cutoff in cutoffs}
 
 
 def number(key: str, value: float) -> str:
