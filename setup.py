@@ -48,7 +48,7 @@ setup(
     extras_require={
         "slurm": ["submitit>=1.5.2"],
         "gpu": ["triton>=3.7.1"],
-        "monitor": ["matplotlib>=3.9.0", "tensorboard>=2.18.0"],
+        "monitor": ["tensorboard>=2.18.0"],
         "wandb": ["wandb>=0.31.0"],
         "mlflow": ["mlflow-skinny>=3.17.2"],
         "pykeen": ["pandas>=2.2.2"],

@@ -417,30 +417,34 @@ def compare(
         ),
     ] = "key",
     format_: Annotated[
-        Literal["text", "json", "csv", "md", "latex"], typer.Option("--format", help="Format to print.")
+        Literal["text", "json", "csv", "md", "latex", "html"],
+        typer.Option("--format", help="text, md and latex: tables; html: a page; json, csv: every figure."),
     ] = "text",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="JSON file for the comparison [default: print it only]."),
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write [default: print it].")
     ] = None,
 ) -> None:
     """Compare two runs on the same queries.
 
     Prints paired differences with 95% intervals and p-values, in all and by relation.
     """
-    from pbgeval.report.comparison import FORMATS, comparison_tables, to_json
-    from pbgeval.report.comparison import compare as compare_runs
+    from pbgeval.report import comparison
+    from pbgeval.report.page import comparison_page
+    from pbgeval.report.report import Report
     from pbgeval.storage.writing import write_atomically
 
-    found = compare_runs(
-        a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
+    reports = Report.read(a), Report.read(b)
+    found = comparison.compare(
+        *reports, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
     )
-    if output is not None:
-        write_atomically(output, to_json(found))
-    if format_ == "text":
-        _show(*comparison_tables(found))
+    text = comparison_page(found, *reports).render() if format_ == "html" else comparison.FORMATS[format_](found)
+    if output is None and format_ == "text":  # as wide as the terminal
+        _show(*comparison.comparison_tables(found))
+    elif output is None:
+        print(text, end="")
     else:
-        print(FORMATS[format_](found), end="")
+        write_atomically(output, text)
+        print(printable(str(output)))
 
 
 @command()
@@ -454,18 +458,19 @@ def monitor(
     ] = "mrr",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder for the plot [default: that of the records]."),
+        typer.Option("--output", "-o", metavar="PATH", help="File or folder to write [default: beside the records]."),
     ] = None,
 ) -> None:
-    """Plot the held-out metrics of a training run."""
-    from pbgeval.monitor.curves import read_curves
+    """Show the held-out metrics of a training run: print a table and write a page."""
+    from pbgeval.config.explain import meanings
     from pbgeval.report.figures import training_table
-    from pbgeval.report.training import write_picture
+    from pbgeval.report.page import page_of, read_source
 
-    curves = read_curves(records, metric, _warn)
-    _show(training_table(curves))
-    folder = output or (records if records.is_dir() else records.parent)
-    print(printable(str(write_picture(curves, folder))))
+    folder = records if records.is_dir() else records.parent
+    source = read_source(folder, records, metric, _warn)
+    if source.training is not None:
+        _show(training_table(source.training))
+    print(printable(str(page_of(source, meanings=meanings()).write(output or folder))))
 
 
 @command()
@@ -494,29 +499,23 @@ def report(
 ) -> None:
     """Write a result as an HTML page or as tables."""
     from pbgeval.config.explain import meanings
-    from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-    from pbgeval.report.page import latex, markdown, read_source, render_page
+    from pbgeval.report.page import latex, markdown, page_of, read_source
     from pbgeval.storage.writing import write_atomically
 
-    target = output
-    if output is not None and output.is_dir():
-        target = output / f"report.{'tex' if form == 'latex' else form}"
-    if form == "html":
-        target = target or folder / PAGE
-        if target != output:  # a name that the user did not give
-            refuse_others(target, PAGE_MARK, "a page of kgeval-dist report")
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":
-        text = render_page(source, metric, meanings())
-    else:
-        text = markdown(source) if form == "md" else latex(source)
-    if target is None:
-        print(text, end="")
+        path = page_of(source, metric, meanings()).write(output or folder)
+        if not source.is_complete:
+            _warn(f"{folder}: this evaluation is not complete, and the page says so")
+        print(printable(str(path)))
         return
-    write_atomically(target, text)
-    if form == "html" and not source.is_complete:
-        _warn(f"{folder}: this evaluation is not complete")
-    print(printable(str(target)))
+    text = (markdown if form == "md" else latex)(source)
+    if output is None:
+        print(text, end="")
+    else:
+        target = output / f"report.{'tex' if form == 'latex' else form}" if output.is_dir() else output
+        write_atomically(target, text)
+        print(printable(str(target)))
 
 
 def _warn(message: str) -> None:

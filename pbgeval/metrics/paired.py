@@ -51,6 +51,11 @@ class Difference:
     direction: int  # 1: higher is better; -1: lower
     p_holm: float | None = None  # corrected for the others of its table
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the corrected p-value is small."""
+        return self.p_holm is not None and self.p_holm < ERROR_RATE
+
 
 @frozen(eq=False)
 class GroupDifferences:

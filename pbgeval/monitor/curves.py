@@ -36,11 +36,11 @@ def judge_history(history: History, alarm_rate: float = 0.05, tolerance: float =
 
 # PBG's names, which records of both have -> ours.
 METRICS = {
-    "mrr": "mean reciprocal rank",
+    "mrr": "MRR",
     "pos_rank": "mean rank",
-    "r1": "hits at 1",
-    "r10": "hits at 10",
-    "r50": "hits at 50",
+    "r1": "hits@1",
+    "r10": "hits@10",
+    "r50": "hits@50",
     "auc": "AUC",
     "loss": "loss",
 }

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import METRICS, Curves
-from pbgeval.report.figures import left_out, number, short_title, text_of
+from pbgeval.report.figures import Z, capital, left_out, number, short_title, text_of
 from pbgeval.report.report import SIDES
 from pbgeval.report.tables import DataTable, fitting
 
-WIDTH, HEIGHT = 680.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 78.0, 34.0, 14.0, 54.0
-Z = 1.959963984540054  # of a 95 % interval
+WIDTH, HEIGHT = 520.0, 300.0  # a phone shows these at two thirds of their size, with larger letters
+LEFT, RIGHT, TOP, BOTTOM = 70.0, 26.0, 34.0, 54.0
 _TICKS = 5
 
 Row = Mapping[str, Any]
@@ -56,7 +56,7 @@ class Box:
 class Line:
     """Connected points; where y is None the line has a gap."""
 
-    kind: int
+    kind: int | str  # the end of its class of CSS
     points: Sequence[tuple[float, float | None]]
     has_dots: bool = False
 
@@ -69,7 +69,8 @@ class Chart:
     description: str
     x: Axis
     y: Axis
-    legend: Sequence[tuple[str, str]] = ()  # class of CSS, or none, and name
+    legend: Sequence[tuple[str, str]] = ()  # class of CSS and name
+    ramp: Sequence[str] = ()  # lowest, middle and highest value of the colors of a map
     boxes: Sequence[Box] = ()
     lines: Sequence[Line] = ()
     note: str = ""
@@ -95,21 +96,22 @@ class Chart:
         return " ".join(parts)
 
 
-def vertical(label: str, low: float, high: float) -> Axis:
-    """Return an axis that begins and ends with round numbers."""
+def linear(label: str, low: float, high: float, start: float = HEIGHT - BOTTOM, end: float = TOP) -> Axis:
+    """Return an axis that begins and ends with round numbers; it goes up unless told where to start and end."""
     step = _round_step((high - low) / _TICKS if high > low else (abs(high) or 1.0) / _TICKS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     ticks = tuple((at * step, f"{at * step:,.{decimals}f}") for at in range(first, last + 1))
-    return Axis(label, first * step, last * step, HEIGHT - BOTTOM, TOP, ticks)
+    return Axis(label, first * step, last * step, start, end, ticks)
 
 
 def decades(label: str, highest: float) -> Axis:
-    """Return a logarithmic axis from 1 to the end of the decade of the highest value."""
-    last = max(1, math.ceil(math.log10(highest) - 1e-9)) if highest > 1 else 1
-    ticks = tuple((float(power), f"{10**power:,}") for power in range(0, last + 1, -(-last // 7)))
-    return Axis(label, 0.0, float(last), LEFT, WIDTH - RIGHT, ticks)
+    """Return a logarithmic axis from 1 to the highest value, which is above 1."""
+    high = math.log10(highest)
+    step = -(-int(high + 1e-9) // 7) or 1
+    ticks = tuple((float(power), f"{10**power:,}") for power in range(0, int(high + 1e-9) + 1, step))
+    return Axis(label, 0.0, high, LEFT, WIDTH - RIGHT, ticks)
 
 
 def counted(label: str, names: Sequence[str], start: float, end: float, room: float) -> Axis:
@@ -132,7 +134,7 @@ def _kinds(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 # Rows of rank_histogram.csv -> how ranks are distributed, on a logarithmic axis.
 
-_PER_DECADE = (1, 2, 5)
+_BAR = 0.86  # share of a bin's width that its bars take
 _POINTS_PER_DECADE = 40  # of the cumulative lines
 
 
@@ -166,12 +168,8 @@ def ranks_by_side(rows: Iterable[Row], rank_type: str) -> list[SideRanks]:
 
 
 def bin_edges(highest: float) -> list[int]:
-    """Return 1, 2, 5, 10, 20, ... up to the first that is above the highest rank."""
-    edges = [1]
-    while edges[-1] <= highest:
-        at = len(edges)
-        edges.append(_PER_DECADE[at % 3] * 10 ** (at // 3))
-    return edges
+    """Return powers of two from 1 to the first above the highest rank: bins of equal width on a logarithmic axis."""
+    return [1 << power for power in range(1 + int(highest).bit_length())]
 
 
 def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
@@ -180,16 +178,17 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     shares = [np.diff(of.num_below(np.array(edges))) / of.count_K.sum() for of in sides]
     boxes = []
     for at, (low, high) in enumerate(pairwise(map(math.log10, edges))):
-        width = (high - low) / len(sides)
+        width = _BAR * (high - low) / len(sides)
         for kind, (of, share_B) in enumerate(zip(sides, shares, strict=True)):
-            title = f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f} %"
-            x = low + kind * width, low + (kind + 1) * width
+            title = f"{of.side}, {_bin_name(edges, at)}: {100 * float(share_B[at]):.2f}%"
+            left = low + (1 - _BAR) / 2 * (high - low) + kind * width
+            x = left, left + width
             boxes.append(Box(f"bar-{kind}", x, (0.0, float(share_B[at])), title))
     return Chart(
-        title=f"Share of queries by {rank_type} rank",
-        description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the figures",
-        x=decades("rank", float(edges[-1])),
-        y=vertical("share of queries", 0.0, max(float(share_B.max()) for share_B in shares)),
+        title="How the ranks are distributed",
+        description=f"Histogram of {rank_type} ranks on a logarithmic axis; the table below has the numbers",
+        x=decades("rank of the true entity", float(edges[-1])),
+        y=linear("share of queries", 0.0, max(float(share_B.max()) for share_B in shares)),
         legend=_kinds(of.side for of in sides),
         boxes=boxes,
     )
@@ -197,25 +196,25 @@ def share_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
 
 def cumulative_chart(sides: Sequence[SideRanks], rank_type: str) -> Chart:
     """Return lines: of each side, the share of its queries with a rank of at most k, which is hits at k."""
-    x = decades("k", max(float(of.rank_K[-1]) for of in sides))
-    logs = np.linspace(0.0, x.high, 1 + math.ceil(_POINTS_PER_DECADE * x.high))
+    x = decades("k", float(bin_edges(max(float(of.rank_K[-1]) for of in sides))[-1]))
+    logs = np.append(np.arange(0.0, x.high, 1 / _POINTS_PER_DECADE), x.high)
     ranks = np.nextafter(10.0**logs * (1 + 1e-12), np.inf)  # an integer that the power misses by rounding counts
     lines = [
         Line(kind, tuple(zip(logs.tolist(), (of.num_below(ranks) / of.count_K.sum()).tolist(), strict=True)))
         for kind, of in enumerate(sides)
     ]
     return Chart(
-        title="Hits at k, for every k",
-        description=f"Share of queries whose {rank_type} rank is at most k; the table below has figures",
+        title="Hits at every k",
+        description=f"Share of queries whose {rank_type} rank is at most k; the table below has the numbers",
         x=x,
-        y=vertical("share of queries", 0.0, 1.0),
+        y=linear("share of queries ranked at most k", 0.0, 1.0),
         legend=_kinds(of.side for of in sides),
         lines=lines,
     )
 
 
 def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
-    """Return the figures of both charts: of each bin and side the queries, their share, and the share up to its end."""
+    """Return the numbers of both charts: queries of each bin and side, their share, and the share up to its end."""
     edges = bin_edges(max(float(of.rank_K[-1]) for of in sides))
     below = [of.num_below(np.array(edges)).tolist() for of in sides]
     rows = []
@@ -225,8 +224,8 @@ def distribution_table(sides: Sequence[SideRanks]) -> DataTable:
             count, upto, total = below_E[at + 1] - below_E[at], below_E[at + 1], below_E[-1]
             cells += [f"{count:,}", f"{count / total:.4f}", f"{upto / total:.4f}"]
         rows.append(cells)
-    columns = (f"{of.side}, {what}" for of in sides for what in ("queries", "share", "share so far"))
-    return DataTable("Distribution of ranks", ("rank", *columns), rows, anchor="rank-distribution")
+    columns = (f"{of.side}, {what}" for of in sides for what in ("queries", "share", "cumulative"))
+    return DataTable("Numbers of both charts", ("rank", *columns), rows, anchor="rank-distribution")
 
 
 def _bin_name(edges: Sequence[int], at: int) -> str:
@@ -237,11 +236,11 @@ def _bin_name(edges: Sequence[int], at: int) -> str:
 # Rows of buckets.csv -> a map of a metric over pairs of partitions, coarser where there are many.
 
 MAX_CELLS = 64  # a side
-MAX_LABELLED = 12  # cells a side that have their value in them
+MAX_LABELLED = 8  # cells a side that have their value in them
 NUM_LEVELS = 9
 MAX_BUCKET_BYTES = 400_000  # of the table
-_EXTENT, _SMALLEST, _LARGEST = 560.0, 8.0, 52.0  # of the map, and of a cell
-_TICK_WIDTH, _TICK_HEIGHT = 28.0, 16.0
+_EXTENT, _LARGEST = 448.0, 76.0  # of the map, and of a cell
+_TICK_WIDTH, _TICK_HEIGHT = 34.0, 18.0
 
 
 def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
@@ -265,25 +264,26 @@ def heat_map(rows: Sequence[Row], key: str) -> Chart | None:
     known = [mean for mean in means.values() if mean is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     left, right = _spans(num_left, block), _spans(num_right, block)
-    size = min(_LARGEST, max(_SMALLEST, _EXTENT / max(len(left), len(right))))
+    size = min(_LARGEST, _EXTENT / max(len(left), len(right)))
     boxes = []
     for (lhs, rhs), mean in means.items():
         text = text_of(key, mean)
         num_edges = sum(row["num_edges"] for row in places[lhs, rhs])
-        title = f"left {left[lhs]}, right {right[rhs]}: {text}, {num_edges:,} edges"
+        title = f"left partition {left[lhs]}, right partition {right[rhs]}: {text}, {num_edges:,} edges"
         style = "none" if mean is None else f"level-{level_of(mean, low, high)}"
         is_labelled = mean is not None and max(len(left), len(right)) <= MAX_LABELLED
         box = Box(f"cell {style}", (rhs - 0.5, rhs + 0.5), (lhs - 0.5, lhs + 0.5), title, text if is_labelled else "")
         boxes.append(box)
     metric, paths = short_title(key), len({row["edge_path"] for row in rows})
-    spread = f"from {number(key, low)} to {number(key, high)}; the table below has the figures"
+    spread = f"from {number(key, low)} to {number(key, high)}; the table has the numbers"
     described = f"{metric} by left and right partition: {len(known)} of {len(means)} cells have a value, {spread}"
     return Chart(
-        title=f"{metric} by left (down) and right (across) partition",
+        title=f"{metric} of each bucket",
         description=described if known else f"{metric} by bucket: no bucket has ranked queries",
         x=counted("right partition", right, LEFT, LEFT + size * len(right), _TICK_WIDTH),
-        y=counted("left", left, TOP, TOP + size * len(left), _TICK_HEIGHT),
-        legend=(*_levels(key, low, high), ("none", "no ranked queries")),
+        y=counted("left partition", left, TOP, TOP + size * len(left), _TICK_HEIGHT),
+        legend=[("none", "no ranked queries")] if len(known) < len(means) else [],
+        ramp=(number(key, low), number(key, (low + high) / 2), number(key, high)) if high > low else (),
         boxes=boxes,
         note=_note(block, paths),
         style="map",
@@ -311,14 +311,6 @@ def level_of(value: float, low: float, high: float) -> int:
     return min(NUM_LEVELS - 1, int(NUM_LEVELS * ((value - low) / (high - low))))
 
 
-def _levels(key: str, low: float, high: float) -> list[tuple[str, str]]:
-    if high <= low:
-        return []
-    steps = (low + (high - low) * level / NUM_LEVELS for level in range(NUM_LEVELS))
-    levels = [(f"level-{level}", f"from {number(key, step)}") for level, step in enumerate(steps)]
-    return [*levels, ("", f"highest: {number(key, high)}")]
-
-
 def _note(block: int, num_paths: int) -> str:
     parts = [f"up to {block} by {block} buckets"] if block > 1 else []
     parts += [f"{num_paths} edge paths"] if num_paths > 1 else []
@@ -344,6 +336,46 @@ def bucket_table(rows: Sequence[Row], key: str) -> DataTable:
     return DataTable("Metrics by bucket", columns, fit, note, "by-bucket", "llrr" if several else "lrr")
 
 
+# Differences by relation -> a dot with its whisker for each.
+
+_ROW = 24.0  # of one relation
+_LETTER, _LETTERS = 10.5, 22  # the width of a letter, and how many a name has
+_WIDER = 80.0  # than other charts
+
+
+def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Chart:
+    """Return the differences in a metric with their 95% intervals, the largest at the top.
+
+    Args:
+        metric: what is compared, in words.
+        rows: the name of each relation and its difference.
+    """
+    rows = sorted(rows, key=lambda row: -row[1].difference)
+    names = [name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…" for name, _ in rows]
+    left = 24.0 + _LETTER * max(map(len, names))
+    y = counted("", names, _ROW, _ROW * (len(rows) + 1), _ROW)
+    ends = [0.0, *(end for _, of in rows for end in (of.difference, of.low, of.high) if end is not None)]
+    lines = [Line("zero", ((0.0, y.low), (0.0, y.high)))]
+    kinds = {0: "significant", 2: "not significant"}  # line styles
+    for kind in kinds:
+        dots: list[tuple[float, float | None]] = []
+        whiskers: list[tuple[float, float | None]] = []
+        for at, (_, of) in enumerate(rows):
+            if of.is_significant == (kind == 0):
+                dots += [(of.difference, at), (0.0, None)]
+                if of.low is not None and of.high is not None:
+                    whiskers += [(of.low, at), (of.high, at), (0.0, None)]
+        lines += [Line(kind, whiskers), Line(kind, dots, has_dots=True)]
+    return Chart(
+        title=f"Difference in {metric} by relation",
+        description=f"B − A in {metric} by relation, with 95% intervals; the table has the numbers",
+        x=linear("B − A, with 95% intervals", min(ends), max(ends), left, WIDTH + _WIDER - RIGHT),
+        y=y,
+        legend=[(f"bar-{kind}", name) for kind, name in kinds.items()],
+        lines=lines,
+    )
+
+
 # Curves of a training run -> the levels and the gap before and after each visit.
 
 
@@ -356,17 +388,17 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
     name, rows = METRICS[curves.metric], curves.passes
     x = counted("epoch", [str(row.key.epoch) for row in rows], LEFT, WIDTH - RIGHT, 47.0)
     series = {
-        "held out, before": [_finite(row.before) for row in rows],
-        "held out, after": [_finite(row.after) for row in rows],
+        "held-out edges, before": [_finite(row.before) for row in rows],
+        "held-out edges, after": [_finite(row.after) for row in rows],
         "training edges, after": [_finite(row.training) for row in rows],
     }
     shown = {label: values for label, values in series.items() if any(value is not None for value in values)}
     known = [value for values in shown.values() for value in values if value is not None]
     levels = Chart(
-        title=f"{name} by pass",
-        description=f"{name} of held-out edges before and after each pass; the table below has the figures",
+        title=f"{capital(name)} before and after each pass",
+        description=f"{name} of held-out edges before and after each pass; the table has the numbers",
         x=x,
-        y=vertical(name, min(known, default=0.0), max(known, default=1.0)),
+        y=linear(name, min(known, default=0.0), max(known, default=1.0)),
         legend=_kinds(shown),
         lines=[Line(kind, tuple(enumerate(values)), has_dots=True) for kind, values in enumerate(shown.values())],
     )
@@ -379,14 +411,14 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
         for end in (gap - half, gap + half, None)
     ]
     heights = [0.0, *(end for _, end in ends if end is not None)]
-    told = "after − before, with 95 % intervals" if any(halves) else "after − before"
+    told = "after − before, with 95% intervals" if any(halves) else "after − before"
     gap = Chart(
-        title=f"Gap of the {name}: {told}",
-        description=f"Gap of the {name}, {told}, by pass; the table below has the figures",
+        title=f"Gap: {told}",
+        description=f"Gap of the {name}, {told}, by pass; the table has the numbers",
         x=x,
-        y=vertical("gap", min(heights), max(heights)),
+        y=linear(f"gap of {name}", min(heights), max(heights)),
         lines=[
-            Line(2, ((x.low, 0.0), (x.high, 0.0))),
+            Line("zero", ((x.low, 0.0), (x.high, 0.0))),
             Line(0, tuple(enumerate(gaps)), has_dots=True),
             *([Line(0, ends)] if any(halves) else []),
         ],
@@ -397,16 +429,17 @@ def training_charts(curves: Curves) -> tuple[Chart, Chart, Chart]:
 def _visits(curves: Curves, x: Axis) -> Chart:
     num_shown = max(1, min(MAX_BUCKETS, MAX_POINTS // len(curves.passes)))
     lines = []
-    for kind, visits in enumerate([*curves.teeth.values()][:num_shown]):
+    for visits in [*curves.teeth.values()][:num_shown]:
         points = [point for at, before, after in visits for point in ((at - 0.25, before), (at + 0.25, after))]
-        lines.append(Line(kind % 3, points))
+        lines.append(Line("thin", points))
     known = [value for line in lines for _, value in line.points if value is not None]
+    name = METRICS[curves.metric]
     which = f"{len(lines)} of {len(curves.teeth)} buckets" if len(lines) < len(curves.teeth) else "each bucket"
     return Chart(
-        title=f"{METRICS[curves.metric]} of {which}, before and after each visit",
-        description=f"{METRICS[curves.metric]} of held-out edges of {which} before and after each visit",
+        title=f"{capital(which)} before and after each visit",
+        description=f"{name} of held-out edges of {which} before and after each visit",
         x=x,
-        y=vertical(which, min(known, default=0.0), max(known, default=1.0)),
+        y=linear(name, min(known, default=0.0), max(known, default=1.0)),
         lines=lines,
     )
 

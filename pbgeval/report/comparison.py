@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.report.figures import Tile, decimals_of, interval_line, rounded, short_title
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
-from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown
+from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, to_terminal
 from pbgeval.stats.paired import PairedEdges, PairedSide, PairedStats
 from pbgeval.stats.query_metrics import QUERIES, QueryMetric, find_query_metric, query_metrics
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
@@ -461,7 +463,8 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
-_COLUMNS = ("A", "B", "B - A", "95% interval")
+_COLUMNS = ("A", "B", "B − A", "95% interval")
+_LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
 
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
@@ -471,17 +474,17 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         f"A: {comparison.a}, B: {comparison.b}"
     )
     whole = [
-        (_name(of.metric), *_cells(of), _probability(of.p_value), _probability(of.p_holm))
+        (metric_title(of.metric), *_cells(of), _probability(of.p_value), _probability(of.p_holm))
         for of in comparison.differences
     ]
-    tables = [DataTable(title, ("", *_COLUMNS, "p", "p (Holm)"), whole)]
+    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), whole, anchor="all-metrics")]
     if comparison.relations and comparison.differences:
         tables.append(_relation_table(comparison))
     return tables
 
 
-def _relation_table(comparison: Comparison) -> DataTable:
-    """Return the relations with the smallest p-values of the mean reciprocal rank, or of the first metric."""
+def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDifferences]]:
+    """Return the place of MRR, or of the first metric, and the relations with its smallest p-values."""
     names = [of.metric for of in comparison.differences]
     at = names.index("mean_reciprocal_rank") if "mean_reciprocal_rank" in names else 0
 
@@ -489,24 +492,47 @@ def _relation_table(comparison: Comparison) -> DataTable:
         difference = of.differences[at]
         return (2.0 if difference.p_value is None else difference.p_value), -abs(difference.difference)
 
-    shown = sorted(comparison.relations, key=order)[:MAX_RELATIONS]
+    return at, sorted(comparison.relations, key=order)[:MAX_RELATIONS]
+
+
+def _relation_table(comparison: Comparison) -> DataTable:
+    at, shown = relations_to_show(comparison)
     rest = len(comparison.relations) - len(shown)
     rows = [
         (of.relation, f"{of.num_queries:,}", *_cells(of.differences[at]), _probability(of.differences[at].p_holm))
         for of in shown
     ]
-    title = f"{_name(names[at])} by relation" + (f"; {rest} more are in JSON and CSV" if rest else "")
-    return DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows)
+    note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
+    title = f"{metric_title(comparison.differences[at].metric)} by relation"
+    return DataTable(title, ("relation", "queries", *_COLUMNS, "p (Holm)"), rows, note, "relation-differences")
 
 
-def _name(metric: str) -> str:
-    return metric.replace("_", " ")
+def difference_tiles(comparison: Comparison) -> list[Tile]:
+    """Return the differences in MRR, hits and mean rank, or in the first metrics."""
+    found = {of.metric: of for of in comparison.differences}
+    return [_tile(found[name]) for name in ([name for name in _LARGE if name in found] or [*found][: len(_LARGE)])]
+
+
+def _tile(of: Difference) -> Tile:
+    a, b, difference, interval = _cells(of)
+    better = "B" if of.difference * of.direction > 0 else "A"
+    told = f"{better} is significantly better" if of.is_significant else "no significant difference"
+    interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
+    return Tile(metric_title(of.metric), difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told))
+
+
+def metric_title(metric: str) -> str:
+    """Return what a metric is called in tables."""
+    return short_title(f"both.{metric}")
 
 
 def _cells(of: Difference) -> list[str]:
-    digits = 2 if of.metric == "mean_rank" else 4
-    interval = "-" if of.low is None or of.high is None else f"{of.low:+,.{digits}f} to {of.high:+,.{digits}f}"
-    return [f"{of.a:,.{digits}f}", f"{of.b:,.{digits}f}", f"{of.difference:+,.{digits}f}", interval]
+    usual = 2 if of.metric == "mean_rank" else 4
+    decimals = 1 + decimals_of(of.standard_error) if of.standard_error else usual  # whether an end is 0 must show
+    interval = "-"
+    if of.low is not None and of.high is not None:
+        interval = f"{rounded(of.low, decimals, '+')} to {rounded(of.high, decimals, '+')}"
+    return [rounded(of.a, usual), rounded(of.b, usual), rounded(of.difference, decimals, "+"), interval]
 
 
 def _probability(p: float | None) -> str:
@@ -540,7 +566,16 @@ def to_json(comparison: Comparison) -> str:
     return json.dumps(comparison.to_dict(), sort_keys=True, indent=2, allow_nan=False) + "\n"
 
 
+def _text(comparison: Comparison) -> str:
+    from rich.console import Console
+
+    with StringIO() as file:
+        Console(file=file).print(*map(to_terminal, comparison_tables(comparison)), sep="\n")
+        return file.getvalue()
+
+
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
+    "text": _text,
     "json": to_json,
     "csv": lambda comparison: to_csv(_csv_rows(comparison)),
     "md": _markdown,

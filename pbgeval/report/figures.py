@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.monitor.curves import METRICS, Curves, PassRow
-from pbgeval.report.report import SIDES, Report
-from pbgeval.report.tables import DataTable, fitting
+from pbgeval.report.report import Report
+from pbgeval.report.tables import DataTable, clipped, fitting, without
 from pbgeval.stats.ranks import RankType
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
@@ -20,9 +22,13 @@ MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
 MAX_BYTES_OF_OTHERS = 250_000
 MAX_PRINTED = 20  # rows of a table of a report, and
 MAX_COLUMNS_PRINTED = 9
-_PRINTED = ("queries", "MRR", "hits at 1", "hits at 10", "mean rank")  # columns of figures where there are more
+_PRINTED = ("queries", "MRR", "hits@1", "hits@10", "mean rank")  # columns of figures where there are more
+Z = 1.959963984540054  # of a 95% interval
+MAX_NAMED = 2  # operators of a model in the title
+MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
-ESTIMATED = "±: standard error of what is estimated."
+ESTIMATED = "± is the standard error."
+SHOWN_SIDES = ("both", "head", "tail")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
     "relation": ("Metrics by relation", "relations"),
@@ -32,7 +38,10 @@ _GROUPS = {
     "entity_frequency": ("Metrics by frequency of the entity", "quantiles"),
     "groups": ("Metrics by group of relations", "groups"),
 }
-_HEADS = {"relation_id": "id", "lhs_type": "left type", "rhs_type": "right type", "entity_side": "side"}
+_HEADS = {
+    **{name: name for names in GROUP_COLUMNS.values() for name in names},
+    **{"relation_id": "id", "lhs_type": "left type", "rhs_type": "right type", "entity_side": "side"},
+}
 _SHORT = {
     "count": "queries",
     "mean_reciprocal_rank": "MRR",
@@ -43,17 +52,23 @@ _SHORT = {
 
 
 def title_of(report: Report) -> str:
-    """Return what was evaluated, in a few words; of an unfinished run, what is done so far."""
+    """Return what was evaluated, in a few words; for an unfinished run, what is done so far."""
     document = report.document
+    filtered = "filtered" if document["filter"] == "filtered" else "unfiltered"
     if "diagnostics" not in document:
-        return f"{document['num_edges']:,} edges so far, {document['filter']}"
-    candidates = document["diagnostics"]["both"]["num_candidates"]
-    low, high = candidates["min"], candidates["max"]
-    filtering = "unfiltered" if document["filter"] == "raw" else document["filter"]
+        return f"{document['num_edges']:,} edges so far, {filtered}"
+    spread = candidates_of(document)
+    against = f"each ranked against {spread} candidates" if spread else "no queries"
+    return f"{document['num_edges']:,} edges, {filtered}, {against}"
+
+
+def candidates_of(document: Mapping[str, Any]) -> str:
+    """Return against how many candidates queries were ranked; empty if there are no queries."""
+    number = document["diagnostics"]["both"]["num_candidates"]
+    low, high = number["min"], number["max"]
     if low is None:
-        return f"{document['num_edges']:,} edges, {filtering}, no queries"
-    spread = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return f"{document['num_edges']:,} edges, {filtering}, each ranked against {spread} candidates"
+        return ""
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def final_table(report: Report) -> DataTable:
@@ -62,28 +77,44 @@ def final_table(report: Report) -> DataTable:
     return evolve(table, title=title_of(report), columns=(headline, *table.columns[1:]))
 
 
-def headline_of(report: Report, *, with_intervals: bool = False) -> DataTable:
+def headline_of(report: Report) -> DataTable:
     """Return the usual metrics of the headline's rank type by side; a disabled side has none."""
     metrics, headline = report.document["metrics"], report.document["headline"]
-    sides = [side for side in SIDES if any(key.startswith(f"{side}.") for key in metrics)]
+    sides = [side for side in SHOWN_SIDES if any(key.startswith(f"{side}.") for key in metrics)]
     rows = [
-        (name, *(_with_error(report, f"{side}.{key}", with_intervals=with_intervals) for side in sides))
+        (name, *(_with_error(report, f"{side}.{key}") for side in sides))
         for name, key in headline_rows(metrics, headline)
     ]
     note = ESTIMATED if any("±" in cell for row in rows for cell in row) else ""
-    return DataTable(f"Headline metrics, {headline} ranks", ("metric", *sides), rows, note, "headline")
+    return DataTable("By hidden side", ("metric", *sides), rows, note, "headline")
 
 
-def _with_error(report: Report, key: str, *, with_intervals: bool) -> str:
+def _with_error(report: Report, key: str) -> str:
     """Return a metric with its standard error, or the interval where the value is not known."""
     value, interval = report.document["metrics"].get(key), report.intervals.get(key)
     if interval is None:
         return text_of(key, value)
-    ends = f"{number(key, interval['low'])} to {number(key, interval['high'])}"
     if value is None:
-        return ends
-    error = f" ± {interval['standard_error']:.1g}" if "standard_error" in interval else ""
-    return f"{number(key, value)}{error}" + (f" ({ends})" if with_intervals else "")
+        return f"{number(key, interval['low'])} to {number(key, interval['high'])}"
+    if not interval.get("standard_error"):
+        return number(key, value)
+    return with_error(value, interval["standard_error"])
+
+
+def with_error(value: float, error: float) -> str:
+    """Return a figure and its standard error as text, rounded to the first digit of the error."""
+    decimals = decimals_of(error)
+    return f"{rounded(value, decimals)} ± {rounded(error, decimals)}"
+
+
+def decimals_of(error: float) -> int:
+    """Return the decimals of a figure whose standard error has one digit; negative: the figure ends in zeros."""
+    return min(MAX_DECIMALS, -int(f"{error:.0e}".partition("e")[2]))
+
+
+def rounded(value: float, decimals: int, sign: str = "") -> str:
+    """Return a figure as text, rounded as `decimals_of` says; `sign` "+" shows that of positive figures, too."""
+    return f"{round(value, decimals) + 0.0:{sign},.{max(decimals, 0)}f}"  # + 0.0: no minus before a zero
 
 
 def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
@@ -92,8 +123,8 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
     usual = {
         f"{headline}.mean_rank": "mean rank",
         f"{headline}.mean_reciprocal_rank": "mean reciprocal rank",
-        **_at_cutoffs(present, f"{headline}.hits_at_", "hits at"),
-        **_at_cutoffs(present, "ndcg_jk_at_", "NDCG of types at"),
+        **_at_cutoffs(present, f"{headline}.hits_at_", "hits@"),
+        **_at_cutoffs(present, "ndcg_jk_at_", "NDCG of types at "),
         "query_auc": "AUC per query",
         "auc": "AUC pooled",
         "average_precision_score": "average precision",
@@ -108,11 +139,11 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
 
 def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]:
     cutoffs = sorted(int(key.removeprefix(prefix)) for key in keys if key.startswith(prefix))
-    return {f"{prefix}{cutoff}": f"{name} {cutoff}" for cutoff in cutoffs}
+    return {f"{prefix}{cutoff}": f"{name}{cutoff}" for cutoff in cutoffs}
 
 
 def number(key: str, value: float) -> str:
-    """Return a metric as text: what is counted in full, ranks and losses with two decimals, all others with four."""
+    """Return a metric as text: counts in full, ranks and losses with two decimals, all others with four."""
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.2f}" if key.endswith(("mean_rank", "loss")) else f"{value:.4f}"
@@ -138,7 +169,7 @@ def every_metric(document: Mapping[str, Any]) -> DataTable:
     columns = {title: values for title, values in columns.items() if values}
     keys = sorted({key for values in columns.values() for key in values})
     rows = [(key, *(_exact(values.get(key)) for values in columns.values())) for key in keys]
-    note = "By query key, by relation: macro averages, in which every key or every relation weighs the same."
+    note = "By query key and by relation: macro averages that give every key or every relation the same weight."
     return DataTable(
         "Every metric",
         ("metric", *columns),
@@ -169,7 +200,7 @@ def estimates_of(document: Mapping[str, Any]) -> DataTable:
     for key, value in estimates["metrics"].items():
         interval = estimates["intervals"].get(key) or {}
         rows.append((key, _exact(value), *(_exact(interval.get(end)) for end in ("standard_error", "low", "high"))))
-    note = "What the metrics would be against all entities of the partition, from uniform draws; 95 % intervals."
+    note = "Metrics against all entities of the partition, estimated from uniform draws, with 95% intervals."
     columns = ("metric", "estimate", "standard error", "low", "high")
     return DataTable("Estimates for whole partitions", columns, rows, note, "estimates")
 
@@ -192,26 +223,40 @@ def breakdowns_of(report: Report) -> list[DataTable]:
 
 
 def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
-    groups = [column for column in GROUP_COLUMNS[name] if column in rows[0]]
+    groups = _telling([column for column in GROUP_COLUMNS[name] if column in rows[0]], rows)
     # The columns of figures that are worth their width.
     count = f"both.{headline}.count"
-    wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in ("both", "head", "tail"))]
+    wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES)]
     wanted += [key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")]
-    wanted += [f"both.{headline}.mean_rank", f"both.{headline}.adjusted_mean_rank_index", "both.query_auc"]
-    shown = [key for key in (*wanted, *(key for key in rows[0] if "ndcg" in key)) if key in rows[0]]
+    wanted += [f"both.{headline}.mean_rank", f"both.{headline}.adjusted_mean_rank_index"]
+    wanted += [key for key in rows[0] if "ndcg" in key]
+    shown = [key for key in wanted if any(row.get(key) is not None for row in rows)]
     if name == "relation" and count in rows[0]:
         rows = sorted(rows, key=lambda row: -(row[count] or 0))
-    cells = ((*(str(row[column]) for column in groups), *(text_of(key, row.get(key)) for key in shown)) for row in rows)
-    fit = fitting(cells, MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
+    columns = [*groups, *shown]
+    if name == "relation":  # a phone shows the name and the figures
+        columns = [groups[0], *shown, *groups[1:]]
+    cells = ((_cell(column, row.get(column)) for column in columns) for row in rows)
+    fit = fitting(map(tuple, cells), MAX_BYTES.get(name, MAX_BYTES_OF_OTHERS))
     title, what = _GROUPS[name]
-    return DataTable(
-        title,
-        (*(_HEADS.get(column, column) for column in groups), *map(short_title, shown)),
-        fit,
-        left_out(len(fit), len(rows), what, BREAKDOWN_FILES[name]),
-        f"by-{name.replace('_', '-')}",
-        "".join("r" if column == "relation_id" else "l" for column in groups) + "r" * len(shown),
-    )
+    heads = tuple(_HEADS[column] if column in _HEADS else short_title(column) for column in columns)
+    kinds = "".join("l" if column in groups and column != "relation_id" else "r" for column in columns)
+    note = left_out(len(fit), len(rows), what, BREAKDOWN_FILES[name])
+    return DataTable(title, heads, fit, note, f"by-{name.replace('_', '-')}", kinds)
+
+
+def _cell(column: str, value: Any) -> str:  # noqa: ANN401 (a name or a figure)
+    if column == "entity_side":
+        return {"lhs": "left", "rhs": "right"}[value]
+    return str(value) if column in _HEADS or isinstance(value, str) else text_of(column, value)
+
+
+def _telling(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns worth their width: neither one value in all rows, nor the ids of names that are distinct."""
+    num_values = {column: len({row[column] for row in rows}) for column in columns}
+    first, *others = columns
+    are_named = first == "relation" and num_values[first] == len(rows)
+    return [first, *(name for name in others if num_values[name] > 1 and not (name == "relation_id" and are_named))]
 
 
 def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
@@ -242,19 +287,20 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
     )
 
 
-def _cell(key: str, value: Any) -> str:  # noqa: ANN401 - text or a number
-    return value if isinstance(value, str) else text_of(key, value)
-
-
 def left_out(shown: int, total: int, what: str, file: str) -> str:
     """Return the note on rows that did not fit; empty where all did."""
     return "" if shown == total else f"{shown:,} of {total:,} {what} are shown; {file} has all."
 
 
+def capital(text: str) -> str:
+    """Return text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def short_title(key: str) -> str:
     """Return what a column is called: the metric, and the side if it is one of them alone."""
     side, metric = key.partition(".")[0], key.rpartition(".")[2]
-    title = _SHORT.get(metric, metric.replace("_", " "))
+    title = _SHORT.get(metric, metric.replace("hits_at_", "hits@").replace("_", " "))
     return title if side == "both" else f"{title}, {side}"
 
 
@@ -263,9 +309,9 @@ def short_title(key: str) -> str:
 _NUM_COMPETITORS = (("min", "fewest candidates"), ("mean", "mean number of candidates"), ("max", "most candidates"))
 _DIAGNOSTICS = {
     "num_queries": "ranked queries",
-    "num_queries_outside": "queries outside the restrictions, not ranked",
-    "num_queries_without_competitors": "queries without competitors",
-    "num_queries_topped_up": "queries whose list was topped up by draws",
+    "num_queries_outside": "queries excluded by the restrictions",
+    "num_queries_without_competitors": "queries without other candidates",
+    "num_queries_topped_up": "queries with extra random candidates",
     "num_copies_excluded": "copies of the true entity excluded",
     "num_known_excluded": "known answers excluded",
     "num_tied_queries": "queries with ties",
@@ -275,25 +321,25 @@ _DIAGNOSTICS = {
 }
 _EDGES = {
     "num_edges": "evaluated edges",
-    "num_repeated": "of them repeat another one",
-    "num_in_training": "of them are also in train_paths",
+    "num_repeated": "that repeat another one",
+    "num_in_training": "that are also in train_paths",
     "num_entities": "entities of evaluated edges",
-    "num_entities_unseen": "of them are in no training edge",
+    "num_entities_unseen": "that never occur in train_paths",
 }
 
 
 def diagnostics_of(document: Mapping[str, Any]) -> DataTable:
     """Return a row per diagnostic, a column per side."""
     by_side = document["diagnostics"]
-    sides = [side for side in SIDES if side in by_side]
+    sides = [side for side in SHOWN_SIDES if side in by_side]
     rows = [(name, *(_count(by_side[of]["num_candidates"].get(key)) for of in sides)) for key, name in _NUM_COMPETITORS]
     rows += [
         (name, *(_count(by_side[of].get(key)) for of in sides))
         for key, name in _DIAGNOSTICS.items()
         if any(key in by_side[of] for of in sides)
     ]
-    note = "The true entity is one of its candidates."
-    return DataTable("Competition and ties", ("queries", *sides), rows, note, "diagnostics")
+    note = "The true entity counts as one of its candidates."
+    return DataTable("Candidates and ties", ("queries", *sides), rows, note, "diagnostics")
 
 
 def ties_of(document: Mapping[str, Any]) -> DataTable:
@@ -309,18 +355,18 @@ def ties_of(document: Mapping[str, Any]) -> DataTable:
         if len(types) > 1
     ]
     note = (
-        "Optimistic: the true entity comes first among candidates of the same score; pessimistic: last; realistic: the "
-        "mean of the two ranks. Where the columns agree, ties do not matter."
+        "Optimistic ranks put the true entity before candidates with the same score, pessimistic ranks put it after "
+        "them, and realistic ranks are the mean of both. If the columns agree, ties do not matter."
     )
-    return DataTable("What ties can change", ("both sides", *types), rows, note, "ties")
+    return DataTable("Effect of ties", ("both sides", *types), rows, note, "ties")
 
 
 def edges_of(document: Mapping[str, Any]) -> DataTable:
-    """Return what evaluated edges share with each other and with training edges; no rows where nobody looked."""
+    """Return what evaluated edges share with each other and with training edges; no rows if it was not counted."""
     edges = document.get("edge_diagnostics")
     rows = [(name, _count(edges.get(key))) for key, name in _EDGES.items()] if edges else []
     unknown = any(count == UNDEFINED for _, count in rows)
-    note = f"{UNDEFINED}: no train_paths were given, so nobody can tell." if unknown else ""
+    note = f"{UNDEFINED}: unknown, because the config has no train_paths." if unknown else ""
     return DataTable("Repeated and leaked edges", ("edges", "number"), rows, note, "edges")
 
 
@@ -343,7 +389,7 @@ def settings_of(document: Mapping[str, Any], meanings: Mapping[str, str]) -> Dat
         meaning = meanings.get(name.partition(".")[0], "")
         rows.append((name, text, "" if meaning == told else meaning))
         told = meaning
-    note = "All that can change a number; metrics.json has the lists that are too long for this table."
+    note = "Every setting that can change a number. Lists that are too long for this table are in metrics.json."
     columns = ("setting", "value", "meaning")
     return DataTable("Settings", columns, fitting(rows, MAX_SETTING_BYTES), note, "settings", "lll")
 
@@ -388,13 +434,13 @@ def _leaf(value: Any) -> str:  # noqa: ANN401 (any JSON)
 
 # What a training run has recorded of held-out edges
 
-_PASS_COLUMNS = ("pass", "before", "after", "gap", "± SE", "training", "diverged", "verdict")
+_PASS_COLUMNS = ("pass", "before", "after", "gap", "training", "diverged", "verdict")
 _VERDICTS = {
-    "too_early": "too early to tell: some bucket was visited fewer than three times",
-    "vanished": "the gap has vanished: buckets agree",
-    "shrinking": "the gap is shrinking",
-    "persists": "the gap persists: training overfits to buckets",
-    "undecided": "undecided: more passes must tell",
+    "too_early": "Too early to tell: some bucket was visited fewer than three times.",
+    "vanished": "No overfitting to buckets: what a visit gains is still there at the next one.",
+    "shrinking": "The gap is shrinking: a visit gains less and less.",
+    "persists": "Training overfits to buckets: what a visit gains is lost before the next one.",
+    "undecided": "Undecided: more passes are needed to tell.",
 }
 
 
@@ -406,7 +452,10 @@ def verdict_of(curves: Curves) -> str:
 def passes_of(curves: Curves) -> DataTable:
     """Return a row per pass."""
     rows = fitting(map(_pass_row, curves.passes), MAX_BYTES_OF_OTHERS)
-    return DataTable("Passes", _PASS_COLUMNS, rows, anchor="passes", kinds="lrrrrrrl")
+    note = ESTIMATED if any("±" in row[3] for row in rows) else ""
+    table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrl")
+    empty = {"training": {UNDEFINED}, "diverged": {"0"}}  # columns that most runs do not need
+    return without(table, [name for name in empty if {row[_PASS_COLUMNS.index(name)] for row in rows} == empty[name]])
 
 
 def training_table(curves: Curves) -> DataTable:
@@ -416,10 +465,114 @@ def training_table(curves: Curves) -> DataTable:
 
 
 def _pass_row(row: PassRow) -> tuple[str, ...]:
-    numbers = (row.before, row.after, row.gap, row.gap_error, row.training)
-    texts = ("-" if value is None else f"{value:.4f}" for value in numbers)
-    key = row.key
+    key, gap = row.key, _fixed(row.gap)
+    if row.gap is not None and row.gap_error:
+        gap = with_error(row.gap, row.gap_error)
     name = (
         f"{key.epoch}, path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else key.epoch
     )
-    return str(name), *texts, str(row.num_diverged), row.verdict.replace("_", " ")
+    figures = _fixed(row.before), _fixed(row.after), gap, _fixed(row.training)
+    return str(name), *figures, str(row.num_diverged), row.verdict.replace("_", " ")
+
+
+def _fixed(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.4f}"
+
+
+# What stands above everything else: what was evaluated, under which conditions, and the figures in large type
+
+_MODELS = {
+    "complex_diagonal": "ComplEx",
+    "diagonal": "DistMult",
+    "translation": "TransE",
+    "linear": "RESCAL",
+    "rotate": "RotatE",
+    "swapped_diagonal": "SimplE",
+    "projected_translation": "TransR",
+}
+_LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
+
+
+@frozen
+class Tile:
+    """A figure in large type, and what stands below it."""
+
+    name: str
+    value: str
+    lines: Sequence[str] = ()
+
+
+def name_of(report: Report) -> str:
+    """Return the model, the data set and the split, as far as the report tells them."""
+    document = report.document
+    provenance = document.get("provenance") or {}
+    settings = provenance.get("settings") or {}
+    operators = sorted({of["operator"] for of in settings.get("relations", ())})
+    model = " and ".join(_MODELS.get(name, name) for name in operators)
+    if settings.get("comparator") == "scorer":
+        model = provenance["data"]["model"]["scorer"]
+    elif len(operators) > MAX_NAMED:
+        model = f"Model with {len(operators)} operators"
+    noted = report.run.get("edge_paths") or ()
+    folders = dict.fromkeys(os.path.normpath(Path(report.path or "", path).absolute().parent) for path in noted)
+    splits = [of["path"].removeprefix("edges_") for of in document.get("edge_paths") or ()]
+    data = ", ".join([*map(os.path.basename, folders), *splits])
+    return clipped((" on " if folders else ", ").join(filter(None, [model, data])))
+
+
+def tags_of(report: Report) -> list[str]:
+    """Return the conditions of the figures, a few words each."""
+    document = report.document
+    if "metrics" not in document:
+        return []
+    tags = [*title_of(report).split(", ")[:2], f"{document['headline']} ranks"]
+    if "diagnostics" in document:
+        spread = candidates_of(document)
+        tags.append(f"{spread} candidates" if spread else "no queries")
+    if document.get("sample"):
+        sample = document["sample"]
+        tags.append(f"sample of {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s")
+    version = (document.get("provenance") or {}).get("checkpoint_version")
+    return tags if version is None else [*tags, f"checkpoint version {version}"]
+
+
+def tiles_of(report: Report) -> list[Tile]:
+    """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
+    document = report.document
+    metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
+    keys = [key for key in (f"{headline}.{name}" for name in _LARGE) if f"both.{key}" in metrics]
+    keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(_LARGE)]
+    return [_tile(report, key) for key in keys]
+
+
+def interval_line(low: str, high: str) -> str:
+    """Return what a tile says of an interval; it breaks before the figures if at all."""
+    return f"95%\u00a0interval {low}\u00a0to\u00a0{high}"
+
+
+def _tile(report: Report, key: str) -> Tile:
+    metrics, interval, lines = report.document["metrics"], report.intervals.get(f"both.{key}"), []
+    if interval is not None and interval.get("standard_error"):
+        decimals = decimals_of(interval["standard_error"])
+        lines.append(interval_line(rounded(interval["low"], decimals), rounded(interval["high"], decimals)))
+    sides = [side for side in ("head", "tail") if metrics.get(f"{side}.{key}") is not None]
+    lines += [", ".join(f"{side}\u00a0{_with_error(report, f'{side}.{key}').partition(' ±')[0]}" for side in sides)]
+    return Tile(short_title(f"both.{key}"), _with_error(report, f"both.{key}"), [line for line in lines if line])
+
+
+def training_tiles(curves: Curves) -> list[Tile]:
+    """Return the figures of the last pass."""
+    metric, last = METRICS[curves.metric], curves.passes[-1]
+    error, where = last.gap_error or 0.0, [f"in pass {last.key.epoch}"]
+    interval = []
+    if last.gap is not None and error:
+        ends = (rounded(end, decimals_of(error)) for end in (last.gap - Z * error, last.gap + Z * error))
+        interval = [interval_line(*ends)]
+    _, before, after, gap, training, *_ = _pass_row(last)
+    tiles = (
+        Tile(f"{metric} before visits", before, where),
+        Tile(f"{metric} after visits", after, where),
+        Tile("gap", gap, [*interval, "after − before"]),
+        Tile(f"{metric} of training edges", training, where),
+    )
+    return [tile for tile in tiles if tile.value != UNDEFINED]

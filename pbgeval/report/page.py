@@ -1,4 +1,4 @@
-"""What a folder holds -> one page of HTML that needs nothing but itself, or tables for papers.
+"""Results, a comparison, records of training -> one page of HTML that needs nothing but itself, or tables for papers.
 
 The template escapes whatever it is given. A content security policy allows this page's own style and script, by their
 hashes, and nothing else: no name in a result can become code, and nothing is fetched.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
+from pbgeval.metrics.intervals import ERROR_RATE
 from pbgeval.metrics.names import UnknownMetricError, resolve
 from pbgeval.monitor.curves import METRICS as TRAINING_METRICS
 from pbgeval.monitor.curves import Curves, pbg_name, read_curves
@@ -23,13 +24,22 @@ from pbgeval.report.charts import (
     Chart,
     bucket_table,
     cumulative_chart,
+    difference_chart,
     distribution_table,
     heat_map,
     ranks_by_side,
     share_chart,
     training_charts,
 )
+from pbgeval.report.comparison import (
+    Comparison,
+    comparison_tables,
+    difference_tiles,
+    metric_title,
+    relations_to_show,
+)
 from pbgeval.report.figures import (
+    Tile,
     breakdowns_of,
     data_of,
     diagnostics_of,
@@ -38,14 +48,19 @@ from pbgeval.report.figures import (
     estimates_of,
     every_metric,
     headline_of,
+    name_of,
     passes_of,
     run_of,
     settings_of,
+    tags_of,
     ties_of,
+    tiles_of,
     title_of,
+    training_tiles,
     types_of,
     verdict_of,
 )
+from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report
 from pbgeval.report.tables import (
     DataTable,
@@ -54,8 +69,10 @@ from pbgeval.report.tables import (
     escape_markdown,
     to_latex,
     to_markdown,
+    without,
 )
 from pbgeval.report.warnings import warnings_of
+from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -85,7 +102,7 @@ class Source:
     def title(self) -> str:
         """What was evaluated, and how far, in words."""
         if self.report is None:
-            return "Held-out edges of a training run"
+            return "Held-out edges during training"
         so_far = title_of(self.report) if "metrics" in self.report.document else ""
         if self.is_complete:
             return so_far
@@ -151,18 +168,74 @@ def read_result(folder: Path) -> Report:
 
 
 @frozen(eq=False)
+class Notice:
+    """Lines that must not be overlooked."""
+
+    lines: Sequence[str]
+    is_good: bool = False
+
+
+@frozen(eq=False)
 class Section:
     """A part of the page: what is shown, and tables that are folded below it."""
 
     anchor: str
     title: str
-    shown: Sequence[str | Sequence[str] | Chart | DataTable]  # paragraphs, warnings, pictures, tables
+    shown: Sequence[str | Notice | Chart | DataTable]
     folded: Sequence[DataTable] = ()
     sortable: bool = False  # the tables that are shown
+    layout: str = "columns"  # where the window is wide; "wide": one below the other
 
 
-def render_page(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str, str] | None = None) -> str:
-    """Return the page.
+@frozen(eq=False)
+class Page:
+    """All that the template writes."""
+
+    kind: str  # what page this is
+    name: str  # of what was read
+    title: str
+    tags: Sequence[str]  # the conditions of the figures
+    tiles: Sequence[Tile]  # the figures in large type
+    sections: Sequence[Section]
+    notice: Notice | None = None
+    digest: str = ""
+
+    def render(self) -> str:
+        """Return the page.
+
+        Raises:
+            ConfigError: jinja2 is not installed.
+        """
+        environment = _environment()
+        style, script = (
+            resources.files("pbgeval.report").joinpath("templates", name).read_text(encoding="utf-8")
+            for name in ("page.css", "page.js")
+        )
+        return environment.get_template("page.html").render(
+            page=self,
+            version=__version__,
+            style=style,
+            script=script,
+            policy=f"{_NOTHING_ALLOWED}; style-src {_hash(style)}; script-src {_hash(script)}",
+            sections=[section for section in self.sections if section.shown or section.folded],
+        )
+
+    def write(self, output: Path) -> Path:
+        """Write the page into a file, or as report.html into a folder that exists; return its path.
+
+        Raises:
+            OutputError: it cannot be written, or the folder has a report.html that is not ours.
+        """
+        target = output
+        if output.is_dir():
+            target = output / PAGE
+            refuse_others(target, PAGE_MARK, "a page of kgeval-dist")
+        write_atomically(target, self.render())
+        return target
+
+
+def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str, str] | None = None) -> Page:
+    """Return the page of an evaluation, of a training run, or of both.
 
     Args:
         source: what it is made of.
@@ -170,51 +243,74 @@ def render_page(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[
         meanings: of the keys of a config.
 
     Raises:
-        ConfigError: jinja2 is not installed, or buckets have no such metric.
+        ConfigError: buckets have no such metric.
     """
-    environment = _environment()
-    sections = [] if source.report is None else _evaluation(source.report, metric, meanings or {})
-    if source.training is not None:
-        means = "Means of held-out edges over each pass, before and after the visits to their buckets."
-        shown = (
-            f"{means} Verdict: {verdict_of(source.training)}.",
-            *training_charts(source.training),
-            passes_of(source.training),
-        )
-        at = next((at for at, section in enumerate(sections) if section.anchor == "origin"), len(sections))
-        sections.insert(at, Section("gap", "Before and after each visit", shown, sortable=True))
-    style, script = (
-        resources.files("pbgeval.report").joinpath("templates", name).read_text(encoding="utf-8")
-        for name in ("page.css", "page.js")
-    )
-    return environment.get_template("page.html").render(
-        name=clipped(source.name),
-        version=__version__,
-        style=style,
-        script=script,
-        policy=f"{_NOTHING_ALLOWED}; style-src {_hash(style)}; script-src {_hash(script)}",
-        facts=_facts(source.report),
-        progress="" if source.report is None or source.is_complete else _progress(source.report.document),
-        sections=[section for section in sections if section.shown or section.folded],
-    )
-
-
-def _facts(report: Report | None) -> list[str]:
-    """Return what stands above all sections, a paragraph each."""
+    report, curves, name = source.report, source.training, clipped(source.name)
     if report is None:
-        return []
-    document, facts = report.document, []
-    if "metrics" in document:
-        sample = document.get("sample")
-        of = f" A sample: {sample['num_units']:,} of {sample['population']:,} {sample['unit']}s." if sample else ""
-        facts.append(f"{title_of(report)}; {document['headline']} ranks.{of}")
-    provenance = document.get("provenance") or {}
-    if provenance.get("digest"):
-        version = provenance.get("checkpoint_version")
-        facts.append(
-            f"Digest {provenance['digest']}" + (f", checkpoint version {version}" if version is not None else "")
-        )
-    return facts
+        assert curves is not None  # as `Source` says
+        tags = [f"{len(curves.passes)} passes", f"{len(curves.teeth)} buckets"]
+        section = _visits(curves)
+        section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
+        tiles, title = training_tiles(curves), "Held-out edges during training"
+        return Page("Training monitor", name, title, tags, tiles, [section], _verdict(curves))
+    sections = _evaluation(report, metric, meanings or {})
+    if curves is not None:
+        sections.insert(-1, _visits(curves))
+    document = report.document
+    notice = None if source.is_complete else Notice([f"Not complete. {_progress(document)}. Only these are shown."])
+    digest = (document.get("provenance") or {}).get("digest", "")
+    title = name_of(report) or name
+    return Page("Evaluation report", name, title, tags_of(report), tiles_of(report), sections, notice, digest)
+
+
+def comparison_page(comparison: Comparison, a: Report, b: Report) -> Page:
+    """Return the page of two runs.
+
+    Args:
+        comparison: how they differ.
+        a: the first run.
+        b: the second.
+    """
+    names = [name_of(report).partition(" on ")[0] for report in (a, b)]
+    folders = [clipped(Path(of).name) for of in (comparison.a, comparison.b)]
+    if folders[0] == folders[1]:
+        folders = [clipped(of) for of in (comparison.a, comparison.b)]
+    models, data = names if names[0] != names[1] else folders, name_of(a).partition(" on ")[2]
+    title = f"{models[1]} compared with {models[0]}" + (f" on {data}" if data else "")
+    tags = [f"{side}: {of}" for side, of in zip("AB", folders, strict=True)]
+    tags += [f"{comparison.num_queries:,} queries", f"{comparison.rank_type} ranks"]
+    tags.insert(3, "filtered" if comparison.filter == "filtered" else "unfiltered")
+    whole, *by_relation = comparison_tables(comparison)
+    note = (
+        "p (Holm) is the probability of a difference at least this large if the runs do not differ, corrected for the "
+        f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant."
+    )
+    whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
+    sections = [Section("differences", "Differences between the runs", [whole])]
+    if by_relation:
+        [table] = by_relation
+        at, relations = relations_to_show(comparison)
+        drawn = [(of.relation, of.differences[at]) for of in relations]
+        chart = difference_chart(metric_title(comparison.differences[at].metric), drawn)
+        sections = [
+            Section("differences", "Differences between the runs", [whole, chart]),
+            Section("relations", table.title, [table], sortable=True, layout="wide"),
+        ]
+    return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
+
+
+def _visits(curves: Curves) -> Section:
+    means = (
+        "Held-out edges are ranked before and after each visit of the trainer to their bucket. Figures of a pass are "
+        "means over its held-out edges."
+    )
+    table = passes_of(curves)
+    shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
+    return Section("gap", "Before and after each visit", shown, sortable=True)
+
+
+def _verdict(curves: Curves) -> Notice:
+    return Notice([verdict_of(curves)], is_good=curves.passes[-1].verdict in ("vanished", "shrinking"))
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -223,22 +319,23 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     if "metrics" in document:
         headline, is_complete = document["headline"], document["complete"]
         warnings = warnings_of(document) if is_complete else []
-        sections += [Section("warnings", "Before you quote these figures", [warnings])] if warnings else []
+        if warnings:
+            sections.append(Section("warnings", "Before you quote these figures", [Notice(warnings)], layout="wide"))
         figures = (edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document))
-        sides = "Head: the left entity is hidden and ranked; tail: the right one; both: their queries pooled."
-        shown = (headline_of(report, with_intervals=True), sides)
-        sections.append(Section("headline", f"Headline: {headline} ranks", shown, _with_rows(*figures)))
-        soundness = [ties_of(document)]
+        sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
+        table = headline_of(report)
+        shown = (evolve(table, note=f"{sides} {table.note}".strip()), *_with_rows(ties_of(document)))
+        sections.append(Section("headline", f"Metrics, {headline} ranks", shown, _with_rows(*figures)))
         if is_complete:
-            sections += _buckets(report, metric)
             ranks = ranks_by_side(report.rows.get(HISTOGRAM, ()), headline)
             if ranks:
                 charts = share_chart(ranks, headline), cumulative_chart(ranks, headline)
                 sections.append(Section("ranks", "Distribution of ranks", charts, [distribution_table(ranks)]))
+            sections += _buckets(report, metric)
             for table in breakdowns_of(report):
-                sections.append(Section(table.anchor, table.title, [table], sortable=True))
-            soundness += [diagnostics_of(document), edges_of(document)]
-        sections.append(Section("soundness", "Ties and leakage", _with_rows(*soundness)))
+                sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
+            soundness = _with_rows(diagnostics_of(document), edges_of(document))
+            sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))
     return [*sections, Section("origin", "Provenance", (), origin)]
 
@@ -249,7 +346,8 @@ def _buckets(report: Report, metric: str) -> list[Section]:
         return []
     key = bucket_key(report, metric)
     chart = heat_map(rows, key)
-    return [Section("buckets", "Buckets", [chart], _with_rows(bucket_table(rows, key)))] if chart else []
+    table = bucket_table(rows, key)
+    return [Section("buckets", "Buckets", [chart, *_with_rows(table)], sortable=True)] if chart else []
 
 
 def bucket_key(report: Report, metric: str) -> str:
@@ -273,7 +371,7 @@ def _progress(document: Mapping[str, Any]) -> str:
     if progress is None:
         return "No unit of work has been reported yet"
     share = 100 * progress["units_done"] / max(progress["units"], 1)
-    return f"{progress['units_done']:,} of {progress['units']:,} units of work are done ({share:.0f} %)"
+    return f"{progress['units_done']:,} of {progress['units']:,} units of work are done ({share:.0f}%)"
 
 
 def _with_rows(*tables: DataTable) -> list[DataTable]:
@@ -288,7 +386,7 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
-        raise ConfigError("expected jinja2 to make a page, found none; pip install 'pbgeval[report]'") from None
+        raise ConfigError("jinja2 is required to write a page: pip install 'pbgeval[report]'") from None
     return Environment(
         loader=PackageLoader("pbgeval.report", "templates"),
         autoescape=True,
@@ -330,12 +428,6 @@ def tables_of(source: Source) -> list[DataTable]:
 
 
 def _shortened(table: DataTable) -> DataTable:
-    kept = [at for at, title in enumerate(table.columns) if title not in _TOO_MUCH]
-    rows = [[row[at] for at in kept] for row in table.rows[:MAX_ROWS]]
-    return evolve(
-        table,
-        columns=tuple(table.columns[at] for at in kept),
-        kinds="".join(table.kinds[at] for at in kept),
-        rows=rows,
-        note="" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all.",
-    )
+    rows = table.rows[:MAX_ROWS]
+    note = "" if len(rows) == len(table.rows) else f"The first {len(rows)} rows; the CSV file has all."
+    return without(evolve(table, rows=rows, note=note), _TOO_MUCH)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import html
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from io import StringIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import GROUP_COLUMNS
@@ -50,6 +50,14 @@ def fitting(rows: Iterable[Sequence[str]], num_bytes: int) -> tuple[tuple[str, .
             break
         chosen.append(cells)
     return tuple(chosen)
+
+
+def without(table: DataTable, names: Collection[str]) -> DataTable:
+    """Return a table without some of its columns."""
+    kept = [at for at, name in enumerate(table.columns) if name not in names]
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    columns, kinds = tuple(table.columns[at] for at in kept), "".join(table.kinds[at] for at in kept)
+    return evolve(table, columns=columns, kinds=kinds, rows=rows)
 
 
 def clipped(text: str) -> str:

@@ -19,22 +19,21 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
         best, worst = (metrics.get(f"both.{of_type}.mean_reciprocal_rank") for of_type in ("optimistic", "pessimistic"))
         so = ""  # where the report does not have it
         if best is not None and worst is not None:
-            so = f", so MRR is anything from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
+            so = f", so tie-breaking alone moves MRR from {worst:.4f} (pessimistic) to {best:.4f} (optimistic)"
         warnings.append(
-            f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}; "
-            "possible causes are equal or zero embeddings (untrained entities, a collapsed model), saturated or "
-            "clamped scores, and low precision"
+            f"on average {ties:.4g} of {candidates:.4g} candidates have exactly the score of the true entity{so}. "
+            "Usual causes are untrained entities, a collapsed model, and scores that saturate or are clamped or rounded"
         )
     edges = document.get("edge_diagnostics") or dict.fromkeys(EDGES, 0)
     if edges["num_in_training"]:
         warnings.append(
             f"{edges['num_in_training']:,} of {edges['num_edges']:,} evaluated edges are also in train_paths, so the "
-            "figures may be too good"
+            "model may have been trained on them and the figures may be too good"
         )
     if edges["num_repeated"] > MUCH_REPEATED * edges["num_edges"]:
         warnings.append(
-            f"{edges['num_repeated']:,} of {edges['num_edges']:,} evaluated edges repeat another one; each counts as a "
-            "query"
+            f"{edges['num_repeated']:,} of {edges['num_edges']:,} evaluated edges repeat another one, and each copy "
+            "counts as a query"
         )
     if edges["num_entities_unseen"]:
         warnings.append(
@@ -44,7 +43,7 @@ def warnings_of(document: Mapping[str, Any]) -> list[str]:
     num_without_draws = (document.get("estimates") or {}).get("num_queries_without_draws")
     if num_without_draws:
         warnings.append(
-            f"{num_without_draws:,} queries have no drawn competitor, so their side has no estimates; raise "
+            f"{num_without_draws:,} queries have no estimate because none of their competitors was drawn; raise "
             "num_uniform_negs"
         )
     return warnings

@@ -23,7 +23,7 @@ NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer", "rich"},
     "command_line": {"typer"},
-    "report": NUMERICS | {"rich", "matplotlib", "jinja2", "pandas"},
+    "report": NUMERICS | {"rich", "jinja2", "pandas"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"attrs"},
     "importing": NUMERICS | {"duckdb"},

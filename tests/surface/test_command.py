@@ -74,7 +74,7 @@ def test_the_version(command: list[str | Path]) -> None:
         ("compare", "side", SIDES),
         ("compare", "rank-type", RANK_TYPE_SYNONYMS),
         ("compare", "clusters", CLUSTERS),
-        ("compare", "format", ["text", *FORMATS]),
+        ("compare", "format", ["html", *FORMATS]),
         ("monitor", "metric", curves.METRICS),
     ],
 )
@@ -202,13 +202,13 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
     }
     for label, key in {
         "mean reciprocal rank": "realistic.mean_reciprocal_rank",
-        "hits at 1": "realistic.hits_at_1",
-        "hits at 10": "realistic.hits_at_10",
+        "hits@1": "realistic.hits_at_1",
+        "hits@10": "realistic.hits_at_10",
         "AUC per query": "query_auc",
     }.items():
-        assert [f"{metrics[f'{side}.{key}']:.4f}" for side in ("head", "tail", "both")] == rows[label]
-    assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("head", "tail", "both")] == rows["mean rank"]
-    assert ["–", "–", f"{metrics['both.loss']:,.2f}"] == rows["loss"]
+        assert [f"{metrics[f'{side}.{key}']:.4f}" for side in ("both", "head", "tail")] == rows[label]
+    assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("both", "head", "tail")] == rows["mean rank"]
+    assert [f"{metrics['both.loss']:,.2f}", "–", "–"] == rows["loss"]
     assert "50 edges, unfiltered, each ranked against 6 to 10 candidates" in done.out
     assert done.out.endswith("output: metrics.json, buckets.csv, rank_histogram.csv, metrics.jsonl, relations.csv\n")
 

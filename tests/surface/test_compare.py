@@ -20,6 +20,7 @@ from pbgeval.metrics.paired import Difference
 from pbgeval.notation import Side
 from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.report import saved_run
+from pbgeval.report.figures import decimals_of
 from pbgeval.storage.ranks import find_ranks
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, run_of
@@ -315,7 +316,9 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     found = compare(*folders)
 
     texts = {name: command(tmp_path, "a", "b", "--format", name) for name in ("text", "json", "csv", "md", "latex")}
-    filed = command(tmp_path, "a", "b", "--output", "compare.json", "--metric", "hits@1")
+    filed = command(tmp_path, "a", "b", "--format", "json", "-o", "compare.json", "--metric", "hits@1")
+    written = command(tmp_path, "a", "b", "--output", "compare.txt")
+    page = command(tmp_path, "a", "b", "--format", "html")
 
     assert {(0, "")} == {(done.status, done.err) for done in texts.values()}
     document = json.loads(texts["json"].out)
@@ -323,15 +326,19 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))
     assert len(found.differences) * (1 + len(found.relations)) == len(of_csv)
     assert str(found["mrr"].p_value) == of_csv[1]["p_value"]
-    value = f"{found['mrr'].difference:+.4f}"
+    error = found["mrr"].standard_error
+    assert error is not None
+    value = f"{found['mrr'].difference:+.{1 + decimals_of(error)}f}"
     assert all(value in texts[name].out for name in ("text", "md", "latex"))
+    assert all(text in page.out for text in (value, "[bold]a_b|c &amp; 5%", "Difference in MRR by relation", "</html>"))
     assert r"| \[bold\]a\_b\|c &amp; 5% |" in texts["md"].out
     assert r"{[}bold{]}a\_b\textbar{}c \& 5\% & " in texts["latex"].out  # a bracket would be the row before's length
     of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"].out)]
     assert of_markdown == rows_of_latex(texts["latex"].out)
     assert "[bold]a_b|c" in texts["text"].out
     assert ["hits_at_1"] == [of["metric"] for of in json.loads((tmp_path / "compare.json").read_text())["differences"]]
-    assert "hits at 1" in filed.out
+    assert (filed.out, written.out) == ("compare.json\n", "compare.txt\n")
+    assert value in (tmp_path / "compare.txt").read_text()
 
 
 def test_a_side_that_was_not_ranked_is_refused(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:

@@ -95,7 +95,10 @@ def test_a_side_with_a_query_without_draws_has_no_estimates(case: TinyCase) -> N
     assert 1.0 == section["metrics"]["head.realistic.mean_rank"]
     assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == section["intervals"]["head.realistic.mean_rank"]
     assert {None} == {value for key, value in section["metrics"].items() if key.startswith("both.")}
-    assert f"{section['num_queries_without_draws']} queries have no drawn competitor" in done.err
+    assert (
+        f"{section['num_queries_without_draws']} queries have no estimate because none of their competitors was drawn"
+        in done.err
+    )
 
 
 def test_partitions_of_one_entity_are_exact_and_as_if_all_had_competed(tmp_path: Path) -> None:

@@ -78,14 +78,8 @@ USES = {
     "page": Use(
         "report",
         ("-m", "pbgeval", "report", "done"),
-        "expected jinja2 to make a page, found none; pip install 'pbgeval[report]'",
+        "jinja2 is required to write a page: pip install 'pbgeval[report]'",
         lambda folder, _: (folder / "done" / "report.html").is_file(),
-    ),
-    "curves": Use(
-        "monitor",
-        ("-m", "pbgeval", "monitor", "records"),
-        "expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'",
-        lambda folder, _: (folder / "records" / "training_curves.png").is_file(),
     ),
     "events": Use(
         "monitor",

@@ -21,43 +21,46 @@ def run(*arguments: object) -> Done:
     return run_main("monitor", *map(str, arguments), cwd=Path())
 
 
-def test_a_table_and_a_picture_are_made(records: Path) -> None:
+def test_a_table_is_printed_and_a_page_is_written(records: Path) -> None:
     done = run(records)
 
-    assert 0 == done.status, done.err
-    assert 5 == len(re.findall(r"0\.[23]\d+.*0\.5\d+.*0\.2\d+", done.out))
-    assert b"\x89PNG" == (records / "training_curves.png").read_bytes()[:4]
+    assert done.status == 0, done.err
+    assert len(re.findall(r"0\.[23]\d+ +0\.5\d+ +0\.2\d+", done.out)) == 5
+    assert done.out.splitlines()[-1] == f"{records}/report.html"
+    page = (records / "report.html").read_text(encoding="utf-8")
+    assert "<h1>Held-out edges during training</h1>" in page
+    report = run_main("report", str(records), "-o", str(records / "same.html"), cwd=Path())
+    assert (report.status, (records / "same.html").read_text(encoding="utf-8")) == (0, page), "one page for one run"
 
 
 def test_the_same_records_give_the_same_bytes(records: Path, tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
-        assert 0 == run(records / "training_stats.json", "--metric", "r1", "--output", folder).status
+        folder.mkdir()
+        assert run(records / "training_stats.json", "--metric", "r1", "--output", folder).status == 0
 
     first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
-    assert {"training_curves.png"} == first.keys()
+    assert first.keys() == {"report.html"}
     assert first == second
 
 
-def test_only_its_own_picture_is_replaced(records: Path) -> None:
-    picture = records / "training_curves.png"
-    picture.write_bytes(b"\x89PNG\r\n\x1a\n a figure of my thesis")
+def test_a_page_of_others_is_not_replaced(records: Path) -> None:
+    page = records / "report.html"
+    page.write_text("<p>my thesis</p>")
 
     refused = run(records)
 
     assert refused.status == 1
-    assert (
-        "training_curves.png: this file is not a picture of kgeval-dist monitor; give another --output" in refused.err
-    )
-    assert picture.read_bytes() == b"\x89PNG\r\n\x1a\n a figure of my thesis"
-    picture.unlink()
+    assert "report.html: this file is not a page of kgeval-dist; give another --output" in refused.err
+    assert page.read_text() == "<p>my thesis</p>"
+    page.unlink()
     assert run(records).status == run(records, "--metric", "r1").status == 0
 
 
-def test_without_matplotlib_the_table_is_shown_and_the_extra_named(records: Path) -> None:
-    with mock.patch.dict(sys.modules, {"matplotlib": None, "matplotlib.figure": None}):
+def test_without_jinja_the_table_is_shown_and_the_extra_named(records: Path) -> None:
+    with mock.patch.dict(sys.modules, {"jinja2": None}):
         done = run(records)
 
-    assert 1 == done.status
+    assert done.status == 1
     assert "0.5025" in done.out
-    assert ["expected matplotlib to draw, found none; pip install 'pbgeval[monitor]'"] == done.err.splitlines()
+    assert done.err.splitlines() == ["jinja2 is required to write a page: pip install 'pbgeval[report]'"]

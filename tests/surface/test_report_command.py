@@ -43,7 +43,7 @@ def test_a_page_is_written_into_the_folder_and_nothing_else_is_touched(folder: P
 
 def test_the_current_folder_is_called_by_its_name(folder: Path) -> None:
     assert 0 == report(".", cwd=folder).status
-    assert "<h1>run</h1>" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "Evaluation report · run</p>" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_output_names_a_file_or_a_folder(folder: Path, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_tables_for_papers_are_printed_and_need_no_library(form: str, start: str
 
 def test_the_metric_of_the_map_is_chosen_by_any_of_its_names(folder: Path) -> None:
     assert 0 == report(folder, "--metric", "hits@10").status
-    assert "hits at 10 by left (down)" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "hits@10 of each bucket" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
@@ -91,8 +91,8 @@ def test_the_records_of_a_monitor_are_shown(tmp_path: Path) -> None:
 
     assert (0, "") == (done.status, done.err)
     text = (tmp_path / "monitor" / "report.html").read_text(encoding="utf-8")
-    assert "Before and after each visit" in text
-    assert "Headline" not in text
+    assert "Held-out edges during training" in text
+    assert "By hidden side" not in text
 
 
 @pytest.mark.parametrize(("arguments", "value"), [((), "0.2550"), (("--metric", "hits@1"), "0.1250")])
@@ -103,7 +103,7 @@ def test_an_evaluation_and_the_records_of_its_training_share_a_page(
 
     assert (0, "") == (done.status, done.err)
     text = (folder / "report.html").read_text(encoding="utf-8")
-    assert all(part in text for part in ("Headline: realistic ranks", "Before and after each visit", value))
+    assert all(part in text for part in ("Metrics, realistic ranks", "Before and after each visit", value))
 
 
 def test_records_beside_an_evaluation_with_nothing_to_show_are_a_warning_and_alone_a_fault(

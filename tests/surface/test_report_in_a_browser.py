@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval import Report, compare
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import read_curves
-from pbgeval.report.page import Source, read_result, render_page
+from pbgeval.report.page import Source, comparison_page, page_of, read_result
 from tests.browsers import Show, Shown
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
@@ -19,14 +20,15 @@ from tests.kit.reports import MARKUP, large_result, long_name, make_incomplete, 
 pytestmark = pytest.mark.browser
 
 RELATIONS = "by-relation-table"
-QUERIES, MRR = 4, 5  # columns of relations
+SAME_QUERIES = ("candidates=all", "save_ranks=True")
+QUERIES, MRR = 1, 2  # columns of relations
 
 
-def page_of(folder: Path, *, records: Path | None = None) -> Path:
+def write_page(folder: Path, *, records: Path | None = None) -> Path:
     """Write the page of a folder into it."""
     report = read_result(folder) if (folder / "metrics.json").exists() else None
     training = None if records is None else read_curves(records, "mrr", pytest.fail)
-    text = render_page(Source(folder.name, report, training), "mrr", meanings())
+    text = page_of(Source(folder.name, report, training), "mrr", meanings()).render()
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
 
@@ -50,18 +52,31 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     without_tables = Path(shutil.copytree(exact, root / "without_tables"))
     for table in without_tables.glob("*.csv"):
         table.unlink()
+    compared = root / "compared.html"
+    others = [marked_up_result(root / name, *SAME_QUERIES, f"comparator={name}") for name in ("dot", "cos")]
+    compared.write_text(comparison_page(compare(*others), *map(Report.read, others)).render(), encoding="utf-8")
     return {
-        "sampled": page_of(sampled),
-        "exact, with its training": page_of(exact, records=records),
-        "unfinished": page_of(unfinished),
-        "just begun": page_of(just_begun),
-        "monitor": page_of(records, records=records),
-        "no edges": page_of(empty.root / "output"),
-        "without tables": page_of(without_tables),
+        "comparison": compared,
+        "sampled": write_page(sampled),
+        "exact, with its training": write_page(exact, records=records),
+        "unfinished": write_page(unfinished),
+        "just begun": write_page(just_begun),
+        "monitor": write_page(records, records=records),
+        "no edges": write_page(empty.root / "output"),
+        "without tables": write_page(without_tables),
     }
 
 
-KINDS = ["sampled", "exact, with its training", "unfinished", "just begun", "monitor", "no edges", "without tables"]
+KINDS = [
+    "comparison",
+    "sampled",
+    "exact, with its training",
+    "unfinished",
+    "just begun",
+    "monitor",
+    "no edges",
+    "without tables",
+]
 
 
 def open_all(shown: Shown) -> None:
@@ -70,7 +85,7 @@ def open_all(shown: Shown) -> None:
 
 
 # Colours depend on the scheme alone, and what fits on the width alone: see test_widths_change_no_colour.
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 1100), ("light", 360)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 768), ("light", 390)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_are_accessible_complain_of_nothing_and_fit_a_phone(
     kind: str, scheme: str, width: int, pages: dict[str, Path], show: Show
@@ -85,10 +100,12 @@ def test_pages_are_accessible_complain_of_nothing_and_fit_a_phone(
 
 
 def test_widths_change_no_colour(pages: dict[str, Path]) -> None:
-    """Of style and script nothing else asks for the width or the scheme."""
+    """Of style and script nothing else asks for the width or the scheme, and rules for a width name no colour."""
     for path in pages.values():
         text = path.read_text(encoding="utf-8")
-        assert {"print", "(prefers-color-scheme: dark)"} == set(re.findall(r"@media ([^{]*?) *\{", text))
+        rules = dict(re.findall(r"@media ([^{]*?) *\{(.*?)\n\}", text, re.DOTALL))
+        assert rules.keys() == {"print", "(prefers-color-scheme: dark)", "(min-width: 62.5rem)", "(max-width: 40rem)"}
+        assert not any("color" in rule or "--" in rule for of, rule in rules.items() if "scheme" not in of)
         assert not re.search(r"@container|matchMedia|innerWidth|clientWidth|offsetWidth|ResizeObserver|onresize", text)
 
 
@@ -122,7 +139,7 @@ def test_names_full_of_markup_are_shown_as_text_and_run_nothing(pages: dict[str,
     shown = show(pages["sampled"])
 
     assert set(MARKUP) == set(shown.column(RELATIONS, 0))
-    assert "<i>out & put: evaluation report" == shown.page.title()
+    assert "Model with 4 operators, edges · <i>out & put" == shown.page.title()
     assert 0 == shown.page.locator("img, b, i").count()
     assert 1 == shown.page.locator("script").count()
     assert [] == shown.complaints
@@ -192,7 +209,7 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
         for at, count in enumerate(counts)
     ]
     table.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    shown = show(page_of(folder))
+    shown = show(write_page(folder))
     button = shown.page.locator(f"#{RELATIONS} thead button").nth(QUERIES)
 
     button.click()
@@ -201,20 +218,49 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
     assert ["7", "900", "1,000", "20,000", "–"] == shown.column(RELATIONS, QUERIES)
 
 
+def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(
+    pages: dict[str, Path], show: Show
+) -> None:
+    page = show(pages["exact, with its training"], width=390).page
+    table = page.locator(f"#{RELATIONS}")
+    name = table.locator("tbody th").first
+    before = name.bounding_box()
+    table.evaluate("table => { table.parentElement.scrollLeft = 150; }")
+
+    assert table.evaluate("table => table.parentElement.scrollLeft") == 150
+    assert name.bounding_box() == before
+    assert table.locator("thead th").nth(MRR).text_content() == "MRR"
+    for picture in page.locator("svg.chart").all():
+        box = picture.bounding_box()
+        assert box is not None
+        assert (box["x"], box["width"]) == (16, 390 - 2 * 16)
+
+
+def test_few_rows_have_no_search_box_and_a_bar_behind_the_figure(pages: dict[str, Path], show: Show) -> None:
+    page = show(pages["sampled"]).page
+
+    assert page.locator("#by-relation-search").count() == 0
+    shares = page.locator(f"#{RELATIONS} tbody tr").evaluate_all(
+        f"rows => rows.map(row => parseFloat(row.cells[{MRR}].style.getPropertyValue('--share')))"
+    )
+    values = [float(text) for text in show(pages["sampled"]).column(RELATIONS, MRR)]
+    assert shares == pytest.approx([100 * value / max(values) for value in values], abs=0.05)
+
+
 @pytest.mark.parametrize("key", ["Enter", "Space"])
-def test_the_keyboard_alone_searches_and_sorts(key: str, pages: dict[str, Path], show: Show) -> None:
-    shown = show(pages["sampled"])
+def test_the_keyboard_alone_searches_and_sorts(key: str, tmp_path: Path, show: Show) -> None:
+    shown = show(write_page(large_result(tmp_path, num_relations=30, num_partitions=1)))
     page = shown.page
     focused = "document.activeElement.id || document.activeElement.textContent"
     for _ in range(100):
         page.keyboard.press("Tab")
         if page.evaluate(focused) == "by-relation-search":
             break
-    page.keyboard.type("IMG SRC")
-    assert [MARKUP[0]] == shown.column(RELATIONS, 0)
+    page.keyboard.type("<7>")
+    assert shown.column(RELATIONS, 0) == [long_name(7)]
     page.keyboard.press("Control+a")
     page.keyboard.press("Delete")
-    assert 4 == len(shown.column(RELATIONS, 0))
+    assert len(shown.column(RELATIONS, 0)) == 30
 
     page.keyboard.press("Tab")  # the table's own region, which scrolls
     page.keyboard.press("Tab")
@@ -237,7 +283,7 @@ def test_every_link_of_the_navigation_leads_to_its_section(pages: dict[str, Path
 
 
 def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_path: Path, show: Show) -> None:
-    shown = show(page_of(large_result(tmp_path, num_relations=3_000, num_partitions=70)))
+    shown = show(write_page(large_result(tmp_path, num_relations=3_000, num_partitions=70)))
     page = shown.page
     status = page.locator("#by-relation-tools [role=status]")
     assert ("200 of 3,000 rows", 200) == (status.text_content(), len(shown.column(RELATIONS, 0)))
@@ -248,8 +294,11 @@ def test_a_large_table_shows_some_rows_finds_any_and_shows_all_when_asked(tmp_pa
     page.locator("#by-relation-search").fill("nothing has this name")
     assert ("0 of 3,000 rows", []) == (status.text_content(), shown.column(RELATIONS, 0))
     page.locator("#by-relation-search").fill("")
-    page.locator(f"#{RELATIONS} thead button").nth(1).click()
-    assert [str(2_999 - at) for at in range(200)] == shown.column(RELATIONS, 1), "of all, not of those that were shown"
+    button = page.locator(f"#{RELATIONS} thead button").first
+    button.click()
+    button.click()
+    expected = [long_name(2_999 - at) for at in range(200)]
+    assert shown.column(RELATIONS, 0) == expected, "of all, not of those that were shown"
     page.get_by_role("button", name="Show all 3,000 rows").click()
     assert 3_000 == len(shown.column(RELATIONS, 0))
     assert 35 * 35 == page.locator("svg .cell").count()

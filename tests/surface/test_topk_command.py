@@ -23,7 +23,7 @@ def test_the_table_has_values_where_they_are_known_and_bounds_elsewhere(tmp_path
 
     assert (0, "") == (done.status, done.err)
     lines = [line.replace("│", " ").split() for line in done.out.splitlines()]
-    assert ["hits", "at", "1", "0.0000", "to", "0.5000", "0.5000", "0.2500", "to", "0.5000"] in lines
+    assert ["hits@1", "0.2500", "to", "0.5000", "0.0000", "to", "0.5000", "0.5000"] in lines
     assert "1 evaluated edges that the file lacks: not ranked" in done.out
     assert "2 queries whose list does not hold the true entity" in done.out
 

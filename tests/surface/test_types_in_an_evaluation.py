@@ -37,7 +37,7 @@ def test_the_table_and_the_files_have_ndcg_beside_reciprocal_ranks_and_hits(case
     report = Report.read(tmp_path / "output")
     lines = [line.replace("│", " ").split() for line in done.out.splitlines()]
     shown = f"{report['ndcg@5']:.4f}"
-    assert ["NDCG", "of", "types", "at", "5", "–", shown, shown] in lines
+    assert ["NDCG", "of", "types", "at", "5", shown, "–", shown] in lines
     assert report["ndcg"] == report["tail.ndcg_jk@10"] == report["both.ndcg_jk_at_10"]
     assert report["ndcg_standard@3"] != report["ndcg@3"] != report["exponential_ndcg@3"]
     section = report.document["types"]

@@ -17,7 +17,8 @@ from pbgeval.errors import ConfigError
 from pbgeval.monitor.curves import Curves, PassRow
 from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
-from pbgeval.report.page import Source, read_result, render_page
+from pbgeval.report import page as report_page
+from pbgeval.report.page import Source, read_result
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
@@ -88,7 +89,7 @@ def page_of(folder: Path, **options: Any) -> Page:
 
 
 def text_of(folder: Path, **options: Any) -> str:
-    return render_page(Source(folder.name, read_result(folder)), **options)
+    return report_page.page_of(Source(folder.name, read_result(folder)), **options).render()
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +148,12 @@ def test_names_full_of_markup_are_text(finished: Path) -> None:
 
 def test_the_headline_has_the_figures_of_the_document(finished: Path) -> None:
     document = json.loads((finished / "metrics.json").read_text(encoding="utf-8"))
-    [heads, *rows] = page_of(finished).rows["Headline metrics, realistic ranks"]
+    [heads, *rows] = page_of(finished).rows["By hidden side"]
 
-    assert ["metric", "head", "tail", "both"] == heads
+    assert ["metric", "both", "head", "tail"] == heads
     shown = {row[0]: row[1:] for row in rows}
-    for name, key in (("mean rank", "mean_rank"), ("hits at 10", "hits_at_10")):
-        values = [document["metrics"][f"{side}.realistic.{key}"] for side in ("head", "tail", "both")]
+    for name, key in (("mean rank", "mean_rank"), ("hits@10", "hits_at_10")):
+        values = [document["metrics"][f"{side}.realistic.{key}"] for side in ("both", "head", "tail")]
         assert [f"{value:,.2f}" if "rank" in key else f"{value:.4f}" for value in values] == shown[name]
 
 
@@ -184,10 +185,13 @@ def test_an_estimate_has_its_error_and_interval(tmp_path: Path) -> None:
     page = page_of(tmp_path / "output")
 
     interval = document["intervals"]["both.realistic.mean_reciprocal_rank"]
-    [row] = [row for row in page.rows["Headline metrics, realistic ranks"] if row[0] == "mean reciprocal rank"]
-    assert f"± {interval['standard_error']:.1g}" in row[3]
-    assert f"{interval['low']:.4f} to {interval['high']:.4f}" in page.text
-    assert "A sample: 12 of 64 chunks" in re.sub(r"\s+", " ", page.text)
+    [row] = [row for row in page.rows["By hidden side"] if row[0] == "mean reciprocal rank"]
+    error = f"{interval['standard_error']:.1g}"
+    decimals = len(error.partition(".")[2])
+    assert f"{document['metrics']['both.realistic.mean_reciprocal_rank']:.{decimals}f} ± {error}" == row[1]
+    text = page.text.replace("\u00a0", " ")
+    assert f"95% interval {interval['low']:.{decimals}f} to {interval['high']:.{decimals}f}" in text
+    assert "sample of 12 of 64 chunks" in text
 
 
 def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) -> None:
@@ -205,7 +209,7 @@ def test_filtered_runs_show_raw_figures_too_and_every_breakdown(tmp_path: Path) 
     ):
         assert len(page.rows[f"Metrics by {title}"]) > 1
     assert "evaluated edges are also in train_paths" in page.text, "a warning"
-    assert ["of them are also in train_paths"] == [
+    assert ["that are also in train_paths", "that never occur in train_paths"] == [
         row[0] for row in page.rows["Repeated and leaked edges"] if "train_paths" in row[0]
     ]
 
@@ -217,7 +221,7 @@ def test_several_edge_paths_and_estimates_have_tables(tmp_path: Path) -> None:
     page = page_of(tmp_path / "output")
 
     [heads, *rows] = page.rows["Metrics by edge path"]
-    at = heads.index("hits at 10")
+    at = heads.index("hits@10")
     expected = [(of["path"], f"{of['metrics']['both.realistic.hits_at_10']:.4f}") for of in document["edge_paths"]]
     assert expected == [(row[0], row[at]) for row in rows]
     assert "Each cell stands for 2 edge paths: the mean, weighted by edges." in page.text
@@ -250,7 +254,7 @@ def test_a_run_without_edges_has_a_page(tmp_path: Path) -> None:
 
     assert [] == page.open
     assert "no queries" in page.text
-    assert {"–", "0"} >= {cell for row in page.rows["Headline metrics, realistic ranks"][1:] for cell in row[1:]}
+    assert {"–", "0"} >= {cell for row in page.rows["By hidden side"][1:] for cell in row[1:]}
     assert "no bucket has ranked queries" in "".join(page.values("aria-label"))
 
 
@@ -267,9 +271,9 @@ def test_an_unfinished_run_says_so_and_shows_what_there_is(folder: Path) -> None
     make_incomplete(folder)
     page = page_of(folder)
 
-    assert "Not complete. 12 of 40 units of work are done (30 %)" in page.text
+    assert "Not complete. 12 of 40 units of work are done (30%)" in page.text
     assert "edges so far" in page.text
-    assert "Headline metrics, realistic ranks" in page.rows
+    assert "By hidden side" in page.rows
     assert "Metrics by relation" not in page.rows
 
 
@@ -277,7 +281,7 @@ def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
     make_incomplete(folder, with_metrics=False)
     page = page_of(folder)
 
-    assert "Not complete. No unit of work has been reported yet" in page.text
+    assert "Not complete. No work has been reported yet" in page.text
     assert {"Settings", "Digests of the data"} == page.rows.keys()
 
 
@@ -312,7 +316,7 @@ def test_a_large_result_stays_below_six_megabytes_and_says_what_is_left_out(tmp_
 def test_the_map_has_the_metric_that_is_asked_for(finished: Path) -> None:
     page = page_of(finished, metric="hits@10")
 
-    assert "hits at 10" == page.rows["Metrics by bucket"][0][-1]
+    assert "hits@10" == page.rows["Metrics by bucket"][0][-1]
 
 
 def test_an_unknown_metric_is_a_fault_of_one_line(finished: Path) -> None:
@@ -332,10 +336,15 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
         PassRow(PassKey(epoch), before, after, None, None, "undecided", 2, 0)
         for epoch, (before, after) in enumerate(values)
     )
-    page = Page(render_page(Source("run", None, Curves("mrr", rows, {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625))}))))
+    page = Page(
+        report_page.page_of(
+            Source("run", None, Curves("mrr", rows, {(0, 0): ((0, 0.25, 0.5), (3, 0.5, 0.625))}))
+        ).render()
+    )
 
     assert [] == page.open
-    assert "undecided: more passes must tell" in page.text
+    assert "Undecided: more passes are needed to tell." in page.text
+    assert ["pass", "before", "after", "gap", "verdict"] == page.rows["Passes"][0], "no column without a figure"
     assert 5 == len(page.rows["Passes"])
     assert ["0", "0.2500", "0.5000", "0.2500"] == page.rows["Passes"][1][:4]
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]

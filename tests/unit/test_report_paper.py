@@ -63,9 +63,10 @@ def test_tables_have_headline_and_relations_in_both_forms(finished: Source) -> N
     rows = rows_of_markdown(markdown(finished))
     text = latex(finished)
 
-    assert ["metric", "head", "tail", "both"] == rows[0]
-    assert f"{value:.4f} ± {error:.1g}" == dict((row[0], row[-1]) for row in rows)["mean reciprocal rank"]
-    assert rf"& {value:.4f} $\pm$ {escape_latex(f'{error:.1g}')} \\" in text
+    assert ["metric", "both", "head", "tail"] == rows[0]
+    decimals = len(f"{error:.1g}".partition(".")[2])
+    assert f"{value:.{decimals}f} ± {error:.1g}" == dict((row[0], row[1]) for row in rows)["mean reciprocal rank"]
+    assert rf"& {value:.{decimals}f} $\pm$ {error:.1g} &" in text
     names = {row["relation"] for row in finished.report.rows["relations"]}
     assert names == {row[0] for row in rows} & set(MARKUP)
     assert all(f"\n{escape_latex(name)} & " in text for name in names)
@@ -85,7 +86,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)
 
 
-@pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No unit of work")])
+@pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No work has been reported")])
 def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Path) -> None:
     folder = marked_up_result(tmp_path)
     make_incomplete(folder, with_metrics=with_metrics)
@@ -96,10 +97,11 @@ def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Pa
 
 
 def test_the_passes_of_a_training_run_are_a_table() -> None:
-    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 2, 0)
+    row = PassRow(PassKey(3), 0.25, 0.5, None, 0.125, "persists", 2, 1)
     rows = rows_of_markdown(markdown(Source("run", None, Curves("mrr", (row,), {}))))
 
-    assert ["3", "0.2500", "0.5000", "0.2500", "0.1250", "-", "0", "persists"] == rows[-1]
+    assert ["pass", "before", "after", "gap", "diverged", "verdict"] == rows[0]
+    assert ["3", "0.2500", "0.5000", "0.2 ± 0.1", "1", "persists"] == rows[-1]
 
 
 def test_the_reader_of_latex_leaves_the_loggers_of_others_alone() -> None:

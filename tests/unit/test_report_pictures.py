@@ -11,13 +11,17 @@ from pbgeval.report.charts import (
     HEIGHT,
     MAX_CELLS,
     NUM_LEVELS,
+    bin_edges,
     bucket_table,
+    counted,
     cumulative_chart,
+    decades,
     distribution_table,
     heat_map,
+    level_of,
+    linear,
     ranks_by_side,
     share_chart,
-    vertical,
 )
 
 KEY = "both.realistic.mean_reciprocal_rank"
@@ -79,6 +83,25 @@ def test_a_cell_is_the_mean_of_its_buckets_weighted_by_edges(
     assert extent / -(-num_right // block) == pytest.approx((picture.y.end - picture.y.start) / -(-num_left // block))
 
 
+def test_where_all_values_are_equal_there_is_one_level_and_no_legend() -> None:
+    rows = [{**row, KEY: 0.5, "num_edges": 1} for row in buckets(2, 2, seed=0)]
+    picture = heat_map(rows, KEY)
+
+    assert picture is not None
+    assert {f"cell level-{NUM_LEVELS // 2}"} == {cell.style for cell in picture.boxes}
+    assert () == picture.ramp
+    assert [] == picture.legend
+
+
+def test_levels_begin_at_the_lowest_and_end_at_the_highest_value() -> None:
+    assert [0, 4, 8, 8] == [level_of(value, 0.25, 0.75) for value in (0.25, 0.5, 0.74, 0.75)]
+
+
+def test_there_is_no_map_of_nothing() -> None:
+    assert heat_map([], KEY) is None
+    assert heat_map(buckets(2, 2, seed=0), "both.loss") is None
+
+
 def test_the_table_of_buckets_has_those_with_edges_largest_first() -> None:
     rows = buckets(5, 4, seed=3, num_paths=2)
     table = bucket_table(rows, KEY)
@@ -123,7 +146,7 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     bars, lines = share_chart(sides, "realistic"), cumulative_chart(sides, "realistic")
 
     first = bars.boxes[0]
-    assert "head, 1 to below 2: 71.43 %" == first.title
+    assert "head, 1 to below 2: 71.43%" == first.title
     assert (0.0, pytest.approx(5 / 7)) == first.y
     for line in lines.lines:
         shares = [y for _, y in line.points]
@@ -132,6 +155,24 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     [head, tail] = lines.lines
     assert head.points[0] == (0.0, pytest.approx(5 / 7)), "k = 1"
     assert [y for x, y in tail.points if x == pytest.approx(1.0)] == pytest.approx([7 / 9]), "k = 10 counts rank 10"
+
+
+def test_one_query_of_rank_one_has_a_distribution() -> None:
+    sides = ranks_by_side(histogram({"both": [1.0]}), "realistic")
+
+    assert [["1 to below 2", "1", "1.0000", "1.0000"]] == distribution_table(sides).rows
+    assert 1 == len(share_chart(sides, "realistic").boxes)
+    assert 1 == len(cumulative_chart(sides, "realistic").lines)
+
+
+@pytest.mark.parametrize(
+    ("highest", "edges"), [(1, [1, 2]), (1.5, [1, 2]), (2, [1, 2, 4]), (7.5, [1, 2, 4, 8]), (8, [1, 2, 4, 8, 16])]
+)
+def test_bins_double_so_bars_are_equally_wide_on_the_axis(highest: float, edges: list[int]) -> None:
+    assert edges == bin_edges(highest)
+    chart = share_chart(ranks_by_side(histogram({"head": [1.0, highest], "tail": [1.0]}), "realistic"), "realistic")
+    widths = [box.x[1] - box.x[0] for box in chart.boxes]
+    assert widths == pytest.approx([widths[0]] * 2 * (len(edges) - 1))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +186,24 @@ def test_bars_are_as_high_as_shares_and_lines_end_at_all_queries() -> None:
     ],
 )
 def test_a_vertical_axis_has_round_labels_around_its_values(low: float, high: float, texts: list[str]) -> None:
-    axis = vertical("MRR", low, high)
+    axis = linear("MRR", low, high)
 
     assert texts == [text for _, text in axis.ticks]
     assert axis.low - 1e-9 <= low <= high <= axis.high + 1e-9, "multiples of a step are rounded"
     assert HEIGHT >= axis.at(axis.low) > axis.at(axis.high) >= 0, "values grow upwards"
+
+
+def test_a_logarithmic_axis_ends_with_the_highest_value() -> None:
+    axis = decades("k", 1_024.0)
+
+    assert ["1", "10", "100", "1,000"] == [text for _, text in axis.ticks]
+    assert axis.at(axis.high) == axis.end
+    assert ["1"] == [text for _, text in decades("k", 2.0).ticks]
+    assert len(decades("k", 2.0**40).ticks) <= 8
+
+
+def test_an_axis_of_passes_has_as_many_names_as_fit() -> None:
+    axis = counted("epoch", [str(number) for number in range(100)], 0.0, 600.0, 47.0)
+
+    assert ["0", "8", "16"] == [text for _, text in axis.ticks[:3]]
+    assert all(axis.start <= axis.at(value) <= axis.end for value, _ in axis.ticks)

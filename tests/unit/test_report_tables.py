@@ -1,11 +1,23 @@
 from __future__ import annotations
 
 import html
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pbgeval.report.figures import MAX_ENTRIES, diagnostics_of, edges_of, flat, settings_of, ties_of
+from pbgeval.report.figures import (
+    MAX_ENTRIES,
+    breakdowns_of,
+    diagnostics_of,
+    edges_of,
+    flat,
+    name_of,
+    settings_of,
+    ties_of,
+    with_error,
+)
+from pbgeval.report.report import Report
 from pbgeval.report.tables import MAX_CHARACTERS, clipped, fitting
 
 DIAGNOSIS = {
@@ -76,11 +88,71 @@ def test_a_name_is_clipped_to_what_can_be_read() -> None:
     assert "x" * MAX_CHARACTERS + "…" == clipped("x" * (MAX_CHARACTERS + 1))
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.52021, 0.0043, "0.520 ± 0.004"),
+        (8.27, 0.31, "8.3 ± 0.3"),
+        (497_274.12, 2_034.0, "497,000 ± 2,000"),
+        (3.1e-06, 4.2e-06, "0.000003 ± 0.000004"),
+        (0.99996, 0.00996, "1.00 ± 0.01"),
+        (-0.0001, 0.002, "0.000 ± 0.002"),
+        (0.25, 1e-12, "0.25000000 ± 0.00000000"),
+    ],
+)
+def test_a_figure_is_rounded_to_its_error(value: float, error: float, text: str) -> None:
+    assert with_error(value, error) == text
+
+
+@pytest.mark.parametrize(
+    ("operators", "comparator", "edge_paths", "splits", "name"),
+    [
+        (["complex_diagonal"], "dot", ["../wn18/edges_test"], ["edges_test"], "ComplEx on wn18, test"),
+        (["translation"], "l2", ["data/valid", "data/test"], ["valid", "test"], "TransE on data, valid, test"),
+        (["none", "linear"], "dot", [], ["edges"], "RESCAL and none, edges"),
+        (
+            ["none", "linear", "diagonal"],
+            "dot",
+            ["s3://bucket/fb/edges"],
+            ["edges"],
+            "Model with 3 operators on fb, edges",
+        ),
+        (["none"], "scorer", [], ["test"], "EdgeScorer, test"),
+    ],
+)
+def test_a_title_has_the_model_the_data_set_and_the_split(
+    operators: list[str], comparator: str, edge_paths: list[str], splits: list[str], name: str, tmp_path: Path
+) -> None:
+    settings = {"relations": [{"operator": of} for of in operators], "comparator": comparator}
+    provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeScorer"}}}
+    paths = [{"path": path} for path in splits]
+    report = Report(
+        {"provenance": provenance, "edge_paths": paths, "run": {"edge_paths": edge_paths}}, path=tmp_path / "output"
+    )
+
+    assert name_of(report) == name
+
+
+def test_a_column_that_tells_nothing_is_left_out() -> None:
+    key = "both.realistic.mean_reciprocal_rank"
+    rows = [
+        {"relation": name, "relation_id": at, "lhs_type": "all", "rhs_type": right, key: 0.5, "both.query_auc": None}
+        for at, (name, right) in enumerate((("likes", "all"), ("tagged", "tag")))
+    ]
+    named, unnamed = (
+        breakdowns_of(Report({"headline": "realistic"}, tables={"relations.csv": rows_}))[0]
+        for rows_ in (tuple(rows), tuple({**row, "relation": "same"} for row in rows))
+    )
+
+    assert named.columns == ("relation", "MRR", "right type")
+    assert unnamed.columns == ("relation", "MRR", "id", "right type"), "names alone do not tell rows apart"
+
+
 def test_ties_compare_the_rank_types_and_what_is_undefined_is_a_dash() -> None:
     table = ties_of(document())
 
     assert ("both sides", "optimistic", "realistic", "pessimistic") == table.columns
-    assert [("mean rank", "1.50", "2.00", "2.50"), ("hits at 1", "0.7500", "0.5000", "–")] == table.rows
+    assert [("mean rank", "1.50", "2.00", "2.50"), ("hits@1", "0.7500", "0.5000", "–")] == table.rows
 
 
 def test_diagnostics_have_counts_in_full_and_shares_in_short() -> None:
@@ -102,6 +174,6 @@ def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
     )
 
     assert [] == edges_of(document(edge_diagnostics=None)).rows
-    assert "–" == dict(unknown.rows)["of them are also in train_paths"]
-    assert "no train_paths were given" in unknown.note
-    assert ("0", "") == (dict(known.rows)["of them are also in train_paths"], known.note)
+    assert "–" == dict(unknown.rows)["that are also in train_paths"]
+    assert "the config has no train_paths" in unknown.note
+    assert ("0", "") == (dict(known.rows)["that are also in train_paths"], known.note)

@@ -28,7 +28,7 @@ def test_many_ties_are_said_with_what_they_do_to_mrr_and_where_they_come_from():
     (warning,) = warnings_of(document(1.01, SOUND))
 
     assert "1.01 of 101 candidates" in warning
-    assert "0.1000 (pessimistic) to 0.9000 (optimistic)" in warning
+    assert "tie-breaking alone moves MRR from 0.1000 (pessimistic) to 0.9000 (optimistic)" in warning
     assert "untrained entities" in warning
 
 

@@ -31,7 +31,7 @@
     );
 
     function draw(news) {
-      const wanted = search.value.trim().toLowerCase();
+      const wanted = search === null ? "" : search.value.trim().toLowerCase(); // few rows have no search box
       let found = 0;
       for (const row of rows) {
         const matches = wanted === "" || words.get(row).includes(wanted);
@@ -76,7 +76,9 @@
       button.addEventListener("click", () => sort(at));
       head.replaceChildren(button);
     });
-    search.addEventListener("input", () => draw());
+    if (search !== null) {
+      search.addEventListener("input", () => draw());
+    }
     more.addEventListener("click", () => {
       showAll = true;
       draw();
@@ -86,5 +88,18 @@
     draw();
   }
 
+  // A bar behind each value of a column, as long as its share of the largest.
+  function drawBars(head) {
+    const cells = [...head.closest("table").tBodies[0].rows].map((row) => row.cells[head.cellIndex]);
+    const largest = Math.max(...cells.map((cell) => number(cell.textContent)).filter((value) => value > 0));
+    for (const cell of cells) {
+      const share = number(cell.textContent) / largest;
+      if (share > 0) {
+        cell.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
+      }
+    }
+  }
+
   document.querySelectorAll("table[data-tools]").forEach(enhance);
+  document.querySelectorAll("th.m").forEach(drawBars);
 })();
