@@ -129,8 +129,11 @@ def _evaluate(
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: the number of processes must be at least 1")
     from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
+    from pbgeval.report.console import ConsoleObserver
 
     is_ours = "torch" not in sys.modules  # a process from its first line
+    observer = ConsoleObserver(quiet=quiet)
+    observer.phase("starting")  # importing torch takes seconds
     with ended_at_once():
         from pbgeval.cluster.environment import variables_of_torch
         from pbgeval.cluster.launch import is_worker_of_a_group, worker_server
@@ -142,7 +145,6 @@ def _evaluate(
             gc.disable()
         from pbgeval.config import load_config
         from pbgeval.evaluation import RunOptions, evaluate
-        from pbgeval.report.console import ConsoleObserver
 
         if is_ours:
             gc.freeze()
@@ -152,7 +154,7 @@ def _evaluate(
         worker_server() if several and is_ours else nullcontext(),
         left_to_the_system() if in_group else ended_by_signals(),
     ):
-        report = evaluate(load_config(config, param), options, ConsoleObserver(quiet=quiet))
+        report = evaluate(load_config(config, param), options, observer)
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS

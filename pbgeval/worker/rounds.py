@@ -76,11 +76,10 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
     config = context.inputs.config
     if config.sample_edges is None and config.target_error is None:
         return None
+    context.work.observer.phase("drawing the sample")
     if context.inputs.featurized:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
-        raise ConfigError(
-            f"{key}: expected None, as a type is featurized: its entities have no numbers; remove the key"
-        )
+        raise ConfigError(f"{key} does not support featurized entity types, whose entities have no ids; remove the key")
     by_chunk = "sampled" in context.inputs.candidates
     files = [
         (path_index, bucket, file)
@@ -243,6 +242,7 @@ def _do_buckets(
     )
     done = set(context.journal.look(context.team, context.work.observer, share_names))
     watch = context.team.watch(f"round/{round_number}")
+    context.work.observer.phase("scoring")
     with collectively(context.team, watch):
         num_loads = do_units(context, record, tools, round_number, done, watch)
     with collectively(context.team):
