@@ -129,8 +129,11 @@ def _evaluate(
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers {workers}: the number of processes must be at least 1")
     from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
+    from pbgeval.report.console import ConsoleObserver
 
     is_ours = "torch" not in sys.modules  # a process from its first line
+    observer = ConsoleObserver(quiet=quiet)
+    observer.phase("starting")  # importing torch takes seconds
     with ended_at_once():
         from pbgeval.cluster.environment import variables_of_torch
         from pbgeval.cluster.launch import is_worker_of_a_group, worker_server
@@ -141,7 +144,6 @@ def _evaluate(
         if is_ours:  # garbage is not looked for among what stays: each look takes a tenth of a second
             gc.disable()
         from pbgeval.evaluation import evaluate
-        from pbgeval.report.console import ConsoleObserver
 
         if is_ours:
             gc.freeze()
@@ -151,7 +153,7 @@ def _evaluate(
         left_to_the_system() if in_group else ended_by_signals(),
     ):
         start = partial(evaluate, config, overrides=param, output=output, workers=workers, device=device)
-        report = start(overwrite=overwrite, observer=ConsoleObserver(quiet=quiet))
+        report = start(overwrite=overwrite, observer=observer)
     if not quiet:
         _print_result(report)
     return 0 if report.document["complete"] else INCOMPLETE_STATUS

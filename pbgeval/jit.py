@@ -10,12 +10,20 @@ import functools
 import importlib.util
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from attrs import define, field
 
 _COMPILING = threading.Lock()
+_announce: Callable[[str], None] | None = None
+
+
+def announce_compiling(say: Callable[[str], None]) -> None:
+    """Let `say` be told before loops are compiled that no earlier process has compiled."""
+    global _announce
+    _announce = say
 
 
 @functools.cache
@@ -48,7 +56,10 @@ class CompiledLoop:
 
     def _compile(self) -> Any:  # noqa: ANN401 - numba has no types
         try:
-            return _compile(self.loop, may_reorder=self.may_reorder, cache=True)
+            compiled = _compile(self.loop, may_reorder=self.may_reorder, cache=True)
+            if _announce is not None and not Path(compiled._cache._cache_file._index_path).exists():
+                _announce("compiling (only the first time on this machine)")
+            return compiled
         except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
             return _compile(self.loop, may_reorder=self.may_reorder)
 

@@ -24,9 +24,10 @@ class UnitReport:
     bucket: Bucket
     num_edges: int
     seconds: float
-    mean_reciprocal_rank: float | None  # of the unit, headline rank type
     edges_done: int  # by all workers, as far as known here
     edges_total: int
+    mean_reciprocal_rank: float | None  # of all units that are done, headline rank type
+    half_width: float | None  # of its 95% interval for all edges, from how units differ; None: too few units
     finished_bucket: BucketReport | None  # if this was the last unit of its bucket
 
 
@@ -45,14 +46,20 @@ class Observer:
     def advanced(self, share: float) -> None:
         """Take note of how much of the step is done, 0 to 1; called from any thread."""
 
+    def phase(self, title: str) -> None:
+        """Take note of what the evaluation does until the next report."""
+
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin the work on all edges; this process is one of a team."""
 
     def unit_finished(self, unit: UnitReport) -> None:
         """Take note of one more unit that is done."""
 
-    def candidates_done(self, done: int, total: int) -> None:
-        """Take note of how many of this process's candidate rows have met all queries (`candidates = "all"`)."""
+    def candidates_done(self, done: int, total: int, latest: int) -> None:
+        """Take note of how many entities all queries are scored against, `latest` of them now (`candidates = "all"`).
+
+        All workers count together.
+        """
 
     def finished(self) -> None:
         """End the steps, or the work: nothing more of them is reported."""

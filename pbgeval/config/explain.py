@@ -95,7 +95,7 @@ def explained_keys(
 
 def _entry(key: ExplainedKey) -> str:
     value = key.default if key.default == "required" else f"default {key.default}"
-    body = textwrap.fill(key.help, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    body = textwrap.fill(key.help, _WIDTH, break_on_hyphens=False, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return f"  {key.name}: {key.type}, {value}\n{body}"
 
 

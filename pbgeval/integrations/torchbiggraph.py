@@ -1,5 +1,9 @@
 """A training run of PyTorch-BigGraph 1.0.0 -> held-out edges of each bucket, ranked before and after its training.
 
+    python -m pbgeval.integrations.torchbiggraph config.py --monitor run/monitor
+
+or in Python
+
     from torchbiggraph.config import parse_config
     from pbgeval.integrations.torchbiggraph import train
     train(config, "run/monitor")               # replaces torchbiggraph.train.train
@@ -13,7 +17,10 @@ torchbiggraph.
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from enum import Enum
@@ -23,18 +30,20 @@ from typing import Any, cast
 import torch
 from attrs import asdict, define, field
 from torch import Tensor
+from torchbiggraph import schema as their_schema
 from torchbiggraph.checkpoint_manager import CheckpointManager
-from torchbiggraph.config import ConfigSchema
+from torchbiggraph.config import ConfigFileLoader, ConfigSchema, add_to_sys_path
 from torchbiggraph.edgelist import EdgeList
 from torchbiggraph.graph_storages import EDGE_STORAGES, AbstractEdgeStorage
 from torchbiggraph.model import MultiRelationEmbedder, make_model
 from torchbiggraph.train import train_and_report_stats
 from torchbiggraph.types import Side as TheirSide
+from torchbiggraph.util import SubprocessInitializer, set_logging_verbosity, setup_logging
 
 from pbgeval.cluster.resources import num_cores, threads_put_back
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, EvalError
 from pbgeval.monitor.monitor import Monitor
-from pbgeval.monitor.records import PassKey
+from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
 from pbgeval.monitor.visit import Visit
 from pbgeval.notation import Bucket, Side
@@ -258,3 +267,62 @@ def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
         )
     if faults:
         raise ConfigError(*faults)
+
+
+class PassLines:
+    """A sink that prints a line per pass."""
+
+    def append(self, record: VisitRecord | PassRecord) -> None:
+        if not isinstance(record, PassRecord) or record.details is None or record.average is None:
+            return
+        key, values = record.key, (record.details.before.get(_HEADLINE), record.details.after.get(_HEADLINE))
+        before, after = ("undefined" if value is None else f"{value:.4f}" for value in values)
+        place = "" if (key.edge_path, key.edge_chunk) == (0, 0) else f", path {key.edge_path}, chunk {key.edge_chunk}"
+        print(
+            f"epoch {key.epoch}{place}: MRR {before} before, {after} after training "
+            f"({record.average.count:,} held-out edges)",
+            flush=True,
+        )
+
+
+_HEADLINE = "both.realistic.mean_reciprocal_rank"
+
+
+def _unpack_optional(type_: Any) -> Any:  # noqa: ANN401 - an annotation
+    """Return X of Optional[X]. Theirs compares by identity, and Python forgets types that it has made."""
+    arguments = typing.get_args(type_)
+    if len(arguments) != 2 or arguments[1] is not type(None):
+        raise TypeError("Not an optional type")
+    return arguments[0]
+
+
+def main() -> None:
+    """Train as `torchbiggraph_train` does, and watch every visit to a bucket."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pbgeval.integrations.torchbiggraph",
+        description="Train with PyTorch-BigGraph and record held-out metrics of every bucket.",
+    )
+    parser.add_argument("config", metavar="CONFIG", help="PyTorch-BigGraph config file")
+    parser.add_argument("-p", "--param", metavar="KEY=VALUE", action="append", help="override a config key; repeatable")
+    parser.add_argument("--monitor", metavar="DIR", required=True, help="folder for the records, training_stats.json")
+    arguments = parser.parse_args()
+    their_schema.unpack_optional = _unpack_optional
+    loader = ConfigFileLoader()
+    config = loader.load_config(arguments.config, arguments.param)
+    setup_logging(config.verbose)
+    set_logging_verbosity(config.verbose)
+    initializer = SubprocessInitializer()
+    initializer.register(setup_logging, config.verbose)
+    initializer.register(add_to_sys_path, loader.config_dir.name)
+    try:
+        monitor = train(config, arguments.monitor, subprocess_init=initializer, sinks=[PassLines()])
+    except EvalError as error:
+        sys.exit(str(error))
+    best = monitor.best_epoch("mrr")
+    if best is not None:
+        print(f"best epoch by held-out MRR: {best}")
+    print(f"records: {arguments.monitor}; plot them with kgeval-dist monitor {arguments.monitor}")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from pbgeval.progress import Observer, UnitReport
 from pbgeval.storage.text import printable
 
+CLEAR_LINE = "\r\x1b[2K"
+
 
 @define
 class ConsoleObserver(Observer):
@@ -20,7 +22,7 @@ class ConsoleObserver(Observer):
 
     quiet: bool = False
     _bar: Progress | None = field(default=None, init=False)
-    _tenths: int = field(default=0, init=False)  # of the candidates, where no bar is drawn
+    _is_first: bool = field(default=True, init=False)  # worker 0 of its team
 
     def warn(self, message: str) -> None:
         self._line(f"warning: {message}")
@@ -36,32 +38,43 @@ class ConsoleObserver(Observer):
     def advanced(self, share: float) -> None:
         self._show(share)
 
+    def phase(self, title: str) -> None:
+        """Name what is being done; only on a terminal."""
+        if self._bar is not None:
+            self._bar.reset(self._bar.task_ids[-1], description=title)
+        elif self._is_first and not self.quiet and _is_terminal():
+            self._write(f"{CLEAR_LINE}{title} ...\r")
+
     def started(self, num_edges: int, rank_in_team: int) -> None:
         """Begin; on a terminal, worker 0 draws the bar for all."""
-        if rank_in_team == 0:
-            self._begin("edges", num_edges)
+        self._is_first = rank_in_team == 0
+        if self._is_first:
+            self._begin("preparing", None)
 
     def unit_finished(self, unit: UnitReport) -> None:
         bucket = unit.finished_bucket
         if self._bar is not None:
             elapsed = self._bar.tasks[-1].elapsed or unit.seconds
-            speed = f"{unit.edges_done / max(elapsed, 1e-9):,.0f} edges/s"
-            self._show(unit.edges_done, told=f"{unit.edges_done:,}/{unit.edges_total:,} {speed}")
+            speed = unit.edges_done / max(elapsed, 1e-9)
+            told = f"{unit.edges_done:,}/{unit.edges_total:,} {speed:,.0f} edges/s"
+            if unit.mean_reciprocal_rank is not None:
+                told += f" MRR {unit.mean_reciprocal_rank:.4f}"
+                told += "" if unit.half_width is None else f" ± {unit.half_width:.4f}"
+            self._show(unit.edges_done, told=told, total=unit.edges_total)
         elif bucket is not None and not _is_terminal():
             self._line(
                 f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {bucket.num_edges:,} edges in "
                 f"{bucket.seconds:.1f} s, {bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
                 f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}; "
-                f"{100 * unit.edges_done // max(unit.edges_total, 1)} % done"
+                f"{100 * unit.edges_done // max(unit.edges_total, 1)}% done"
             )
 
-    def candidates_done(self, done: int, total: int) -> None:
-        """Show how much of the candidates has been met, on a terminal in place of the edges."""
-        self._show(done, total=total, description="candidates", told=f"{done:,}/{total:,}")
+    def candidates_done(self, done: int, total: int, latest: int) -> None:
+        """Show how many entities all queries are scored against; off a terminal, a line for each tenth."""
+        self._show(done, total=total, told=f"{done:,}/{total:,} entities")
         tenth = 10 * done // max(total, 1)
-        if not _is_terminal() and tenth > self._tenths:
-            self._tenths = tenth
-            self._line(f"{done:,} of {total:,} candidate rows have met all queries; {10 * tenth} % done")
+        if tenth > 10 * (done - latest) // max(total, 1) and not _is_terminal():
+            self._line(f"{10 * tenth}%: all queries scored against {done:,} of {total:,} entities")
 
     def finished(self) -> None:
         """Leave the last bar as it is, full where the work has ended well."""
@@ -69,28 +82,37 @@ class ConsoleObserver(Observer):
             self._bar.stop()
             self._bar = None
 
-    def _begin(self, title: str, total: float) -> None:
+    def _begin(self, title: str, total: float | None) -> None:
         """Draw another bar on a terminal; those before are done."""
         if self.quiet or not _is_terminal():
             return
         if self._bar is None:
+            self._write(CLEAR_LINE)
             title_column = TextColumn("{task.description}", markup=False)
-            columns = BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn()
-            self._bar = Progress(title_column, *columns, console=Console(stderr=True))
+            time_left = TimeRemainingColumn(compact=True), TextColumn("remaining")
+            console = Console(stderr=True)
+            bar = BarColumn(bar_width=max(4, min(20, console.width - 90)))
+            columns = bar, TaskProgressColumn(), TextColumn("{task.fields[told]}"), *time_left
+            self._bar = Progress(title_column, *columns, console=console)
             self._bar.start()
         for task in self._bar.tasks:
             self._bar.update(task.id, completed=task.total)
         self._bar.add_task(title, total=total, told="")
 
-    def _show(self, done: float, **fields: Any) -> None:  # noqa: ANN401 - of `Progress.update`
+    def _show(self, done: float | None = None, **fields: Any) -> None:  # noqa: ANN401 - of `Progress.update`
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[-1], completed=done, **fields)
 
     def _line(self, text: str) -> None:
-        if self.quiet or sys.stderr is None:  # closed before we were started
+        if not self.quiet:
+            clear = CLEAR_LINE if self._bar is None and _is_terminal() else ""
+            self._write(f"{clear}{printable(text)}\n")  # one write, so that lines of several workers do not mix
+
+    def _write(self, text: str) -> None:
+        if sys.stderr is None:  # closed before we were started
             return
         with suppress(OSError):  # a full disk, a reader that has gone: no reason to give up the work
-            sys.stderr.write(printable(text) + "\n")  # one write, so that lines of several workers do not mix
+            sys.stderr.write(text)
             sys.stderr.flush()
 
 

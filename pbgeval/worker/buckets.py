@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter as Multiset
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import reduce
 from operator import add, attrgetter
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -123,6 +125,8 @@ class KnownOfBuckets:
 
 # Units that different workers finish -> one report of each bucket, from the worker that finishes its last unit.
 
+FEWEST_UNITS = 5  # an interval from fewer would be too narrow
+Z_95 = NormalDist().inv_cdf(0.975)
 MILLION = 1_000_000  # seconds and reciprocal ranks are added as whole millionths
 
 
@@ -150,6 +154,21 @@ class BucketProgress:
     def num_edges(self) -> int:
         """All that will be evaluated."""
         return self._num_edges.total()
+
+    def running(self, unit: WorkUnit, mean_reciprocal_rank: float | None) -> tuple[int, float | None, float | None]:
+        """Note the unit's mean; return the edges done by all workers, their mean, and half its 95% interval.
+
+        Units are clusters of about one size, drawn from all: so the interval has no width when all are done.
+        """
+        num_edges, mean = self.edges_of(unit), mean_reciprocal_rank or 0.0
+        sums = {"edges": num_edges, "ranks": MILLION * num_edges * mean, "squares": MILLION * num_edges * mean**2}
+        totals = {name: self.counter.add(f"{self.prefix}/{name}", round(value)) for name, value in sums.items()}
+        num_units, done = self.counter.add(f"{self.prefix}/units", 1), totals["edges"]
+        if not done:
+            return 0, None, None
+        average, square = (totals[name] / MILLION / done for name in ("ranks", "squares"))
+        variance = max(square - average**2, 0.0) * max(1.0 - done / self.num_edges, 0.0)
+        return done, average, None if num_units < FEWEST_UNITS else Z_95 * math.sqrt(variance / (num_units - 1))
 
     def finished(self, unit: WorkUnit, seconds: float, mean_reciprocal_rank: float | None) -> BucketReport | None:
         """Note a finished unit; return the report of its bucket if no unit of it is left."""
@@ -458,14 +477,17 @@ def _unit_report(
 ) -> UnitReport:
     config, num_edges = context.inputs.config, context.evaluated.num_rows(unit)
     mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
+    done, average, half_width = progress.running(unit, mean_reciprocal_rank)
+    # Of a sample only the round in hand is known.
+    total = context.inputs.num_edges if context.evaluated.sample is None else progress.num_edges
     return UnitReport(
         edge_path=Path(config.edge_paths[unit.path_index]).name,
         bucket=unit.bucket,
         num_edges=num_edges,
         seconds=seconds,
-        mean_reciprocal_rank=mean_reciprocal_rank,
-        edges_done=context.team.add(f"{progress.prefix}/edges", num_edges),
-        # Of a sample only the round in hand is known.
-        edges_total=context.inputs.num_edges if context.evaluated.sample is None else progress.num_edges,
+        edges_done=total - progress.num_edges + done,  # the journal has the others
+        edges_total=total,
+        mean_reciprocal_rank=average,
+        half_width=half_width,
         finished_bucket=progress.finished(unit, seconds, mean_reciprocal_rank),
     )

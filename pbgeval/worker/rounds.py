@@ -76,6 +76,7 @@ def plan_sampling(context: WorkerContext) -> Sampling | None:
     config = context.inputs.config
     if config.sample_edges is None and config.target_error is None:
         return None
+    context.work.observer.phase("drawing the sample")
     if context.inputs.featurized:
         key = "sample_edges" if config.sample_edges is not None else "target_error"
         raise ConfigError(f"{key}: needs entity ids, but an entity type is featurized; remove the key")
@@ -241,6 +242,7 @@ def _do_buckets(
     )
     done = set(context.journal.look(context.team, context.work.observer, share_names))
     watch = context.team.watch(f"round/{round_number}")
+    context.work.observer.phase("scoring")
     with collectively(context.team, watch):
         num_loads = do_units(context, record, tools, round_number, done, watch)
     with collectively(context.team):

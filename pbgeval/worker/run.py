@@ -19,6 +19,7 @@ from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
+from pbgeval.jit import announce_compiling
 from pbgeval.metrics.summary import AucSample
 from pbgeval.ranking import fused
 from pbgeval.report.document import Drawn, ReportContext, make_report
@@ -51,13 +52,14 @@ def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
     with threads_put_back(), full_precision(of_autocast=work.inputs.scorer is None):
         try:
+            work.observer.started(work.inputs.num_edges, team.rank_in_team)
+            announce_compiling(work.observer.phase)
             with collectively(team):
                 context, kernels = _set_up(work, team)
             with collectively(team):
                 if team.rank_in_team == 0:
                     _begin_scratch(work, context)
             record = Record.empty(work.protocol)
-            work.observer.started(work.inputs.num_edges, team.rank_in_team)
             try:
                 found = do_rounds(context, record)
             except FileNotFoundError:

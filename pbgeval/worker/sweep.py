@@ -78,6 +78,7 @@ def share_rows(done: Sequence[str], units: Sequence[str]) -> bool:
 
 def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> SweepSummary:
     """Rank all evaluated edges against all entities."""
+    context.work.observer.phase("reading edges")
     with collectively(context.team):
         edges = read_query_edges(context)
     with collectively(context.team):
@@ -97,12 +98,16 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     with collectively(context.team):
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     pairs = join_all(context, keys, plan.pairs_bytes, plan.known_rows) if context.work.protocol.filtered else None
+    context.work.observer.phase("gathering vectors")
     entities = _gather(context, edges, vectors, plan)
-    done = context.journal.look(context.team, context.work.observer, share_rows)
-    ranges = _ranges(context, plan, [range_of_name(name) for name in done])
+    done = [range_of_name(name) for name in context.journal.look(context.team, context.work.observer, share_rows)]
+    if context.team.rank_in_team == 0:
+        context.team.add(f"{context.journal.part}rows", sum(part.num_rows for part in done))
+    ranges = _ranges(context, plan, done)
     states = _states(context, edges, of_contests, sets, kernel, plan, entities, vectors)
     given = _given(context, edges, states, ranges, plan)
     _prepare(context, states)
+    context.work.observer.phase("scoring")
     _rank(context, edges, states, given, keys, vectors, pairs, plan, ranges)
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(context, touched)
@@ -307,8 +312,6 @@ def _rank(
 
     with collectively(context.team, watch):
         context.journal.take(results.add)
-        total = sum(part.num_rows for part in ranges)
-        done = 0
         tables = _tables(context, vectors, [part for part in ranges if edges.numbering.slots[part.slot][0] in type_of])
         for part, of_slots in _with_known(context, ranges, pairs):
             context.journal.begin(range_name(part))
@@ -329,8 +332,8 @@ def _rank(
             if context.journal.finish(range_name(part)):
                 results.write()
             watch.tick()
-            done += part.num_rows
-            context.work.observer.candidates_done(done, total)
+            done = context.team.add(f"{context.journal.part}rows", part.num_rows)
+            context.work.observer.candidates_done(done, context.numberer.numbering.num_entities, part.num_rows)
         results.finish()
 
 

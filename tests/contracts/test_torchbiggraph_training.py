@@ -28,7 +28,7 @@ pytestmark = pytest.mark.peers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("torchbiggraph_monitored.py")
-EXAMPLE = REPOSITORY / "scripts" / "monitor_torchbiggraph.py"
+COMMAND = ["-m", "pbgeval.integrations.torchbiggraph"]
 ITS_OWN_WARNING = "ignore:pkg_resources is deprecated as an API:UserWarning"  # setuptools below 81 warn its import
 FRACTION = 0.3
 MRR = "both.realistic.mean_reciprocal_rank"
@@ -44,9 +44,9 @@ KEYS: dict[str, Any] = {
 }
 
 
-def start(python: Path, case: TinyCase, program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def start(python: Path, case: TinyCase, program: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [python, program, case.config, *arguments],
+        [python, *program, case.config, *arguments],
         cwd=case.root,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ITS_OWN_WARNING},
         capture_output=True,
@@ -57,7 +57,7 @@ def start(python: Path, case: TinyCase, program: Path, *arguments: str) -> subpr
 
 
 def train(python: Path, case: TinyCase, **settings: Any) -> History:
-    done = start(python, case, PROGRAM, json.dumps(settings))
+    done = start(python, case, [str(PROGRAM)], json.dumps(settings))
     assert 0 == done.returncode, done.stdout + done.stderr
     return read_history(case.root / "monitor", pytest.fail)
 
@@ -178,11 +178,15 @@ def test_the_example_has_a_pass_per_chunk_and_edge_path_and_goes_on_from_a_check
     python = peer("torchbiggraph") / "python"
     for num_epochs in (1, 2):
         case.write_config(edge_paths=["edges", "more"], num_epochs=num_epochs)
-        done = start(python, case, EXAMPLE, "--output", "monitor", "-p", "lr=0.05")
+        done = start(python, case, COMMAND, "--monitor", "monitor", "-p", "lr=0.05")
         assert 0 == done.returncode, done.stdout + done.stderr
     history = read_history(case.root / "monitor", pytest.fail)
 
-    assert re.search("best epoch of the held-out edges: [01]\n", done.stdout)
+    assert re.search("best epoch by held-out MRR: [01]\n", done.stdout)
+    lines = re.findall(
+        r"^epoch (\d).*: MRR 0\.\d+ before, 0\.\d+ after training \(\d+ held-out edges\)$", done.stdout, re.M
+    )
+    assert lines == ["1"] * 4  # a line per path and chunk; the first process did epoch 0
     expected = [PassKey(epoch, path, chunk) for epoch in (0, 1) for path in (0, 1) for chunk in (0, 1)]
     assert expected == [of.key for of in history.passes]
     by_place: dict[tuple[Any, ...], list[VisitRecord]] = {}
@@ -254,7 +258,7 @@ def test_what_cannot_be_monitored_is_refused_before_training(
     case = untrained(tmp_path / "case")
     case.write_config(**change)
 
-    done = start(peer("torchbiggraph") / "python", case, EXAMPLE, "--output", "monitor")
+    done = start(peer("torchbiggraph") / "python", case, COMMAND, "--monitor", "monitor")
 
     assert 1 == done.returncode
     assert 1 == len(done.stderr.splitlines())

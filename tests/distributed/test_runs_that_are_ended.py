@@ -189,7 +189,7 @@ def test_a_run_heals_when_a_worker_stalls(
 
     status, lines = the_end(launcher)
     assert (0, 1) == (status, len(lines))
-    assert "warning: worker 1: expected progress, found none for" in lines[0]
+    assert "warning: worker 1 has made no progress for" in lines[0]
     assert undisturbed == numbers_of(tmp_path / "output")
 
 

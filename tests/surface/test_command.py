@@ -224,7 +224,7 @@ def test_progress_is_a_line_per_bucket_off_a_terminal(case: TinyCase) -> None:
     done = run_command(case, "--workers", "1", "--output", "output")
 
     pattern = re.compile(
-        r"edges bucket \((\d), (\d)\): (\d+) edges in [\d.]+ s, [\d,]+ edges/s, MRR 0\.\d{4}; (\d+) % done"
+        r"edges bucket \((\d), (\d)\): (\d+) edges in [\d.]+ s, [\d,]+ edges/s, MRR 0\.\d{4}; (\d+)% done"
     )
     found = [pattern.fullmatch(line) for line in done.err.splitlines()]
     assert all(found)
@@ -367,6 +367,9 @@ def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
 
     assert 0 == status
     assert "50/50" in text
+    assert re.search(r"50/50 [\d,]+ edges/s MRR 0\.\d{4}", text)
+    assert text.find("starting") < text.find("preparing") < text.find("scoring") < text.find("50/50")
+    assert "remaining" in text
     assert " bucket (" not in text
     assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 

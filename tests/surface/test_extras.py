@@ -68,7 +68,7 @@ def sink(name: str, extra: str) -> Use:
     return Use(
         extra,
         (*evaluation, "-p", f"sinks={name}"),
-        f"-p sinks={name}: sinks[0]: expected the package {name} for the sink {name}, found none; "
+        f"-p sinks={name}: sinks[0]: the sink {name} needs {name}, which is not installed: "
         f"pip install 'pbgeval[{extra}]'",
         lambda folder, _: any((folder / "noted" / "sinks" / name).iterdir()),
     )
@@ -84,7 +84,7 @@ USES = {
     "events": Use(
         "monitor",
         ("-c", TENSORBOARD),
-        "events: expected the package tensorboard for the sink tensorboard, found none; pip install 'pbgeval[monitor]'",
+        "events: the sink tensorboard needs tensorboard, which is not installed: pip install 'pbgeval[monitor]'",
         lambda folder, _: any((folder / "events").iterdir()),
     ),
     "tensorboard": sink("tensorboard", "monitor"),
@@ -99,7 +99,7 @@ USES = {
     "graph": Use(
         "import",
         ("-m", "pbgeval", "import-graph", "--output", "graph", "--edges", "train=train.tsv"),
-        "duckdb: expected it, to read files of edges by name, found none; pip install 'pbgeval[import]'",
+        "Reading edges by name needs duckdb, which is not installed: pip install 'pbgeval[import]'",
         lambda folder, _: any((folder / "graph").rglob("edges_0_0.h5")),
     ),
     "objects": Use(

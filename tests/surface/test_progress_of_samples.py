@@ -10,7 +10,7 @@ import pytest
 from tests.kit.case import TinyCase
 from tests.kit.commands import flags, metrics_of, run_command
 
-LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in .*; (\d+) % done")
+LINE = re.compile(r"bucket \(\d, \d\): ([\d,]+) edges in .*; (\d+)% done")
 
 
 @pytest.mark.parametrize("candidates", ["sampled", "partition"])

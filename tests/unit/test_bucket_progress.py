@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks.scaling.local_counter import LocalCounter
@@ -43,3 +44,18 @@ def test_of_a_sample_the_edges_drawn_count():
     assert report is not None
     assert report.num_edges == progress.num_edges == sum(1 + unit.start % 2 for unit in WINDOWS[:2])
     assert 0.5 == pytest.approx(report.mean_reciprocal_rank)
+
+
+def test_the_running_mean_is_that_of_all_workers_and_its_interval_closes_at_the_end():
+    counter, means = LocalCounter(), [0.1, 0.3, 0.2, 0.4, 0.25, 0.35, 0.15, 0.25]
+    units = [WorkUnit(0, Bucket(0, 1), 10 * number, 10 * number + 10) for number in range(8)]
+    workers = [BucketProgress(units, counter, "round/1") for _ in range(2)]
+
+    found = [workers[number % 2].running(unit, means[number]) for number, unit in enumerate(units)]
+
+    assert [done for done, _, _ in found] == list(range(10, 90, 10))
+    assert [mean for _, mean, _ in found] == pytest.approx([np.mean(means[: n + 1]) for n in range(8)])
+    assert [width for _, _, width in found[:4]] == [None] * 4
+    of_five = 1.959964 * np.std(means[:5], ddof=1) / np.sqrt(5) * np.sqrt(1 - 5 / 8)
+    assert found[4][2] == pytest.approx(of_five, rel=1e-4)
+    assert found[-1][2] == 0
