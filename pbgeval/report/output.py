@@ -199,8 +199,7 @@ class OutputDirectory:
             return self._claim(provenance, overwrite=overwrite)
         except OSError as error:
             raise OutputError(
-                f"{self.path}: expected a directory that can be written, got: {error.strerror or error}; "
-                "choose another --output"
+                f"{self.path}: cannot write into this directory: {error.strerror or error}; choose another --output"
             ) from error
 
     def _claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:

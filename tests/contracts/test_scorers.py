@@ -216,13 +216,13 @@ REFUSED = [
         (lambda settings=settings: evaluation(scorer_of(zeros), **settings), fault)
         for settings, fault in (
             ({"precision": "certified"}, "precision: 'certified' needs a model of vectors"),
-            ({"comparator": "l2"}, "comparator: expected 'dot', as the model says, or no key, got 'l2'"),
+            ({"comparator": "l2"}, "comparator: the model has 'dot', but the config says 'l2'; remove the key"),
             ({"edge_paths": ["x"]}, r"edge_paths: edges are passed in memory, but the key is \['x'\]; remove it"),
             ({"model": "x"}, "model: a model is passed in memory, but the key is 'x'; remove it"),
             ({"hits_at": [0]}, r"hits_at\[0\]: expected an int >= 1"),
             (
                 {"entities": {"all": EntitySchema(num_partitions=2)}},
-                "edges: expected entities in one partition for edges in memory",
+                "edges: edges in memory need num_partitions = 1",
             ),
         )
     ),

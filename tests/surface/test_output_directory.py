@@ -174,9 +174,9 @@ def test_one_without_permission_to_write_is_refused(exists: bool, tmp_path: Path
     with as_nobody():
         fault = refused(case)
 
-    where = "output/owner.json: cannot write this file" if exists else "output: this is a file, not a directory"
+    where = "output/owner.json: cannot write this file" if exists else "output: cannot write into this directory"
     assert fault.startswith(where)
-    assert fault.endswith("got: Permission denied; choose another --output")
+    assert fault.endswith(": Permission denied; choose another --output")
 
 
 def test_a_fault_leaves_an_empty_directory_as_it_was(case: TinyCase) -> None:

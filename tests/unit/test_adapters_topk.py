@@ -103,7 +103,7 @@ def test_a_malformed_line_is_an_error_with_its_number(tmp_path: Path, text: str,
 def test_nothing_to_rank_is_refused(tmp_path: Path) -> None:
     for options, message in (
         ({"test": ""}, "test.tsv: no edges to evaluate"),
-        ({"ranking": ""}, "ranking.txt: expected edges of "),
+        ({"ranking": ""}, "ranking.txt: no edge of "),
         ({"test": "a b\n"}, "test.tsv:1: expected head, relation and tail, with tabs between, found 'a b'"),
         ({"known": "a\t\tb\n"}, "known.tsv:1: expected head, relation and tail"),
     ):

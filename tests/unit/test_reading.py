@@ -154,7 +154,7 @@ def test_a_line_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
         for _ in range(33):
             file.write(bytes(1 << 23))
     tracemalloc.start()
-    with pytest.raises(StorageError, match="found: a line of more than 268,435,456 bytes"):
+    with pytest.raises(StorageError, match="text file: a line of more than 268,435,456 bytes"):
         list(text_lines(path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

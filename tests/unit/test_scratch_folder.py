@@ -49,7 +49,7 @@ def test_a_folder_that_was_removed_stays_away(tmp_path):
         lambda: scratch.append("values", np.arange(3)),
         ScratchRows(scratch, "v", 3, 1, torch.float32).create,
     ):
-        with pytest.raises(OutputError, match="got: No such file or directory"):
+        with pytest.raises(OutputError, match="scratch file: No such file or directory"):
             action()
     assert not scratch.path.exists()
 

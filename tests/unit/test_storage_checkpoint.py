@@ -155,7 +155,7 @@ def test_a_missing_file_is_named_with_the_versions_that_are_there(tmp_path):
 def test_a_missing_partition_is_named_with_the_embeddings_that_are_there(tmp_path):
     assert "the checkpoint has no embeddings;" in fault(lambda: open_all(tmp_path))
     write_embeddings(tmp_path, "user", 0, VALUES, version=3)
-    assert "found embeddings_user_0.v3.h5;" in fault(lambda: open_all(tmp_path))
+    assert "the checkpoint has embeddings_user_0.v3.h5;" in fault(lambda: open_all(tmp_path))
     assert "the checkpoint has no embeddings;" in fault(lambda: open_all(tmp_path / "none"))
 
 

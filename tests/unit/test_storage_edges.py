@@ -213,7 +213,7 @@ def test_a_bucket_file_can_be_sent_to_a_worker(tmp_path):
 def test_a_missing_folder_is_a_fault(tmp_path):
     assert f"{tmp_path / 'none'}: no such folder" in fault(lambda: find_buckets(tmp_path / "none", 1, 1))
     (tmp_path / "file").write_text("hello")
-    assert f"{tmp_path / 'file'}: no such folder" in fault(lambda: find_buckets(tmp_path / "file", 1, 1))
+    assert f"{tmp_path / 'file'}: cannot read the folder" in fault(lambda: find_buckets(tmp_path / "file", 1, 1))
 
 
 def test_a_folder_without_any_bucket_file_is_a_fault_that_says_what_is_there(tmp_path):
