@@ -15,7 +15,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import is_installed
-from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, count_block, multiply
+from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME, ROWS_AT_A_TIME, count_block, multiply
 from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row, counts_of
 from pbgeval.scoring import blas
 from pbgeval.scoring.product import BlockRule, block_rule, longest_inner, padded_in_chunks, padded_rows, product
@@ -140,18 +140,21 @@ def count(
     num_candidates, num_queries = candidate_CD.shape[0], row_Q.size
     counts_6Q = np.zeros((6, num_queries), np.int64)
     listed = tuple(np.empty((2, room_for_open), np.int64))
-    tail_ND = candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :]
+    tail_SD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
+    known_start_R, known_P = by_row(known, query_KD.shape[0], num_candidates)
+    excluded_start_Q, excluded_P = by_row(excluded, num_queries, num_candidates)
     with routine.one_thread():
         num_open = count_block(
             routine.multiplication(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1], inner),
             _numbers(query_RD),
             _numbers(candidate_CD),
-            _numbers(padded_in_chunks(tail_ND)),
+            _numbers(tail_SD),
             np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
-            by_row(known, query_KD.shape[0], num_candidates),
-            by_row(excluded, num_queries, num_candidates),
+            (known_start_R.copy(), known_start_R, known_P, np.empty(known_P.size, np.float32)),
+            (excluded_start_Q.copy(), excluded_start_Q, excluded_P),
             listed,
+            np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32),
             counts_6Q,
         )
     open_query_P, open_column_P = (torch.from_numpy(index[:num_open]) for index in listed)

@@ -69,12 +69,10 @@ def compare(scores_C: Compiled, high: Compiled, low: Compiled) -> Compiled:
 
 
 @inner_loop()
-def gather_scores(
-    scores_C: Compiled, start: Compiled, known_P: Compiled, known_score_P: Compiled, first: Compiled, stop: Compiled
-) -> None:
-    """Copy the scores of a row's known answers, whose columns are numbered from `start` on."""
-    for at in range(first, stop):
-        known_score_P[at] = scores_C[known_P[at] - start]
+def gather_scores(scores_C: Compiled, start: Compiled, column_P: Compiled, score_P: Compiled) -> None:
+    """Copy the scores of some columns, which are numbered from `start` on."""
+    for at in range(column_P.size):
+        score_P[at] = scores_C[column_P[at] - start]
 
 
 @inner_loop()
@@ -85,12 +83,8 @@ def count_row(
     limits: Compiled,
     own: Compiled,
     excluded_P: Compiled,
-    first_excluded: Compiled,
-    stop_excluded: Compiled,
     known_P: Compiled,
     known_score_P: Compiled,
-    first_known: Compiled,
-    stop_known: Compiled,
     counts_6Q: Compiled,
 ) -> Compiled:
     """Add a query's candidates, then its known answers, to its counts; return how many tie, and the sum of scores.
@@ -102,19 +96,14 @@ def count_row(
         limits: a score above the first is better; one from the second up to the first ties.
         own: its true entity, which does not compete; any other number where it is not here.
         excluded_P: candidates that do not compete either, each once, none known.
-        first_excluded: the first that is meant.
-        stop_excluded: one past the last.
         known_P: its known answers here, ascending; the true entity may be among them.
         known_score_P: their scores.
-        first_known: the first that is meant.
-        stop_known: one past the last.
         counts_6Q: what is added to: better, tied, competing; of candidates, of known answers.
     """
-    # Making parts of arrays, or tuples of arrays, takes as long as a short row: cells are an array and a range in it.
     high, low = limits
     better, tied, total = compare(scores_C, high, low)
-    competing, place = scores_C.size - (stop_excluded - first_excluded), own - start
-    for at in range(first_excluded, stop_excluded):
+    competing, place = scores_C.size - excluded_P.size, own - start
+    for at in range(excluded_P.size):
         score = scores_C[excluded_P[at] - start]
         better -= np.int64(score > high)
         tied -= np.int64(low <= score <= high)
@@ -126,11 +115,10 @@ def count_row(
     counts_6Q[0, query] += better
     counts_6Q[1, query] += tied
     counts_6Q[2, query] += competing
-    if first_known < stop_known:
-        known_better, known_tied, _ = compare(known_score_P[first_known:stop_known], high, low)
-        competing = stop_known - first_known
-        entry = first_known + np.searchsorted(known_P[first_known:stop_known], own)
-        if is_here and entry < stop_known and known_P[entry] == own:
+    if known_P.size:
+        known_better, known_tied, _ = compare(known_score_P, high, low)
+        competing, entry = known_P.size, np.searchsorted(known_P, own)
+        if is_here and entry < known_P.size and known_P[entry] == own:
             known_better -= np.int64(scores_C[place] > high)
             known_tied -= np.int64(low <= scores_C[place] <= high)
             competing -= 1
@@ -158,15 +146,23 @@ def _count_rows(
     excluded_start_Q, excluded_P = excluded
     known_start_R, known_P, known_score_P = known
     for row in range(known_start_R.size - 1):
-        first, stop = known_start_R[row], known_start_R[row + 1]
-        gather_scores(flat[row * stride : row * stride + num_columns], 0, known_P, known_score_P, first, stop)
+        scores_C, first, stop = (
+            flat[row * stride : row * stride + num_columns],
+            known_start_R[row],
+            known_start_R[row + 1],
+        )
+        gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
     for query in range(row_Q.size):
         row = row_Q[query]
-        scores_C, limits = flat[row * stride : row * stride + num_columns], (high_Q[query], low_Q[query])
+        scores_C, first, stop = (
+            flat[row * stride : row * stride + num_columns],
+            known_start_R[row],
+            known_start_R[row + 1],
+        )
         count_row(
-            scores_C, 0, query, limits, own_Q[query],
-            excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1],
-            known_P, known_score_P, known_start_R[row], known_start_R[row + 1], counts_6Q,
+            scores_C, 0, query, (high_Q[query], low_Q[query]), own_Q[query],
+            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
+            known_P[first:stop], known_score_P[first:stop], counts_6Q,
         )  # fmt: skip
 
 
@@ -174,11 +170,12 @@ def _count_rows(
 
 
 @inner_loop()
-def first_beyond(column_P: Compiled, stop: Compiled, row: Compiled, at_R: Compiled, start_R: Compiled) -> Compiled:
-    """Go on in the cells of a row to the first that is not before a column; return where it is."""
+def next_cells(column_P: Compiled, stop: Compiled, row: Compiled, at_R: Compiled, start_R: Compiled) -> Compiled:
+    """Go on in the cells of a row up to a column; return the range of those that were passed."""
+    first = at_R[row]
     while at_R[row] < start_R[row + 1] and column_P[at_R[row]] < stop:
         at_R[row] += 1
-    return at_R[row]
+    return first, at_R[row]
 
 
 @inner_loop()
@@ -205,16 +202,14 @@ def _count_block(
     known: Compiled,
     excluded: Compiled,
     open_cells: Compiled,
+    scores: Compiled,
     counts_6Q: Compiled,
 ) -> Compiled:
     """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
     high_Q, low_Q, own_Q = queries
-    known_start_R, known_P = known
-    excluded_start_Q, excluded_P = excluded
-    known_score_P = np.empty(known_P.size, np.float32)
+    known_at_R, known_start_R, known_P, known_score_P = known
+    excluded_at_Q, excluded_start_Q, excluded_P = excluded
     arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
-    known_at_R, excluded_at_Q = known_start_R.copy(), excluded_start_Q.copy()
-    scores = np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32)
     for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
         num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
         candidates, stride = candidate_CD[start:].ctypes.data, COLUMNS_AT_A_TIME
@@ -227,15 +222,15 @@ def _count_block(
             product_of_chunk(multiplication, rows, candidates, query_RD.shape[1], scores.ctypes.data)
             for row in range(first_row, min(first_row + ROWS_AT_A_TIME, first_R.size - 1)):
                 scores_C = scores[(row - first_row) * stride : (row - first_row) * stride + num_columns]
-                first = known_at_R[row]
-                stop = first_beyond(known_P, start + num_columns, row, known_at_R, known_start_R)
-                gather_scores(scores_C, start, known_P, known_score_P, first, stop)
+                here = next_cells(known_P, start + num_columns, row, known_at_R, known_start_R)
+                known_here_P, known_score_here_P = known_P[here[0] : here[1]], known_score_P[here[0] : here[1]]
+                gather_scores(scores_C, start, known_here_P, known_score_here_P)
                 for query in range(first_R[row], first_R[row + 1]):
-                    limits, own, begin = (high_Q[query], low_Q[query]), own_Q[query], excluded_at_Q[query]
-                    end = first_beyond(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
+                    limits, own = (high_Q[query], low_Q[query]), own_Q[query]
+                    here = next_cells(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
                     tied, _ = count_row(
-                        scores_C, start, query, limits, own, excluded_P, begin, end,
-                        known_P, known_score_P, first, stop, counts_6Q,
+                        scores_C, start, query, limits, own, excluded_P[here[0] : here[1]],
+                        known_here_P, known_score_here_P, counts_6Q,
                     )  # fmt: skip
                     if open_cells[0].size and tied:
                         num_open = list_open(scores_C, start, query, limits, own, open_cells, num_open)
@@ -309,10 +304,11 @@ def count_side(
     side: Compiled,
 ) -> Compiled:
     """Make a chunk's queries of the rows of their known ends, multiply and compare; return the sum of the scores."""
-    sizes, true_Q, excluded, known, known_score_P, counts_6Q = side
+    sizes, true_Q, excluded, known, sampled, counts_6Q = side
     num_queries, num_candidates = sizes
     excluded_start_Q, excluded_P = excluded
-    known_start_Q, known_P = known
+    known_start_Q, known_P, known_score_P = known
+    sampled_start_Q, sampled_P, sampled_score_P = sampled
     queries = known_KD.ctypes.data
     if operator != IDENTITY:
         transform_rows(operator, known_KD, num_queries, rel_Q, parameters, query_RD)
@@ -322,12 +318,14 @@ def count_side(
     for row in range(num_queries):
         query, scores_C = chunk * num_queries + row, scores_RS[row, :num_candidates]
         true_Q[query] = scores_C[row]  # lists begin with the true entities of their queries
+        first, stop = sampled_start_Q[query], sampled_start_Q[query + 1]
+        gather_scores(scores_C, 0, sampled_P[first:stop], sampled_score_P[first:stop])
         first, stop = known_start_Q[query], known_start_Q[query + 1]
-        gather_scores(scores_C, 0, known_P, known_score_P, first, stop)
+        gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
         total += count_row(
             scores_C, 0, query, (true_Q[query], true_Q[query]), row,
-            excluded_P, excluded_start_Q[query], excluded_start_Q[query + 1],
-            known_P, known_score_P, first, stop, counts_6Q,
+            excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],
+            known_P[first:stop], known_score_P[first:stop], counts_6Q,
         )[1]  # fmt: skip
     return total
 
@@ -341,20 +339,14 @@ def _count_gathered(
     parameters: Compiled,
     chunks: Compiled,
     sides: Compiled,
+    room: Compiled,
 ) -> Compiled:
     """Return a sum of all scores of some chunks; pairs are (lhs, rhs), those of `sides` by the side that is hidden."""
     operator, is_dynamic, rel_BQ = relation
-    of_lhs, of_rhs = multiplications[0][1], multiplications[1][1]
     lhs_BK, rhs_BK = ids
-    dimension = tables[0].shape[1]
-    # Rows beyond the lists pad products.
-    lhs_KD = np.zeros((max(of_lhs[COLUMNS], of_rhs[ROWS], lhs_BK.shape[1]), dimension), np.float32)
-    rhs_KD = np.zeros((max(of_rhs[COLUMNS], of_lhs[ROWS], rhs_BK.shape[1]), dimension), np.float32)
-    query_RD = np.zeros((of_lhs[ROWS], dimension), np.float32)
-    lhs_scores_RS = np.empty((of_lhs[ROWS], of_lhs[SCORE_STRIDE]), np.float32)
-    rhs_scores_RS = np.empty((of_rhs[ROWS], of_rhs[SCORE_STRIDE]), np.float32)
+    (lhs_KD, rhs_KD), of_rhs_KD, query_RD, (lhs_scores_RS, rhs_scores_RS) = room
     of_queries = operator if is_dynamic else IDENTITY
-    gathered_KD = rhs_KD if operator == of_queries else np.zeros_like(rhs_KD)
+    gathered_KD = rhs_KD if operator == of_queries else of_rhs_KD
     total = np.float64(0)
     for chunk in range(chunks[0], chunks[1]):
         following = chunk + 1 if chunk + 1 < chunks[1] else chunk

@@ -43,9 +43,9 @@ class ChunkEnd:
     global_D: Tensor | None
     ids_BK: Tensor  # the list, if this end is hidden in queries, which begins with the chunk's own; else only those
     parameters: Mapping[str, Tensor]  # of operators that act here; leading dimension R, if relations are dynamic
-    # (query, candidate) that do not compete, and known answers among the others, by query and candidate; queries are
-    # numbered through all chunks. None: this end is not hidden.
-    excluded_and_known: tuple[CellIndex, CellIndex] | None
+    # (query, candidate) that do not compete, known answers among the others, and cells whose scores are sampled, by
+    # query; queries are numbered through all chunks. None: this end is not hidden.
+    cells: tuple[CellIndex, CellIndex, CellIndex] | None
 
 
 def supports(num_cells: int, tensors: Sequence[Tensor]) -> bool:
@@ -68,15 +68,21 @@ class GatheredChunks:
 
     @_results.default
     def _room(self) -> dict[Side, Arrays]:
+        return {side: self._room_of(end) for side, end in self.ends.items()}
+
+    def _room_of(self, end: ChunkEnd) -> Arrays:
         num_queries = self.shape[0] * self.shape[1]
-        return {
-            side: (
-                np.empty(num_queries, np.float32),
-                *(by_row(cells, num_queries, end.ids_BK.shape[1]) for cells in end.excluded_and_known or ()),
-                np.zeros((6, num_queries), np.int64),
-            )
-            for side, end in self.ends.items()
-        }
+        nothing = torch.empty(0, dtype=torch.int64)
+        excluded, known, sampled = end.cells or ((nothing, nothing),) * 3
+        known_start_Q, known_P = by_row(known, num_queries, end.ids_BK.shape[1])
+        sampled_start_Q = np.searchsorted(sampled[0].numpy(), np.arange(num_queries + 1))  # in the order of the sample
+        return (
+            np.empty(num_queries, np.float32),
+            by_row(excluded, num_queries, end.ids_BK.shape[1]),
+            (known_start_Q, known_P, np.empty(known_P.size, np.float32)),
+            (sampled_start_Q, sampled[1].contiguous().numpy(), np.empty(sampled[1].numel(), np.float32)),
+            np.zeros((6, num_queries), np.int64),
+        )
 
     def count(self, chunks: tuple[int, int]) -> bool:
         """Count the queries of chunks `first` to `stop`; threads may count other chunks meanwhile.
@@ -90,10 +96,17 @@ class GatheredChunks:
         dimension = ends[0].table_ND.shape[1]
         routine = blas.find_sgemm()
         assert routine is not None, "the caller has asked"
-        lengths = [end.ids_BK.shape[1] if end.excluded_and_known else 0 for end in ends]
+        lengths = [end.ids_BK.shape[1] if end.cells else 0 for end in ends]
         rows = size_in_chunks(self.shape[1], ends[0].table_ND)
         columns = [size_in_chunks(length, ends[0].table_ND) if length else 0 for length in lengths]
         rel_BQ = torch.empty((self.shape[0], 0), dtype=torch.int64) if self.rel_BQ is None else self.rel_BQ
+        # Rows beyond the lists pad products.
+        rows_KD = tuple(
+            np.zeros((max(of, rows, end.ids_BK.shape[1]), dimension), np.float32)
+            for end, of in zip(ends, columns, strict=True)
+        )
+        scores = tuple(np.empty((rows, of), np.float32) for of in columns)
+        room = rows_KD, np.zeros_like(rows_KD[1]), np.zeros((rows, dimension), np.float32), scores
         with routine.one_thread():
             total = count_gathered(
                 tuple(routine.multiplication(rows, of, dimension, longest_inner(dimension)) for of in columns),
@@ -103,21 +116,15 @@ class GatheredChunks:
                 (code, is_dynamic, rel_BQ.contiguous().numpy()),
                 tuple(_parameters(end.parameters, names) for end in ends),
                 chunks,
-                tuple(self._arguments(side, length) for side, length in zip(Side, lengths, strict=True)),
+                tuple(((self.shape[1], of), *self._results[side]) for side, of in zip(Side, lengths, strict=True)),
+                room,
             )
         return isfinite(total)
 
-    def _arguments(self, side: Side, length: int) -> tuple[object, ...]:
-        """Return the sizes of a side's lists, and where its cells are and counts go."""
-        nothing = np.empty(0, np.int64)
-        true_Q, *cells, counts_6Q = self._results[side]
-        excluded, known = cells or ((nothing, nothing), (nothing, nothing))
-        return (self.shape[1], length), true_Q, excluded, known, np.empty(known[1].size, np.float32), counts_6Q
-
-    def found(self, side: Side) -> tuple[QueryCounts, Tensor]:
-        """Return the counts and true scores of the queries that hide a side, once all chunks have been counted."""
-        true_Q, *_, counts_6Q = self._results[side]
-        return counts_of(counts_6Q), torch.from_numpy(true_Q)
+    def found(self, side: Side) -> tuple[QueryCounts, Tensor, Tensor]:
+        """Return the counts, true and sampled scores of the queries that hide a side, once all have been counted."""
+        true_Q, _, _, (_, _, sampled_score_P), counts_6Q = self._results[side]
+        return counts_of(counts_6Q), torch.from_numpy(true_Q), torch.from_numpy(sampled_score_P)
 
 
 def _parameters(parameters: Mapping[str, Tensor], names: tuple[str, ...]) -> Arrays:

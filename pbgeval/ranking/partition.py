@@ -21,7 +21,7 @@ from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_by_block import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
-from pbgeval.ranking.settings import KnownInUnit, PassSettings
+from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import SideTally
 from pbgeval.scoring.block_scorer import ScorerComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -42,10 +42,17 @@ def count_against_partition(
     for hidden in settings.sides:
         state = _state(group, hidden, rows_E, settings, auc_words[hidden], tallies[hidden])
         tallies[hidden].add_outside(rows_E.numel() - state.queries.num_queries)
-        if state.queries.num_queries:
-            state.prepare((0, state.queries.num_keys))
-            _rank(group, state)
-            _tally(group, state, settings, tallies[hidden])
+        if not state.queries.num_queries:
+            continue
+        state.prepare((0, state.queries.num_keys))
+        known = _known_answers(group, state.queries)
+        threads, rows_at_a_time = _threads_and_rows(group, state)
+        table = group.side(hidden).table
+        for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
+            stop = min(start + rows_at_a_time, table.num_rows)
+            part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
+            rank(state, part, start, None if known is None else known.between(start, stop), threads)
+        _tally(group, state, settings, tallies[hidden])
 
 
 def _state(
@@ -101,28 +108,24 @@ def _state(
     return state
 
 
-def _rank(group: Group, state: ContestState) -> None:
-    """Let the partition's rows stream past the queries, some at a time."""
+def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, int]:
+    """Return the threads that count, and how many rows of the partition they count together."""
     table = group.side(state.hidden).table
-    threads = BlockThreads.of_device(table.device, MOST_THREADS)
-    rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
     if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
-        threads, rows_at_a_time = BlockThreads(1), table.num_rows
+        return BlockThreads(1), table.num_rows
+    rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
     if state.losses is not None:  # it is folded over whole runs of those that compete
         runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
         rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
     if state.kernel is Kernel.FUSED:
         rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
-    known = None
-    if group.competition.known is not None:
-        known = _known_answers(group.competition.known[state.hidden], state.queries)
-    for start in range(0, table.num_rows, rows_at_a_time):
-        stop = min(start + rows_at_a_time, table.num_rows)
-        part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
-        rank(state, part, start, None if known is None else known.between(start, stop), threads)
+    return BlockThreads.of_device(table.device, MOST_THREADS), rows_at_a_time
 
 
-def _known_answers(known: KnownInUnit, queries: ContestQueries) -> KnownAnswers:
+def _known_answers(group: Group, queries: ContestQueries) -> KnownAnswers | None:
+    if group.competition.known is None:
+        return None
+    known = group.competition.known[queries.contest.hidden]
     is_first_Q = np.diff(queries.key_Q, prepend=-1) != 0
     return KnownAnswers.select(known.key_E[queries.edge_Q[is_first_Q]], known.key_P, known.row_P)
 

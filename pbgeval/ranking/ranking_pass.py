@@ -63,16 +63,20 @@ def rank(
         return
     all_numbers_C = first_number + prepared_rows
     prepared_CD = _prepared(state, table, prepared_rows, all_numbers_C)
-    for relation, of_relation in of_relations:
+    for relation, queries in of_relations:
         rows = rows_of[relation]
         numbers_C, of_relation_CD = all_numbers_C, prepared_CD
         if rows is not None and rows.size < prepared_rows.size:
             numbers_C = first_number + rows
             at = torch.from_numpy(np.searchsorted(prepared_rows, rows))
             of_relation_CD = prepared_CD[at.to(prepared_CD.device)]
-        if numbers_C.size:
-            width = _width(state, of_relation_CD, len(of_relation), threads)
-            _rank_blocks(state, of_relation, Columns(state, numbers_C, of_relation_CD, width), known, threads)
+        if not numbers_C.size:
+            continue
+        width = _width(state, of_relation_CD, len(queries), threads)
+        work = RangeWork(state, queries, Columns(state, numbers_C, of_relation_CD, width), known)
+        tasks = _tasks(queries, len(work.columns.largest), threads.num_threads if state.losses is None else 1)
+        for task, counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
+            state.add(task.block.first, task.block.stop, counts)
     if state.sample is not None and not _reads_cells(state):
         score_cells(state, table, first_number, state.sample.cells, known)
 
@@ -165,11 +169,28 @@ class RangeWork:
     """What all blocks of queries that meet the same candidates have in common."""
 
     state: ContestState
+    queries: list[QueryBlock]
     columns: Columns
-    known: KnownAnswers | None  # None: nothing is filtered
-    known_of: KnownByBlock | None
-    duplicates: DuplicateRows | None  # None: ranks are certified
-    cells: CellSample | None  # that are read from blocks of scores, by query
+    known: KnownAnswers | None  # in this range; None: nothing is filtered
+    known_of: KnownByBlock | None = field(init=False)
+    duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
+    cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
+
+    @known_of.default
+    def _known_of(self) -> KnownByBlock | None:
+        if self.known is None:
+            return None
+        known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
+        return KnownByBlock.arrange(known, self.columns.numbers_C, self.columns.width)
+
+    @duplicates.default
+    def _duplicates(self) -> DuplicateRows | None:
+        return DuplicateRows.from_rows(self.columns.prepared_CD) if self.state.certified is None else None
+
+    @cells.default
+    def _cells(self) -> CellSample | None:
+        sample = self.state.sample
+        return sample.cells.within(self.columns.numbers_C) if sample is not None and _reads_cells(self.state) else None
 
     @property
     def device(self) -> torch.device:
@@ -186,21 +207,6 @@ class BlockTask:
 
     block: QueryBlock
     runs: range
-
-
-def _rank_blocks(
-    state: ContestState, queries: list[QueryBlock], columns: Columns, known: KnownAnswers | None, threads: BlockThreads
-) -> None:
-    known_of = None
-    if known is not None:
-        known = known.of_keys(queries[0].first_key, queries[-1].stop_key)
-        known_of = KnownByBlock.arrange(known, columns.numbers_C, columns.width)
-    cells = state.sample.cells.within(columns.numbers_C) if state.sample is not None and _reads_cells(state) else None
-    duplicates = DuplicateRows.from_rows(columns.prepared_CD) if state.certified is None else None
-    work = RangeWork(state, columns, known, known_of, duplicates, cells)
-    tasks = _tasks(queries, len(columns.largest), threads.num_threads if state.losses is None else 1)
-    for task, counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
-        state.add(task.block.first, task.block.stop, counts)
 
 
 def _tasks(queries: list[QueryBlock], num_runs: int, num_threads: int) -> list[BlockTask]:
@@ -263,22 +269,16 @@ def _count(work: RangeWork, task: BlockTask) -> QueryCounts:
             if may_overflow:
                 _scores(work, rows, run)  # refuses NaN; the kernel has bits of its own, so it counts
             total = total + _count_fused(work, rows, run)
-        elif kernel is Kernel.COMPILED and not may_overflow:
-            limits = rows.true.score_Q, rows.true.score_Q
-            row_and_own_Q, known = (rows.row_Q, rows.own_Q - run * columns.width), work.known_in(run, rows.block)
-            total = total + blocks.count(rows.query_KD, columns.rows(run), limits, row_and_own_Q, known).counts
+            continue
+        true_Q, own_Q, known = rows.true.score_Q, rows.own_Q - run * columns.width, work.known_in(run, rows.block)
+        if kernel is Kernel.COMPILED and not may_overflow:
+            of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
+            total = total + blocks.count(rows.query_KD, columns.rows(run), *of_queries, known).counts
         else:
-            total = total + _count_scores(work, rows, run)
+            scores_KC = _scores(work, rows, run)
+            total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
+            _hand_over(work, rows.block, run, scores_KC, (rows.row_Q, own_Q, true_Q), known)
     return total
-
-
-def _count_scores(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
-    scores_KC, true_Q = _scores(work, rows, run), rows.true.score_Q
-    own_Q = rows.own_Q - run * work.columns.width
-    known = work.known_in(run, rows.block)
-    counts = count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
-    _hand_over(work, rows.block, run, scores_KC, (rows.row_Q, own_Q, true_Q), known)
-    return counts
 
 
 def _scores(work: RangeWork, rows: _BlockRows, run: int) -> Tensor:

@@ -209,7 +209,6 @@ def _excluded_and_known(
     return excluded, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
 
 
-PAIRS_AT_A_TIME = 512  # so that their rows stay in cache; changes no number
 CELLS_OF_BLOCK = 1 << 18  # so large chunks are counted as blocks are
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
@@ -435,22 +434,11 @@ def score_block(
     threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
     if not all(threads.map(chunks.count, threads.split(num_chunks))):
         return None
-    return {side: (cells[side], _found(group, side, lists[side], cells[side], chunks)) for side in lists}
-
-
-def _found(
-    group: Group, hidden: Side, candidates: CandidateList, cells: PartCells, chunks: GatheredChunks
-) -> ChunkResult:
-    """Return what the loop found; the scores that are sampled have the same bits as pairs."""
-    assert cells.sampled is not None, "`_serves` has asked"
-    query, candidate = cells.sampled
-    rows_P, ids_P = cells.rows_BQ.flatten()[query], candidates.ids_BC[query // cells.rows_BQ.shape[1], candidate]
-    known, parts = group.side(hidden.other), [torch.empty(0)]
-    for rows_p, ids_p in zip(*(torch.split(of, PAIRS_AT_A_TIME) for of in (rows_P, ids_P)), strict=True):
-        queries_pD = group.queries(hidden, known.rows(known.ids_E[rows_p]), rows_p)
-        candidates_pD = group.candidates(hidden, group.side(hidden).rows(ids_p), ids_p)
-        parts.append(group.relation.scorer.comparator.paired_scores(queries_pD, candidates_pD))
-    return ChunkResult(*chunks.found(hidden), torch.cat(parts), query, cells.sampled_is_known)
+    found = {}
+    for side, of_side in cells.items():
+        assert of_side.sampled is not None, "`_serves` has asked"
+        found[side] = of_side, ChunkResult(*chunks.found(side), of_side.sampled[0], of_side.sampled_is_known)
+    return found
 
 
 def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList], settings: PassSettings) -> bool:
@@ -479,7 +467,10 @@ def _end(
 ) -> ChunkEnd:
     end = group.side(side)
     ids_BK: Tensor = end.ids_E[block.rows_BQ] if candidates is None else candidates.ids_BC
-    special = None if cells is None else (cells.excluded, cells.known)
+    special = None
+    if cells is not None:
+        assert cells.sampled is not None, "`_serves` has asked"
+        special = cells.excluded, cells.known, cells.sampled
     parameters = group.relation.scorer.parameters.get(side, {})
     return ChunkEnd(end.table.embeddings_ND, end.table.global_embedding_D, ids_BK, parameters, special)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import add, attrgetter
 from pathlib import Path
@@ -17,10 +17,10 @@ import torch
 from attrs import define, field, frozen
 
 from pbgeval.cluster.journal import DamagedEntryError
-from pbgeval.cluster.liveness import Counters, Watch
+from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
-from pbgeval.inputs.dispatch import make_dispatch_plan
+from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
 from pbgeval.inputs.queue import PartitionCache, UnitQueue
@@ -33,6 +33,7 @@ from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KEY_BITS
 from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, Tables
+from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
@@ -40,10 +41,10 @@ from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
 from pbgeval.worker.collective import collectively
-from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, WorkerContext
-from pbgeval.worker.dimensions import QueryDimensions
+from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
+from pbgeval.worker.dimensions import QueryDimensions, group_classes, query_dimensions
 from pbgeval.worker.journal import share_names
-from pbgeval.worker.known import KeyFrequencies, join_blocks, known_files
+from pbgeval.worker.known import KeyFrequencies, candidate_sets, count_keys, join_blocks, known_files
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 
@@ -282,20 +283,78 @@ class BucketTools:
     by_chunk: bool  # the units of a sample are chunks
 
 
-def do_units(
-    context: WorkerContext, record: Record, tools: BucketTools, round_number: int, done: Collection[str], watch: Watch
-) -> int:
-    """Evaluate units as this worker draws them, until none is left; return how many partitions it loaded.
+def do_buckets(
+    context: WorkerContext, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool
+) -> SweepSummary:
+    """Evaluate units as this worker draws them, until none is left.
 
     Args:
         context: of this worker.
         record: what it finds is added to it.
-        tools: shared by its units.
+        files: results of single edges go there.
         round_number: from 1; each round has counters of its own.
-        done: names of the units whose results the journal holds.
-        watch: is told of each unit.
+        by_chunk: whether the units of a sample are chunks.
     """
-    team = context.team
+    team, prefix, time_use = context.team, f"round/{round_number}", context.time_use
+    tools = _tools(context, files, by_chunk=by_chunk)
+    done = set(context.journal.look(team, context.work.observer, share_names))
+    watch = team.watch(prefix)
+    context.work.observer.phase("scoring")
+    with collectively(team, watch):
+        plan, room = _plan(context, done)
+        progress = BucketProgress(plan.units, team, prefix, context.evaluated.num_rows)
+        interim = InterimReport(context) if context.evaluated.sample is None else None
+        results = _UnitResults(context, record, files, Record.empty(context.work.protocol), interim)
+        context.journal.take(record.add_packed)
+        queue = UnitQueue(plan, team, team.rank_in_team, prefix)
+        holding = PartitionCache(queue, room.partitions)
+        with PartitionHolder(
+            context.inputs, context.global_embeddings, context.device, holding, room.one_more
+        ) as partitions:
+            while (index := _draw(context, queue)) is not None:
+                unit, begun = plan.units[index], time.perf_counter()
+                with time_use.spent_on(WRITING):
+                    context.journal.begin(unit_name(unit))
+                with time_use.spent_on(COMPUTING):
+                    edges, origin, numbered = _read(context, unit)
+                    competition = _competition(context, tools, unit, numbered)
+                    # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
+                    found = bucket_pass(
+                        edges, origin, _tables(context, partitions, index, unit), context.settings, competition
+                    )
+                    headline = _add(context, results.pending, tools, unit, (edges, numbered), found)
+                    del edges, numbered, competition, found  # before the next unit's are read
+                check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
+                with time_use.spent_on(WRITING):
+                    if context.journal.finish(unit_name(unit)):
+                        results.write()
+                with time_use.spent_on(QUEUE):
+                    watch.tick()
+                    report = _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
+                    context.work.observer.unit_finished(report)
+                    if team.add("faults", 0):
+                        break  # another worker has met a fault: there will be no result
+        with time_use.spent_on(WRITING):
+            results.write(at_end=True)
+    with collectively(team):
+        classes = group_classes(context, tools.dimensions.training)
+    return SweepSummary(partitions.num_loads, classes)
+
+
+def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
+    counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
+    return BucketTools(
+        sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
+        dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
+        frequencies=count_keys(context) if counts_keys else None,
+        known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
+        files=files,
+        by_chunk=by_chunk,
+    )
+
+
+def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, PartitionRoom]:
+    """Plan the units that are not done, and how many partitions a worker holds."""
     # Those of which the sample drew an edge: a sample is the same on every worker, and so is the plan.
     units = [
         unit
@@ -303,43 +362,13 @@ def do_units(
         if context.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop)
         and unit_name(unit) not in done
     ]
-    prefix = f"round/{round_number}"
-    room = _room(context)
+    room, numbering = _room(context), context.numberer.numbering
+    mean_rows = numbering.num_entities / max(len(numbering.slots), 1)
+    load_cost = EDGES_PER_ROW_LOADED * mean_rows
     plan = make_dispatch_plan(
-        units,
-        context.inputs.partitions_needed,
-        team.size,
-        room=room.partitions,
-        load_cost=EDGES_PER_ROW_LOADED * _mean_rows(context),
+        units, context.inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
     )
-    progress = BucketProgress(units, team, prefix, context.evaluated.num_rows)
-    interim = InterimReport(context) if context.evaluated.sample is None else None
-    results = _UnitResults(context, record, tools.files, Record.empty(context.work.protocol), interim)
-    context.journal.take(record.add_packed)
-    queue = UnitQueue(plan, team, team.rank_in_team, prefix)
-    holding = PartitionCache(queue, room.partitions)
-    with PartitionHolder(
-        context.inputs, context.global_embeddings, context.device, holding, room.one_more
-    ) as partitions:
-        while (index := _draw(context, queue)) is not None:
-            unit, begun = plan.units[index], time.perf_counter()
-            with context.time_use.spent_on(WRITING):
-                context.journal.begin(unit_name(unit))
-            with context.time_use.spent_on(COMPUTING):
-                headline = _do_unit(context, results.pending, tools, partitions, index, unit)
-            check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
-            with context.time_use.spent_on(WRITING):
-                if context.journal.finish(unit_name(unit)):
-                    results.write()
-            with context.time_use.spent_on(QUEUE):
-                watch.tick()
-                report = _unit_report(context, progress, unit, headline, time.perf_counter() - begun)
-                context.work.observer.unit_finished(report)
-                if team.add("faults", 0):
-                    break  # another worker has met a fault: there will be no result
-    with context.time_use.spent_on(WRITING):
-        results.write(at_end=True)
-    return partitions.num_loads
+    return plan, room
 
 
 def _draw(context: WorkerContext, queue: UnitQueue) -> int | None:
@@ -394,28 +423,30 @@ def unit_name(unit: WorkUnit) -> str:
     return f"{unit.path_index}:{unit.bucket.lhs}_{unit.bucket.rhs}:{unit.start}-{unit.stop}"
 
 
-def _mean_rows(context: WorkerContext) -> float:
-    """Return the rows of a partition, on average."""
-    return context.numberer.numbering.num_entities / max(len(context.numberer.numbering.slots), 1)
-
-
-def _do_unit(
-    context: WorkerContext, record: Record, tools: BucketTools, partitions: PartitionHolder, index: int, unit: WorkUnit
-) -> RankStats:
-    """Evaluate one unit; return the sums of the headline's figures over its sides."""
+def _read(context: WorkerContext, unit: WorkUnit) -> tuple[EdgeBlock, EdgeOrigin, EdgeColumns | None]:
+    """Return the edges of a unit, where they are from, and their entities' numbers, if they have any."""
     file = context.inputs.bucket_file(unit)
-    origin = EdgeOrigin(str(file.path), unit.path_index, unit.bucket)
     with context.time_use.spent_on(READING):
         edges = file.read(unit.start, unit.stop)
     numbered = None if context.inputs.featurized else context.numberer.numbered(file, edges)
-    competition = _competition(context, tools, unit, numbered)
-    # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
-    results = bucket_pass(edges, origin, _tables(context, partitions, index, unit), context.settings, competition)
+    return edges, EdgeOrigin(str(file.path), unit.path_index, unit.bucket), numbered
+
+
+def _add(
+    context: WorkerContext,
+    record: Record,
+    tools: BucketTools,
+    unit: WorkUnit,
+    edges: tuple[EdgeBlock, EdgeColumns | None],
+    found: Mapping[Side, SideResult],
+) -> RankStats:
+    """Add what was found about a unit's queries to the record; return the sums of the headline over its sides."""
+    block, numbered = edges
     sums = []
-    for side, result in results.items():
+    for side, result in found.items():
         key = GroupKey(unit.path_index, unit.bucket, side)
         rows_Q = result.rows_Q.numpy()
-        sums.append(record.add(key, result, _groups_of(tools, unit, side, edges, numbered, rows_Q)))
+        sums.append(record.add(key, result, _groups_of(tools, unit, side, block, numbered, rows_Q)))
         context.journal.journal.check()
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if context.evaluated.sample is not None and numbered is not None:

@@ -19,14 +19,12 @@ from pbgeval.ranking.chunks import group_by_relation
 from pbgeval.ranking.edge_sample import FIRST_ROUND_EDGES, EdgeSample
 from pbgeval.report.document import SampleEstimate
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.worker.buckets import BucketTools, KnownOfBuckets, do_units
+from pbgeval.worker.buckets import do_buckets
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import SweepSummary, WorkerContext
 from pbgeval.worker.diagnostics import diagnose_edges
-from pbgeval.worker.dimensions import group_classes, query_dimensions
-from pbgeval.worker.journal import RunJournal, share_names
-from pbgeval.worker.known import candidate_sets, count_keys
-from pbgeval.worker.per_edge import PerEdgeFiles, open_per_edge_files
+from pbgeval.worker.journal import RunJournal
+from pbgeval.worker.per_edge import open_per_edge_files
 from pbgeval.worker.record import Record
 from pbgeval.worker.sweep import do_sweep
 
@@ -199,7 +197,7 @@ def do_rounds(context: WorkerContext, record: Record) -> SweepSummary:
         if context.work.protocol.sweeps:
             found = do_sweep(context, record, files)
         else:
-            found = _do_buckets(context, record, files, number, by_chunk=by_chunk)
+            found = do_buckets(context, record, files, number, by_chunk=by_chunk)
         number = None if planned is None or sampling is None else _next_round(context, record, planned, sampling)
     with collectively(context.team):
         files.close()
@@ -225,29 +223,6 @@ def _begin_round(context: WorkerContext, sampling: Sampling) -> tuple[EvaluatedR
             context.scratch.make()
         evaluated = sampling.rows_of_round(context, sampling.sample.num_rounds)
     return evaluated, held
-
-
-def _do_buckets(
-    context: WorkerContext, record: Record, files: PerEdgeFiles, round_number: int, *, by_chunk: bool
-) -> SweepSummary:
-    tools = BucketTools(
-        sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
-        dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
-        frequencies=count_keys(context)
-        if context.work.protocol.counts_keys and context.evaluated.sample is None
-        else None,
-        known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
-        files=files,
-        by_chunk=by_chunk,
-    )
-    done = set(context.journal.look(context.team, context.work.observer, share_names))
-    watch = context.team.watch(f"round/{round_number}")
-    context.work.observer.phase("scoring")
-    with collectively(context.team, watch):
-        num_loads = do_units(context, record, tools, round_number, done, watch)
-    with collectively(context.team):
-        classes = group_classes(context, tools.dimensions.training)
-    return SweepSummary(num_loads, classes)
 
 
 def _next_round(context: WorkerContext, record: Record, planned: Sampling, sampling: Sampling) -> int | None:
