@@ -430,23 +430,28 @@ def compare(
 
     Prints paired differences with 95% intervals and p-values, in all and by relation.
     """
-    from pbgeval.report import comparison
+    from pbgeval.report.comparison import FORMATS, comparison_tables
+    from pbgeval.report.comparison import compare as compare_runs
     from pbgeval.report.page import comparison_page
-    from pbgeval.report.report import Report
+
+    found = compare_runs(
+        a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
+    )
+    if output is None and format_ == "text":
+        _show(*comparison_tables(found))  # as wide as the terminal
+        return
+    _print_or_write(comparison_page(found).render() if format_ == "html" else FORMATS[format_](found), output)
+
+
+def _print_or_write(text: str, path: Path | None) -> None:
+    """Print a text, or write it to a file and print its path."""
     from pbgeval.storage.writing import write_atomically
 
-    reports = Report.read(a), Report.read(b)
-    found = comparison.compare(
-        *reports, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
-    )
-    text = comparison_page(found, *reports).render() if format_ == "html" else comparison.FORMATS[format_](found)
-    if output is None and format_ == "text":  # as wide as the terminal
-        _show(*comparison.comparison_tables(found))
-    elif output is None:
+    if path is None:
         print(text, end="")
     else:
-        write_atomically(output, text)
-        print(printable(str(output)))
+        write_atomically(path, text)
+        print(printable(str(path)))
 
 
 @command()
@@ -463,7 +468,10 @@ def monitor(
         typer.Option("--output", "-o", metavar="PATH", help="File or folder to write [default: beside the records]."),
     ] = None,
 ) -> None:
-    """Show the held-out metrics of a training run: print a table and write a page."""
+    """Show the held-out metrics of a training run.
+
+    Prints a table and writes a page.
+    """
     from pbgeval.config.explain import meanings
     from pbgeval.report.figures import training_table
     from pbgeval.report.page import page_of, read_source

@@ -263,14 +263,9 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     return Page("Evaluation report", name, title, tags_of(report), tiles_of(report), sections, notice, digest)
 
 
-def comparison_page(comparison: Comparison, a: Report, b: Report) -> Page:
-    """Return the page of two runs.
-
-    Args:
-        comparison: how they differ.
-        a: the first run.
-        b: the second.
-    """
+def comparison_page(comparison: Comparison) -> Page:
+    """Return the page of two runs, whose results are read again for their names."""
+    a, b = Report.read(comparison.a), Report.read(comparison.b)
     names = [name_of(report).partition(" on ")[0] for report in (a, b)]
     folders = [clipped(Path(of).name) for of in (comparison.a, comparison.b)]
     if folders[0] == folders[1]:

@@ -273,7 +273,7 @@ CHOICES = [
         (COMPARE, "--rank-type", "expected", RANK_TYPES),
         (COMPARE, "--filter", "some", "'raw', 'filtered'"),
         (COMPARE, "--clusters", "relation", "'key', 'edge'"),
-        (COMPARE, "--format", "xml", "'text', 'json', 'csv', 'md', 'latex'"),
+        (COMPARE, "--format", "xml", "'text', 'json', 'csv', 'md', 'latex', 'html'"),
         (MONITOR, "--metric", "mean", "'mrr', 'pos_rank', 'r1', 'r10', 'r50', 'auc', 'loss'"),
         (REPORT, "--format", "pdf", "'html', 'md', 'latex'"),
     )
@@ -286,7 +286,7 @@ COMMANDS = [
     *(
         fault(f"{message}…", args=arguments.split(), world=TYPES_COMMAND)
         for arguments, message in (
-            ("--base 1", "--base 1.0: expected a number above 1"),
+            ("--base 1", "--base 1.0: the base must be above 1"),
             ("--ranking absent.tsv", "absent.tsv: cannot read this text file: No such file"),
         )
     ),
@@ -388,7 +388,7 @@ def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path)
                 world=NAMED,
             ),
         ),
-        ("jinja2", fault("expected jinja2 to make a page, found none; pip install 'pbgeval[report]'", world=REPORT)),
+        ("jinja2", fault("jinja2 is required to write a page: pip install 'pbgeval[report]'", world=REPORT)),
     ],
 )
 def test_a_library_that_is_missing_is_named(

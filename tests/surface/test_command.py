@@ -159,7 +159,7 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
     [
         ("hits_at", {"hits_at", "target_metric"}),
         ("hits-at", {"hits_at", "target_metric"}),
-        ("half the width", {"target_error"}),
+        ("to either side", {"target_error"}),
         ("entities.NAME", {"entities.NAME.num_partitions", "entities.NAME.featurized", "entities.NAME.dimension"}),
     ],
 )

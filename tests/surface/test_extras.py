@@ -93,7 +93,7 @@ USES = {
     "frame": Use(
         "pykeen",
         ("-c", TO_DF),
-        "expected pandas for a data frame, found none; pip install 'pbgeval[pykeen]'",
+        "pandas is required for a data frame: pip install 'pbgeval[pykeen]'",
         lambda _, out: out.splitlines()[-1] == "DataFrame",
     ),
     "graph": Use(
@@ -105,7 +105,7 @@ USES = {
     "objects": Use(
         "s3",
         ("-m", "pbgeval", "--config", "case/eval.py", "-p", "checkpoint_path=s3://bucket/checkpoint"),
-        "s3://bucket/checkpoint: expected the packages that read it, found: No module named 'fsspec'; "
+        "s3://bucket/checkpoint: reading it needs packages that are not installed (No module named 'fsspec'): "
         "pip install 'pbgeval[s3]'",
         lambda folder, _: False,  # tried elsewhere
     ),

@@ -209,7 +209,9 @@ def test_no_other_file_lies_in_an_output_directory(outputs: dict[str, Path]) -> 
 
 def test_a_comparison_has_the_declared_keys(outputs: dict[str, Path]) -> None:
     folder = outputs["everything"]
-    done = run_main("compare", str(folder), str(folder), "--output", "differences.json", cwd=folder.parent)
+    done = run_main(
+        "compare", str(folder), str(folder), "--format", "json", "--output", "differences.json", cwd=folder.parent
+    )
 
     assert 0 == done.status, done.err
     document = json.loads((folder.parent / "differences.json").read_text())

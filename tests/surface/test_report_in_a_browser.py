@@ -54,7 +54,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         table.unlink()
     compared = root / "compared.html"
     others = [marked_up_result(root / name, *SAME_QUERIES, f"comparator={name}") for name in ("dot", "cos")]
-    compared.write_text(comparison_page(compare(*others), *map(Report.read, others)).render(), encoding="utf-8")
+    compared.write_text(comparison_page(compare(*others)).render(), encoding="utf-8")
     return {
         "comparison": compared,
         "sampled": write_page(sampled),
