@@ -210,7 +210,9 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
     assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("both", "head", "tail")] == rows["mean rank"]
     assert [f"{metrics['both.loss']:,.2f}", "–", "–"] == rows["loss"]
     assert "50 edges, unfiltered, each ranked against 6 to 10 candidates" in done.out
-    assert done.out.endswith("output: metrics.json, buckets.csv, rank_histogram.csv, metrics.jsonl, relations.csv\n")
+    assert done.out.endswith(
+        "output: metrics.json, run.json, buckets.csv, rank_histogram.csv, relations.csv, metrics.jsonl, ranks\n"
+    )
 
 
 def test_the_table_has_no_column_of_a_disabled_side(case: TinyCase) -> None:

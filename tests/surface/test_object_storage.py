@@ -428,14 +428,14 @@ def with_a_wrong_id(remote: RemoteCase) -> list[str]:
     return remote.known_here()
 
 
-NOT_THERE = "expected an object or prefix of that name, found: …; check bucket and key"
+NOT_THERE = "no object or prefix of that name: …; check bucket and key"
 FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
     (without_a_partition, [f"{{url}}/{EMBEDDINGS}: no such file; …"]),
     (with_a_wrong_id, ["{url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..…"]),
     (
         lambda _: ["scratch_limit=100"],
         [
-            "{url}/checkpoint/model.v3.h5: expected room for a copy of its … bytes, found … left for copies; raise "
+            "{url}/checkpoint/model.v3.h5: no room for a copy of its … bytes (… are left for copies); raise "
             "scratch_limit, or choose a scratch_path with more room"
         ],
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pbgeval import Report, compare
+from pbgeval import compare
 from pbgeval.config.explain import meanings
 from pbgeval.monitor.curves import read_curves
 from pbgeval.report.page import Source, comparison_page, page_of, read_result
