@@ -277,7 +277,7 @@ def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest
     fault = remote.only_line(remote.run())
 
     assert fault.startswith(f"{remote.scratch}: cannot write a copy of {remote.url}/checkpoint/model.v3.h5 (")
-    assert fault.endswith("got: No space left on device; choose another scratch_path or set scratch_limit")
+    assert fault.endswith("bytes): No space left on device; choose another scratch_path or set scratch_limit")
 
 
 # Runs that are killed
@@ -428,14 +428,14 @@ def with_a_wrong_id(remote: RemoteCase) -> list[str]:
     return remote.known_here()
 
 
-NOT_THERE = "expected an object or prefix of that name, found: …; check bucket and key"
+NOT_THERE = "no object or prefix of that name: …; check bucket and key"
 FAULTS: list[tuple[Callable[[RemoteCase], list[str]], list[str]]] = [
     (without_a_partition, [f"{{url}}/{EMBEDDINGS}: no such file; …"]),
     (with_a_wrong_id, ["{url}/edges/edges_1_0.h5: dataset lhs, row 4: expected an id in 0..…"]),
     (
         lambda _: ["scratch_limit=100"],
         [
-            "{url}/checkpoint/model.v3.h5: expected room for a copy of its … bytes, found … left for copies; raise "
+            "{url}/checkpoint/model.v3.h5: no room for a copy of its … bytes (… are left for copies); raise "
             "scratch_limit, or choose a scratch_path with more room"
         ],
     ),
@@ -466,10 +466,10 @@ def test_a_fault_names_the_url_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("environment", "line"),
     [
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "…expected credentials…"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "…needs credentials: …"),
         (
             {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
-            "{url}/checkpoint: expected an endpoint that answers, found: …; check the network and AWS_ENDPOINT_URL",
+            "{url}/checkpoint: the endpoint does not answer: …; check the network and AWS_ENDPOINT_URL",
         ),
     ],
 )
@@ -489,7 +489,7 @@ def test_an_environment_that_was_mended_is_used_by_the_same_process(
     url = f"{remote.url}/checkpoint"
     expected = list_objects(url)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(StorageError, match=r"expected an endpoint that answers, found: .*127\.0\.0\.1:9/"):
+    with pytest.raises(StorageError, match=r"the endpoint does not answer: .*127\.0\.0\.1:9/"):
         list_objects(url)
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", remote.store.endpoint)
@@ -551,8 +551,8 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, pac
     )
 
     fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
-    assert fault.startswith(f"{remote.url}/checkpoint: expected the packages that read it, found: ")
-    assert fault.endswith("; pip install 'pbgeval[s3]'")
+    assert fault.startswith(f"{remote.url}/checkpoint: reading it needs packages that are not installed (")
+    assert fault.endswith("): pip install 'pbgeval[s3]'")
 
 
 def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Path) -> None:
