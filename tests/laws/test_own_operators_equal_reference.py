@@ -123,7 +123,5 @@ def test_odd_dimensions_are_declined(seed):
     for operator in OWN_OPERATORS[:2]:
         with pytest.raises(ConfigError, match=f"{operator} needs an even dimension, but 'user' has 5"):
             assert_same_ranks(plain_graph(seed, 8, 5, [operator], "dot", True))
-    with pytest.raises(
-        ConfigError, match=r"complex_l1 needs an even dimension \(the bias left out\), but 'user' has 3"
-    ):
+    with pytest.raises(ConfigError, match=r"complex_l1 needs an even dimension \(without the bias\), but 'user' has 3"):
         assert_same_ranks(plain_graph(seed, 8, 4, ["none"], "complex_l1", True, bias=True))

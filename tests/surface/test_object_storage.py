@@ -277,7 +277,7 @@ def test_a_disk_that_is_full_is_one_line(remote: RemoteCase, monkeypatch: pytest
     fault = remote.only_line(remote.run())
 
     assert fault.startswith(f"{remote.scratch}: cannot write a copy of {remote.url}/checkpoint/model.v3.h5 (")
-    assert fault.endswith("No space left on device; choose another scratch_path or set scratch_limit")
+    assert fault.endswith("bytes): No space left on device; choose another scratch_path or set scratch_limit")
 
 
 # Runs that are killed
@@ -466,7 +466,7 @@ def test_a_fault_names_the_url_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("environment", "line"),
     [
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "…expected credentials…"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "…needs credentials: …"),
         (
             {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
             "{url}/checkpoint: the endpoint does not answer: …; check the network and AWS_ENDPOINT_URL",
@@ -552,7 +552,7 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, pac
 
     fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
     assert fault.startswith(f"{remote.url}/checkpoint: reading it needs packages that are not installed (")
-    assert fault.endswith("; pip install 'pbgeval[s3]'")
+    assert fault.endswith("): pip install 'pbgeval[s3]'")
 
 
 def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Path) -> None:
