@@ -116,7 +116,8 @@ def test_the_table_shows_the_headline_metrics_of_each_side(case: TinyCase) -> No
     assert [f"{metrics[f'{side}.realistic.mean_rank']:.2f}" for side in ("head", "tail", "both")] == rows["mean rank"]
     assert ["–", "–", f"{metrics['both.loss']:,.2f}"] == rows["loss"]
     assert "50 edges, raw, among 6 to 10 candidates" in done.out
-    assert done.out.endswith("output: metrics.json, buckets.csv, rank_histogram.csv, metrics.jsonl, relations.csv\n")
+    files = "metrics.json, run.json, buckets.csv, rank_histogram.csv, relations.csv, metrics.jsonl, ranks"
+    assert done.out.endswith(f"output: {files}\n")
 
 
 def test_the_table_has_no_column_of_a_disabled_side(case: TinyCase) -> None:
