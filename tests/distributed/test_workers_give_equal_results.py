@@ -105,7 +105,7 @@ def test_a_group_that_torchrun_started_prints_one_table(tmp_path: Path) -> None:
         done = join_by_torchrun(case, [], tmp_path / "output", workers=2)
         assert 0 == done.returncode, done.stderr
         assert 1 == done.stdout.count("mean reciprocal rank")
-        assert 1 == done.stdout.count("metrics.json, buckets.csv")
+        assert 1 == done.stdout.count("metrics.json, run.json")
 
 
 @pytest.mark.slow
