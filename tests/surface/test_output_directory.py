@@ -92,7 +92,7 @@ def test_a_finished_run_prints_its_table_and_computes_nothing(case: TinyCase) ->
 
     assert 0 == again.status
     assert first.out == again.out
-    assert "warning: output: finished before, nothing was computed; --overwrite computes it again\n" == again.err
+    assert "output: already complete; showing the saved result (--overwrite recomputes it)\n" == again.err
 
 
 def test_a_finished_run_is_silent_when_quiet(case: TinyCase) -> None:
@@ -215,7 +215,7 @@ def test_who_has_lost_it_leaves_it_alone(tmp_path: Path) -> None:
     with writes_nothing(tmp_path):
         first.suspend()
         first.release()
-        with pytest.raises(IncompleteError, match="expected to own this directory, but another run has taken it over"):
+        with pytest.raises(IncompleteError, match="another run has taken over this directory"):
             first.write(mock.Mock(tables={}, bucket_rows=[], histogram_rows=[]))
     second.release()
 

@@ -92,7 +92,7 @@ def test_another_hierarchy_is_another_run(case: TinyCase, tmp_path: Path) -> Non
     settings = (TYPES[0], f"taxonomy_path={taxonomy}", TYPES[2])
     assert 0 == run(case, tmp_path / "output", *settings).status
 
-    assert "finished before" in run(case, tmp_path / "output", *settings).err
+    assert "already complete" in run(case, tmp_path / "output", *settings).err
     taxonomy.write_text(text.replace("person\t2\tbeing", "person\t2\torganism"))
     done = run(case, tmp_path / "output", *settings)
     assert 1 == done.status
