@@ -163,7 +163,7 @@ def test_a_run_heals_when_a_worker_is_killed(
 
     status, lines = the_end(launcher)
     assert (0, 1) == (status, len(lines))
-    assert f"warning: worker {victim}: expected to finish, but was ended by SIGKILL" in lines[0]
+    assert f"warning: worker {victim} was ended by SIGKILL" in lines[0]
     assert all_end(workers)
     assert undisturbed == numbers_of(tmp_path / "output")
 
@@ -217,7 +217,7 @@ def test_an_interruption_at_the_keyboard(
     status, lines = the_end(launcher)
 
     assert 75 == status
-    assert ["interrupted: expected a complete run; the same command goes on from what is done"] == lines
+    assert ["Interrupted. Run the same command again to resume."] == lines
     assert all_end(workers)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
 
@@ -240,8 +240,8 @@ def test_a_launcher_that_is_ended(
     status, lines = the_end(launcher)
 
     assert 75 == status
-    assert lines[0] == f"this process: expected to finish, but was ended by {number.name}"
-    assert "of 9 units are done; the same command goes on from there" in lines[1]
+    assert lines[0] == f"This process was ended by {number.name}. Run the same command again to resume."
+    assert "of 9 units are done). Run the same command again to resume." in lines[1]
     assert 2 == len(lines)
     assert all_end(workers)
     goes_on_to_the_same_numbers(case, undisturbed, tmp_path / "output")
@@ -291,6 +291,6 @@ def test_two_runs_do_not_share_a_directory(
 
     assert 1 == second.status
     (line,) = second.err.splitlines()
-    assert f"expected no other run here, found one that is alive (process {first.pid} on" in line
+    assert f"another run is writing here (process {first.pid} on" in line
     assert (0, []) == the_end(first)
     assert undisturbed == numbers_of(tmp_path / "output")

@@ -28,7 +28,7 @@ sys.meta_path.insert(0, Sending())
 from pbgeval.__main__ import main
 main()
 """
-ENDED = "this process: expected to finish, but was ended by {}"
+ENDED = "This process was ended by {}. Run the same command again to resume."
 
 
 def run(case: TinyCase, module: str, number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def test_a_signal_while_the_command_imports(module: str, number: signal.Signals,
     done = run(case, module, number, "--workers", "2")
 
     assert (done.returncode, done.stdout) == (75, "")
-    assert done.stderr == ENDED.format(f"{number.name}; run the same command again\n")
+    assert done.stderr == ENDED.format(number.name) + "\n"
 
 
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, "1"), (signal.SIGQUIT, "2")])
@@ -64,7 +64,7 @@ def test_a_signal_while_the_config_is_read(number: signal.Signals, workers: str,
 
     done = run(case, "no module", number, "--workers", workers)
 
-    assert (done.returncode, done.stdout, done.stderr) == (75, "", ENDED.format(f"{number.name}\n"))
+    assert (done.returncode, done.stdout, done.stderr) == (75, "", ENDED.format(number.name) + "\n")
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:

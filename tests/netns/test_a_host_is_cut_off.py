@@ -139,7 +139,7 @@ def test_without_the_host_of_the_store_the_run_ends_and_goes_on(
     assert [75, 75] == [worker.returncode for worker in workers], ends
     for _, err in ends:
         assert "worker" in err
-        assert err.endswith("the same command goes on from what is done\n")
+        assert err.endswith("Run the same command again to resume.\n")
     assert not metrics_of(output)["complete"]
 
     resumed = two_hosts[0].start([COMMAND, *evaluate(long_case, tmp_path)[2:], "--workers", "1"], tmp_path)

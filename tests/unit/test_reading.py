@@ -17,7 +17,7 @@ from pbgeval.config import load_config
 from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.errors import EvalError, StorageError
 from pbgeval.importing.edge_files import ColumnForm, load_edges
-from pbgeval.importing.model import EdgeForm
+from pbgeval.importing.model import EdgeForm, SkippedEdges
 from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.model import read_labels
@@ -69,7 +69,7 @@ COMPRESSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "import-graph --types": (RelationTypes.read, "".join(f"r{at}\tuser\t{name}\n" for at, name in enumerate(NAMES))),
     "labels": (lambda path: read_labels(path, 2000), "".join(f"{at}\t{name}\n" for at, name in enumerate(NAMES))),
     "import-model --edges": (
-        lambda path: list(EdgeForm(10**9, 10).blocks(path)),
+        lambda path: list(EdgeForm(10**9, 10).blocks(path, SkippedEdges())),
         EDGES.replace("\te", "\t").replace("\tr", "\t").replace("\ne", "\n").removeprefix("e"),
     ),
 }
@@ -171,7 +171,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "checkpoint version": ("checkpoint_version.txt", lambda path: read_checkpoint_version(path.parent)),
     "small text": ("text", read_small_text),
     "edges by name": ("edges.tsv", import_text),
-    "edges as ids": ("edges.txt", lambda path: list(EdgeForm(9, 9).blocks(path))),
+    "edges as ids": ("edges.txt", lambda path: list(EdgeForm(9, 9).blocks(path, SkippedEdges()))),
     "arrays": ("entity.npy", open_npy),
     "HDF5": ("edges_0_0.h5", hdf5),
     "file of torch": ("model.pt", lambda path: read_saved(path, "")),
