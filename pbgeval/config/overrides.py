@@ -6,10 +6,12 @@ text that cannot be read stays text, so that structuring reports it like any oth
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -216,5 +218,18 @@ def _not_found(what: str, value: str, tried: Sequence[tuple[str, str]]) -> str:
         return f"expected a {what}, got {show(value)}"
     if len(tried) == 1:
         place, label = tried[0]
-        return f"expected a {what}; {place}{label} {'is none' if os.path.exists(place) else 'does not exist'}"
-    return f"expected a {what}; found none at {' nor at '.join(place + label for place, label in tried)}"
+        found = "is none" if os.path.exists(place) else "does not exist"
+        return f"expected a {what}; {place}{label} {found}{_nearest(value, tried)}"
+    places = " nor at ".join(place + label for place, label in tried)
+    return f"expected a {what}; found none at {places}{_nearest(value, tried)}"
+
+
+def _nearest(value: str, tried: Sequence[tuple[str, str]]) -> str:
+    """Suggest the entry of the same folder whose name is nearest."""
+    for place, _ in tried:
+        folder, name = os.path.split(place)
+        with suppress(OSError, ValueError):
+            near = difflib.get_close_matches(name, set(os.listdir(folder)) - {name}, n=1)
+            if near:
+                return f"; did you mean {os.path.join(os.path.dirname(value), near[0])}?"
+    return ""
