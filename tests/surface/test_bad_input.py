@@ -158,6 +158,8 @@ FLAGS = [
         fault(f"-p {override}: {message}…", p=override)
         for override, message in (
             ("dimensoin=8", "unknown key; did you mean 'dimension'?"),
+            ("edge_paths=edegs", "…{root}/edegs (in the working directory) does not exist; did you mean edges?"),
+            ("edge_paths=../case/edegs", "…does not exist; did you mean ../case/edges?"),
             ("dimension=abc", "expected an int, got 'abc' (str)"),
             ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),
             (
