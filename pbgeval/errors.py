@@ -61,4 +61,4 @@ class LaunchError(EvalError):
 
 
 class IncompleteError(EvalError):
-    """The run has ended before its end, and the same command goes on from there: exit status 75."""
+    """The run is incomplete; the same command resumes it. Exit status 75."""

@@ -86,7 +86,7 @@ def start_local_workers(
             return _run_spawned(function, arguments, num_workers)
         except _LostWorkerError as error:
             if restart == MAX_RESTARTS:
-                raise IncompleteError(f"{error}, for the {restart + 1}th time; try fewer --workers") from None
+                raise IncompleteError(f"{error}; gave up after {MAX_RESTARTS} restarts; try fewer --workers") from None
             say(f"{error}; restarting all workers ({restart + 1} of {MAX_RESTARTS} restarts)")
         except OSError as error:  # too many processes, for instance
             raise LaunchError(

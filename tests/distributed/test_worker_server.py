@@ -166,7 +166,7 @@ def test_workers_start_again_when_their_server_is_killed(tmp_path: Path) -> None
     assert all(ended(int(process)) for process, *_ in first)
     launcher.terminate()
     out, _ = launcher.communicate(timeout=PATIENCE)
-    assert "the server of workers: expected to go on, but was ended; all workers start again (1 of 3 times)" in out
+    assert "the process that starts workers was killed; restarting all workers (1 of 3 restarts)" in out
     assert all(ended(int(process)) for process, *_ in second)
 
 

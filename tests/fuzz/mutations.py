@@ -147,6 +147,70 @@ def hdf5_types(random: Random) -> Case:
     return evaluation(random, note=f"{way}: {path}, {name}")
 
 
+def hdf5_links(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    shutil.copy(path, "../outside.h5")
+    shutil.copy(path, path.with_name("beside.h5"))
+    links: tuple[tuple[str, Any], ...] = (
+        *((SAME, h5py.SoftLink(target)) for target in ("/nowhere", f"/{name}", "/", "a/" * 5000)),
+        *((REFUSED, h5py.ExternalLink(file, name)) for file in ("gone.h5", str(Path("../outside.h5").resolve()))),
+        (SAME, h5py.ExternalLink("beside.h5", name)),
+        *((REFUSED, h5py.ExternalLink(file, f"/{name}")) for file in (path.name, "/dev/zero", "x" * 5000)),
+        (REFUSED, np.dtype("f4")),
+        (REFUSED, None),
+    )
+    end, link = random.choice(links)
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        if link is None:
+            file.create_group(name)["inside"] = file["/"]
+        else:
+            file[name] = link
+    return evaluation(random, end=end, note=f"{link!r}: {path}, {name}")
+
+
+def hdf5_virtual(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    way = random.choice(("gone", "other name", "shorter", "half mapped", "itself", "later removed"))
+    with h5py.File(path, "r+") as file:
+        values = file[name][()]
+        source_path = path.with_name("source.h5")
+        if way != "gone":
+            with h5py.File(source_path, "w") as source:
+                source["other" if way == "other name" else "data"] = values[: len(values) // 2 or 1]
+        layout = h5py.VirtualLayout(values.shape, values.dtype)
+        half = len(values) // 2 if way == "half mapped" else len(values)
+        of_itself = (path.name, name) if way == "itself" else (source_path.name, "data")
+        layout[:half] = h5py.VirtualSource(*of_itself, shape=values.shape)[:half]
+        del file[name]
+        file.create_virtual_dataset(name, layout, fillvalue=random.choice((None, 0, 1)))
+    if way == "later removed":
+        source_path.unlink()
+    return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
+
+
+def hdf5_unwritten(random: Random) -> Case:
+    path, name = pick_dataset(random)
+    way = random.choice(("chunks", "half of the chunks", "one piece", "other file", "shorter other file"))
+    with h5py.File(path, "r+") as file:
+        values = file[name][()]
+        del file[name]
+        shape, dtype, fill = values.shape, values.dtype, random.choice((None, 0, 1))
+        chunks = (random.choice((1, 2, 3)), *shape[1:])
+        if "chunks" in way:
+            compression = random.choice((None, "gzip"))
+            dataset = file.create_dataset(name, shape, dtype, chunks=chunks, fillvalue=fill, compression=compression)
+            if way != "chunks":
+                dataset[: len(values) // 2] = values[: len(values) // 2]
+        elif way == "one piece":
+            file.create_dataset(name, shape, dtype, fillvalue=fill)
+        else:
+            file.create_dataset(name, shape, dtype, external=[("numbers.bin", 0, values.nbytes)])
+            if way.startswith("shorter"):
+                path.with_name("numbers.bin").write_bytes(values.tobytes()[: values.nbytes // 2])
+    return evaluation(random, end=REFUSED, note=f"{way}: {path}, {name}")
+
+
 def hdf5_sizes(random: Random) -> Case:
     number = random.choice((2**24, 2**31, 2**31 + 1, 2**34, 2**40, 2**62))
     of_dynamic = ("relations",) if Path("entity/dynamic_rel_count.txt").exists() else ()
@@ -436,25 +500,28 @@ class Kind:
 
 CHECKPOINTS = ("static", "dynamic")
 KINDS: dict[str, Kind] = {
-    "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 120),
-    "hdf5_types": Kind(hdf5_types, CHECKPOINTS, 40),
-    "hdf5_sizes": Kind(hdf5_sizes, CHECKPOINTS, 40),
-    "hdf5_values": Kind(hdf5_values, CHECKPOINTS, 40),
-    "hdf5_names": Kind(hdf5_names, CHECKPOINTS, 40),
-    "small_files": Kind(small_files, ("static", "dynamic", "named"), 40),
-    "config_python": Kind(config_python, CHECKPOINTS, 80),
-    "config_values": Kind(config_values, CHECKPOINTS, 80),
-    "config_overrides": Kind(config_overrides, CHECKPOINTS, 40),
+    "hdf5_bytes": Kind(hdf5_bytes, CHECKPOINTS, 300),
+    "hdf5_types": Kind(hdf5_types, CHECKPOINTS, 100),
+    "hdf5_links": Kind(hdf5_links, CHECKPOINTS, 80),
+    "hdf5_virtual": Kind(hdf5_virtual, CHECKPOINTS, 80),
+    "hdf5_unwritten": Kind(hdf5_unwritten, CHECKPOINTS, 80),
+    "hdf5_sizes": Kind(hdf5_sizes, CHECKPOINTS, 80),
+    "hdf5_values": Kind(hdf5_values, CHECKPOINTS, 80),
+    "hdf5_names": Kind(hdf5_names, CHECKPOINTS, 80),
+    "small_files": Kind(small_files, ("static", "dynamic", "named"), 80),
+    "config_python": Kind(config_python, CHECKPOINTS, 140),
+    "config_values": Kind(config_values, CHECKPOINTS, 120),
+    "config_overrides": Kind(config_overrides, CHECKPOINTS, 80),
     "config_sizes": Kind(config_sizes, CHECKPOINTS, 40),
-    "config_json": Kind(config_json, CHECKPOINTS, 40),
-    "text_by_name": Kind(text_by_name, ("named",), 40),
-    "text_import": Kind(text_import, ("graph",), 40),
-    "top_k": Kind(top_k, ("topk",), 40),
-    "types": Kind(types, ("types",), 40),
-    "arrays": Kind(arrays, ("models",), 40),
-    "pickles": Kind(pickles, ("models",), 80),
+    "config_json": Kind(config_json, CHECKPOINTS, 100),
+    "text_by_name": Kind(text_by_name, ("named",), 80),
+    "text_import": Kind(text_import, ("graph",), 80),
+    "top_k": Kind(top_k, ("topk",), 100),
+    "types": Kind(types, ("types",), 100),
+    "arrays": Kind(arrays, ("models",), 80),
+    "pickles": Kind(pickles, ("models",), 120),
     "safetensors": Kind(safetensors, ("models",), 40),
-    "full_disks": Kind(full_disks, ("large",), 40),
+    "full_disks": Kind(full_disks, ("large",), 60),
     "few_descriptors": Kind(few_descriptors, CHECKPOINTS, 40),
     "workers_with_few_descriptors": Kind(workers_with_few_descriptors, CHECKPOINTS, 5),
     "special_files": Kind(special_files, ("static", "dynamic", "graph", "named", "topk", "types", "models"), 80),

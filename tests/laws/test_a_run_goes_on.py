@@ -110,7 +110,7 @@ def test_it_goes_on_after_memory_was_short(
         first = evaluate(case, tmp_path / "output", candidates)
     assert 75 == first.status
     assert "worker 0: expected enough memory (set max_memory, or use fewer --workers), got: MemoryError" in first.err
-    assert "the same command goes on from there" in first.err
+    assert "Run the same command again to resume." in first.err
     second = evaluate(case, tmp_path / "output", candidates)
     assert (0, "") == (second.status, second.err)
     assert numbers == results_of(tmp_path / "output")

@@ -164,9 +164,9 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
             "words.txt:1: unknown label 'a'; --unknown skip leaves such edges out",
         ),
         (["--edges", "test=empty.txt"], "empty.txt: there are no edges; check the file"),
-        (["--entities", "few"], "few: expected a label for each id from 0 to 36, found 1 labels, none for id 1"),
+        (["--entities", "few"], "few: 1 labels for 37 rows of vectors, and none for id 1"),
         (["--entities", "twice"], "twice: 36 labels occur more than once; edges need unique labels"),
-        (["--entities", "words.txt"], "words.txt:1: expected id<TAB>label, found a b c"),
+        (["--entities", "words.txt"], "words.txt: 1 labels for 37 rows of vectors, and none for id 1"),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:

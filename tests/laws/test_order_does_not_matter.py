@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tempfile
 import threading
 from collections import Counter
@@ -240,7 +241,7 @@ class ThreadTeam:
         return values
 
     def broadcast_object(self, value: Any) -> Any:
-        return self.gather_objects(value)[0]
+        return pickle.loads(pickle.dumps(self.gather_objects(value)[0]))  # a copy, as between processes
 
     def add(self, counter: str, amount: int) -> int:
         with self.board.lock:

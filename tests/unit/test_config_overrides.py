@@ -153,7 +153,7 @@ FAULTS = [
     (["relations.0.operater=none"], ["unknown key; did you mean 'operator'?"]),
     (["entities=x"], ["entities has nested keys: write entities.NAME.KEY=VALUE"]),
     (["entities.all=x"], ["entities has nested keys: write entities.NAME.KEY=VALUE"]),
-    (["entities.user.dimension=4"], ["unknown entity type; the config has all, a.b"]),
+    (["entities.user.dimension=4"], ["unknown entity type; expected one of all, a.b"]),
     (["entities.all.rows=4"], ["unknown key; the keys here are dimension, featurized, num_partitions"]),
     (["entities.all.num_partitions=x"], ["expected an int, got 'x' (str)"]),
     (["seed=-1"], ["expected an int >= 0 and < 2**63, got -1"]),

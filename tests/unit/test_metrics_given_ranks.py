@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import pbgeval.metrics
+import pbgeval
 from pbgeval import from_ranks
 from pbgeval.metrics.names import UnknownMetricError
 from pbgeval.notation import Side
@@ -240,9 +240,9 @@ def test_a_cutoff_below_one_is_refused(metrics):
 
 
 def test_the_function_is_imported_when_it_is_asked_for():
-    program = "import sys, pbgeval.metrics; print('numpy' in sys.modules); print(callable(pbgeval.metrics.from_ranks))"
+    program = "import sys, pbgeval; print('numpy' in sys.modules); print(callable(pbgeval.from_ranks))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert ["False", "True"] == done.stdout.split()
     with pytest.raises(AttributeError, match="has no attribute 'from_rank'"):
-        _ = pbgeval.metrics.from_rank
+        _ = pbgeval.from_rank

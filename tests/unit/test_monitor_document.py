@@ -21,7 +21,7 @@ def rows_of_the_document() -> list[tuple[str, ...]]:
 
 
 def test_the_document_has_a_table() -> None:
-    assert [".05", ".1", ".2"] == [row[0] for row in rows_of_the_document()]
+    assert ["0.05", "0.1", "0.2"] == [row[0] for row in rows_of_the_document()]
 
 
 @pytest.mark.parametrize("row", rows_of_the_document())

@@ -281,7 +281,7 @@ def test_a_run_that_has_just_begun_says_so(folder: Path) -> None:
     make_incomplete(folder, with_metrics=False)
     page = page_of(folder)
 
-    assert "Not complete. No work has been reported yet" in page.text
+    assert "Not complete. No unit of work has been reported yet" in page.text
     assert {"Settings", "Digests of the data"} == page.rows.keys()
 
 

@@ -86,7 +86,9 @@ def test_long_tables_are_cut_and_say_so(tmp_path: Path) -> None:
     assert f"The first {MAX_ROWS} rows; the CSV file has all." in latex(source)
 
 
-@pytest.mark.parametrize(("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No work has been reported")])
+@pytest.mark.parametrize(
+    ("with_metrics", "so_far"), [(True, "12 of 40 units"), (False, "No unit of work has been reported")]
+)
 def test_an_unfinished_run_says_so(with_metrics: bool, so_far: str, tmp_path: Path) -> None:
     folder = marked_up_result(tmp_path)
     make_incomplete(folder, with_metrics=with_metrics)

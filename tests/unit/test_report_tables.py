@@ -126,9 +126,8 @@ def test_a_title_has_the_model_the_data_set_and_the_split(
     settings = {"relations": [{"operator": of} for of in operators], "comparator": comparator}
     provenance = {"settings": settings, "data": {"model": {"scorer": "EdgeScorer"}}}
     paths = [{"path": path} for path in splits]
-    report = Report(
-        {"provenance": provenance, "edge_paths": paths, "run": {"edge_paths": edge_paths}}, path=tmp_path / "output"
-    )
+    document = {"provenance": provenance, "edge_paths": paths}
+    report = Report(document, run={"edge_paths": edge_paths}, path=tmp_path / "output")
 
     assert name_of(report) == name
 
@@ -140,7 +139,7 @@ def test_a_column_that_tells_nothing_is_left_out() -> None:
         for at, (name, right) in enumerate((("likes", "all"), ("tagged", "tag")))
     ]
     named, unnamed = (
-        breakdowns_of(Report({"headline": "realistic"}, tables={"relations.csv": rows_}))[0]
+        breakdowns_of(Report({"headline": "realistic"}, rows={"relations": rows_}))[0]
         for rows_ in (tuple(rows), tuple({**row, "relation": "same"} for row in rows))
     )
 
