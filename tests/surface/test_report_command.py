@@ -80,7 +80,7 @@ def test_an_unfinished_run_is_shown_with_a_warning(folder: Path) -> None:
     done = report(folder)
 
     assert 0 == done.status
-    assert [f"warning: {folder}: this evaluation is not complete, and the page says so"] == done.faults
+    assert [f"warning: {folder}: this evaluation is not complete"] == done.faults
     text = (folder / "report.html").read_text(encoding="utf-8")
     assert "Not complete." in text
     assert "noscript" not in text, "nobody writes it again"
