@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
@@ -13,24 +12,20 @@ from pbgeval.ranking.groups import Group
 from pbgeval.ranking.settings import KnownInUnit
 
 
-@frozen(eq=False)
-class NumCompetitors:
-    """The entities of its partition that might compete in each query, the true one not among them.
+def num_competitors(group: Group, hidden: Side, rows_Q: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Count the entities of its partition that might compete in each query of some edges, the true one not among them.
 
     Only meaningful where the true entity itself may compete.
+
+    Returns:
+        How many there are, as `candidates = "partition"` would have them, int64; and how many known answers are among
+        them, each once; 0 where nothing is filtered.
     """
-
-    all_Q: np.ndarray  # int64
-    known_Q: np.ndarray  # int64: the known answers among them, each once; 0 where nothing is filtered
-
-
-def num_competitors(group: Group, hidden: Side, rows_Q: Tensor) -> NumCompetitors:
-    """Count the competitors of the queries of some edges, as `candidates = "partition"` would have them."""
     all_Q = _num_allowed(group, hidden, rows_Q) - 1
     known = group.competition.known
     if known is None:
-        return NumCompetitors(all_Q, np.zeros_like(all_Q))
-    return NumCompetitors(all_Q, _num_known(group, hidden, rows_Q, known[hidden]))
+        return all_Q, np.zeros_like(all_Q)
+    return all_Q, _num_known(group, hidden, rows_Q, known[hidden])
 
 
 def _num_allowed(group: Group, hidden: Side, rows_Q: Tensor) -> np.ndarray:

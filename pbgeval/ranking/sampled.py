@@ -93,9 +93,9 @@ def make_list(
 
 
 def _drawn_from(group: Group, block: ChunkBlock, side: Side) -> DrawnFrom:
-    competitors = num_competitors(group, side, block.rows_BQ.flatten())
+    all_Q, known_Q = num_competitors(group, side, block.rows_BQ.flatten())
     list_BQ = block.rows_BQ[:, :1].expand_as(block.rows_BQ)  # a chunk's number in its unit: the row of its first edge
-    return DrawnFrom(list_BQ.flatten(), torch.from_numpy(competitors.all_Q), torch.from_numpy(competitors.known_Q))
+    return DrawnFrom(list_BQ.flatten(), torch.from_numpy(all_Q), torch.from_numpy(known_Q))
 
 
 def rows_of_list(group: Group, side: Side, candidates: CandidateList, start: int, stop: int) -> Tensor:
