@@ -24,7 +24,7 @@ from pbgeval.report.report import Report
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, metrics_of, run_command, snapshot
+from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, snapshot
 from tests.kit.held_up import SteppingSystem, entries_after_each_unit
 from tests.null_owner import null_owner
 
@@ -37,7 +37,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> TinyCase:
     case = TinyCase.write(tmp_path_factory.mktemp("case"), partition_sizes=(5, 4), num_tags=3, edges_per_bucket=4)
     done = run(case, "sinks=tensorboard", "save_ranks=True", "candidates=all", "save_topk=2")
     assert (0, "") == (done.status, done.err)
-    assert run_command(case, "report", "output").status == 0
+    assert run_main("report", "output", cwd=case.root).status == 0
     return case
 
 
@@ -300,7 +300,7 @@ def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) ->
     output = case.root / "output"
     write_others(output, ("report.html",))
 
-    done = run_command(case, "report", "output", *more)
+    done = run_main("report", "output", *more, cwd=case.root)
 
     assert (done.status, len(done.faults)) == (1, 1)
     assert "report.html: this file is not a page of kgeval-dist report; give another --output" in done.err

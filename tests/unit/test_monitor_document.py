@@ -12,7 +12,7 @@ from pbgeval.monitor.monitor import split_edges
 from tests.pbg_holdout import drawn_by_pbg
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "monitor.md"
-ROW = re.compile(r"^\| (\.\d+) \| ([\d,]+) \| ([\d,]+) \(([\d.]+) %\) \| ([\d,]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (0\.\d+) \| ([\d,]+) \| ([\d,]+) \(([\d.]+)%\) \| ([\d,]+) \|$", re.MULTILINE)
 NUM_EDGES = 100_000
 
 
