@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from attrs import field, frozen
@@ -21,13 +22,15 @@ from pbgeval.storage.topk import Vocabulary, create_topk_file, write_topk_table
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
+Files: TypeAlias = dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket
+
 
 @frozen(eq=False)
 class PerEdgeFiles:
     """The per-edge files of a run that this worker writes to."""
 
-    ranks: dict[tuple[int, Bucket], QueryFile]  # by edge path and bucket; empty: not asked for
-    topk: dict[tuple[int, Bucket], QueryFile]  # the best candidates, by the same keys
+    ranks: Files  # empty: not asked for
+    topk: Files  # of the best candidates; empty: not asked for
     filtered: bool  # known answers are counted
     _unsynced: set[tuple[int, Bucket]] = field(factory=set, init=False)  # counts that were written
 
@@ -106,31 +109,32 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     check = context.journal.journal.check
     buckets = [(path_index, file) for path_index, files in enumerate(context.inputs.buckets) for file in files.values()]
 
-    def create() -> PerEdgeFiles:
-        made = PerEdgeFiles({}, {}, context.work.protocol.filtered)
+    def create() -> tuple[Files, Files]:
+        ranks: Files = {}
+        topk: Files = {}
         entries = [] if context.work.protocol.sweeps else context.journal.journal.entries()  # sweeps write at their end
         is_whole = True
         for path_index, file in buckets:
             place = path_index, file.bucket
             kept = _kept(folder, path_index, file, digest) if saves_ranks and entries else None
             if kept is not None:
-                made.ranks[place] = kept
+                ranks[place] = kept
             elif saves_ranks:
-                made.ranks[place] = create_ranks_file(folder, *place, file.num_edges, sides, digest, check)
+                ranks[place] = create_ranks_file(folder, *place, file.num_edges, sides, digest, check)
                 is_whole = False
             if k is not None:
-                made.topk[place] = create_topk_file(folder, *place, file.num_edges, sides, k, digest, check)
+                topk[place] = create_topk_file(folder, *place, file.num_edges, sides, k, digest, check)
         if entries and not is_whole:
             context.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:
                 context.journal.journal.remove(entry)
-        return made
+        return ranks, topk
 
     with collectively(context.team):
         made = create() if context.team.rank_in_team == 0 else None
     files = context.team.broadcast_object(made)
     assert files is not None
-    return files
+    return PerEdgeFiles(*files, context.work.protocol.filtered)
 
 
 def _kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> QueryFile | None:

@@ -66,7 +66,7 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
     assert f"logs: {tmp_path}/output.logs/{number}_*_log.err" == logs
     assert f"job {number}: complete" == end
     assert_equal_numbers(evaluated, tmp_path / "output", 2)
-    assert "metrics.json, buckets.csv" in (tmp_path / "output.logs" / f"{number}_0_log.out").read_text()
+    assert "metrics.json, run.json" in (tmp_path / "output.logs" / f"{number}_0_log.out").read_text()
 
 
 def test_a_job_that_slurm_refuses_is_one_line(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
