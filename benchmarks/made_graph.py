@@ -45,7 +45,7 @@ def begin(folder: Path, num_bytes: int, parts: Sequence[str]) -> None:
         (folder / name).mkdir()
 
 
-def finish(folder: Path, size: Any) -> None:  # noqa: ANN401 - likewise
+def finish(folder: Path, size: Any) -> None:  # noqa: ANN401 - attributes of its own
     """Note that the graph is whole."""
     (folder / "checkpoint" / "checkpoint_version.txt").write_text("1\n", encoding="utf-8")
     (folder / "graph.json").write_text(_text(size), encoding="utf-8")
@@ -72,5 +72,5 @@ def blocks(total: int, step: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, total)
 
 
-def _text(size: Any) -> str:  # noqa: ANN401 - likewise
+def _text(size: Any) -> str:  # noqa: ANN401 - attributes of its own
     return json.dumps(asdict(size), indent=4) + "\n"

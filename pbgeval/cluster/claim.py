@@ -176,7 +176,7 @@ class Ownership(Claim):
         write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}", self.check)
 
     def _beat_if_possible(self) -> None:
-        # A full disk, say: the work itself will say so. Or the folder was removed, and must not come back, or somebody
+        # A full disk, for example: the work itself reports it. Or the folder was removed, and must not come back, or somebody
         # else's heart beats here.
         with suppress(OutputError, IncompleteError):
             self._beat()

@@ -135,7 +135,7 @@ class Journal:
         remove_files(self.folder, [entry])
 
     def log(self, event: str, **facts: object) -> None:
-        """Append to this writer's log what happens now: start or finish of a unit, say.
+        """Append to this writer's log what happens now: for example the start of a unit.
 
         Raises:
             IncompleteError: the claim is lost, and with it perhaps the journal: it must not come back.

@@ -135,7 +135,7 @@ class Team:
 
         Raises:
             EvalError: the faults of all workers, on every worker.
-            IncompleteError: likewise, where one of them was ended.
+            IncompleteError: one of the workers was ended; the faults of all workers.
         """
         mine: tuple[tuple[str, ...], bool] = (), False
         try:

@@ -83,7 +83,7 @@ def decide(
     Args:
         comparator: what scores are.
         queries: prepared rows, and the one of each pair.
-        candidates: likewise.
+        candidates: prepared rows, and the one of each pair.
         true: of all queries.
         query_P: the query of each pair, whose true entity is meant.
     """

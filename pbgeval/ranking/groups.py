@@ -97,7 +97,7 @@ class Group:
             raise self.unrankable(error, hidden.other, int(self.side(hidden.other).ids_E[row]), row) from error
 
     def candidates(self, hidden: Side, x_CD: Tensor, ids_C: Tensor) -> Tensor:
-        """Return prepared candidates; likewise."""
+        """Return prepared candidates; a row that cannot be prepared is the user's fault."""
         try:
             return self.relation.scorer.candidates(hidden, x_CD)
         except UnrankableRowsError as error:

@@ -228,7 +228,7 @@ REFUSED = [
     ),
     (
         lambda: evaluate(EvalConfig(candidates="all"), workers=2, model=scorer_of(zeros), edges=EDGES),
-        "workers: expected None or 1 for what is in memory, got 2",
+        "workers: a model or edges in memory are evaluated by one process; leave out workers",
     ),
 ]
 

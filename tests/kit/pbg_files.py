@@ -57,12 +57,12 @@ def write_edges(
         bucket: partitions of the left and right side.
         lhs: rows of the left entities in their partition; -1 where `lhs_features` has a list.
         rel: indices of the relations.
-        rhs: likewise on the right.
+        rhs: rows of the right entities; -1 where `rhs_features` has a list.
         dtype: of lhs, rel and rhs.
         layout: keyword arguments of h5py's `create_dataset`, see `LAYOUTS`.
         weight: one number per edge, in a dtype of its own.
         lhs_features: rows of the feature table, a list per edge.
-        rhs_features: likewise on the right.
+        rhs_features: the same for the right entities.
         format_version: None leaves the attribute out.
     """
     path.mkdir(parents=True, exist_ok=True)

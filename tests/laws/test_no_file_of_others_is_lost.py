@@ -303,7 +303,7 @@ def test_a_page_of_somebody_else_stays(case: TinyCase, more: tuple[str, ...]) ->
     done = run_main("report", "output", *more, cwd=case.root)
 
     assert (done.status, len(done.faults)) == (1, 1)
-    assert "report.html: this file is not a page of kgeval-dist report; give another --output" in done.err
+    assert "report.html: this file is not a page of kgeval-dist; give another --output" in done.err
     assert run(case, "seed=1", overwrite=True).status == 0
     assert (output / "report.html").read_text() == "mine: report.html"
 

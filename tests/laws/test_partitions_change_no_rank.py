@@ -76,7 +76,7 @@ def plain_graph(
 
 
 def split(plain: Plain, num_partitions: int, seed: int) -> tuple[TinyGraph, dict[Bucket, list[int]], TinyGraph]:
-    """Return the graph in partitions, which edge each row of a bucket is, and the known edges likewise."""
+    """Return the graph in partitions, and which edge each row of a bucket is; the same of known edges."""
     order = list(range(len(plain.rows)))
     if num_partitions > 1:
         random.Random(seed).shuffle(order)

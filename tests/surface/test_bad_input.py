@@ -105,7 +105,7 @@ CONFIGS = [
     settings_then("raise ValueError('x' * 200_000)", "eval.py:8: ValueError: xxx…"),
     settings_then("raise ValueError('\\x1b[31m\\x07\\x00\\u202e')", "…\\x1b[31m\\x07\\x00\\u202e…"),
     settings_then("raise ValueError('\\udc80')", "…ValueError: \\udc80…"),
-    # A JSON file likewise
+    # The same in a JSON file
     *(
         fault(f"eval.json: {message}", as_json(**changes), args=JSON)
         for changes, message in (
