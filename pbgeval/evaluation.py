@@ -147,8 +147,8 @@ def evaluate_triples(
 def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
     if launch.workers not in (None, 1):  # what is in memory may not be sent to other processes
         raise LaunchError(
-            "workers: a model or edges in memory are evaluated by one process; leave out workers, or start a group with "
-            "torchrun"
+            "workers: a model or edges in memory are evaluated by one process; leave out workers, or start a group with"
+            " torchrun"
         )
     if not is_worker_of_a_group():
         launch = evolve(launch, workers=1)

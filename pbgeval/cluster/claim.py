@@ -176,8 +176,8 @@ class Ownership(Claim):
         write_atomically(self._place / HEARTBEAT, f"{self.me['nonce']} {time.time()}", self.check)
 
     def _beat_if_possible(self) -> None:
-        # A full disk, for example: the work itself reports it. Or the folder was removed, and must not come back, or somebody
-        # else's heart beats here.
+        # A full disk, for example: the work itself reports it. Or the folder was removed and must not come back, or
+        # another process writes heartbeats here.
         with suppress(OutputError, IncompleteError):
             self._beat()
 
