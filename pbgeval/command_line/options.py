@@ -39,7 +39,11 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existin
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 EdgeFilesByName = Annotated[
     list[str],
-    typer.Option("--edges", metavar="NAME=FILE", help="Edges to convert into the folder NAME. Repeatable."),
+    typer.Option(
+        "--edges",
+        metavar="NAME=FILE",
+        help="Edges to write into the folder NAME. Call known edges valid and train. Repeatable.",
+    ),
 ]
 Unknown = Annotated[
     Literal["skip", "refuse"],

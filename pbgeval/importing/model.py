@@ -253,12 +253,23 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     for index in range(num_partitions):
         rows = model.partition(index, num_partitions)
         checkpoint_files.write_embeddings(folder / "checkpoint", ENTITY_TYPE, index, VERSION, rows)
-    write_atomically(folder / "eval.py", _config(model, list(edges.paths), num_partitions))
+    evaluated, known = _roles(list(edges.paths))
+    write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
     entities = f"{model.num_entities:,} entities of dimension {model.dimension} in {num_partitions} partitions"
     lines.insert(0, f"{folder / 'checkpoint'}: {entities}, {model.num_relations:,} relations ({model.system})")
-    lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}")
+    filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
+    if evaluated:
+        lines.append(f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}")
+    lines.append(f"evaluate with: kgeval-dist run {folder / 'eval.py'}{'' if evaluated else ' -p edge_paths=FILE'}")
     return lines
+
+
+def _roles(names: list[str]) -> tuple[list[str], list[str]]:
+    """Return which edges are evaluated, and which are only known: valid and train, if there are others."""
+    known = [name for name in names if name in ("train", "valid")]
+    evaluated = [name for name in names if name not in known]
+    return (evaluated, known) if evaluated else (names, [])
 
 
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
@@ -291,20 +302,18 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
     checkpoint_files.write_relations(path, num_dynamic, model.relation_names())
 
 
-def _config(model: EmbeddingModel, edge_paths: list[str], num_partitions: int) -> str:
+def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_partitions: int) -> str:
     """Return a config file; its paths are relative to it."""
     formula = model.formula
     names = [ENTITY_TYPE]
     if not formula.dynamic:
         names = list(model.relation_names() or [f"rel{index}" for index in range(model.num_relations)])
-    known = [name for name in edge_paths if name in ("train", "valid")]
-    evaluated = [name for name in edge_paths if name not in known] or edge_paths
     settings = {
         "entity_path": "entity",
         "checkpoint_path": "checkpoint",
         "edge_paths": evaluated,
-        "filter_paths": [name for name in known if name == "valid" and name not in evaluated],
-        "train_paths": [name for name in known if name == "train" and name not in evaluated],
+        "filter_paths": [name for name in known if name == "valid"],
+        "train_paths": [name for name in known if name == "train"],
         "dynamic_relations": formula.dynamic,
         "dimension": model.dimension,
         "global_emb": False,

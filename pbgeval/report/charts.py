@@ -351,7 +351,8 @@ def difference_chart(metric: str, rows: Sequence[tuple[str, Difference]]) -> Cha
         rows: the name of each relation and its difference.
     """
     rows = sorted(rows, key=lambda row: -row[1].difference)
-    names = [name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…" for name, _ in rows]
+    half = _LETTERS // 2  # names often differ at their end
+    names = [name if len(name) <= _LETTERS else f"{name[: half - 1]}…{name[-half:]}" for name, _ in rows]
     left = 24.0 + _LETTER * max(map(len, names))
     y = counted("", names, _ROW, _ROW * (len(rows) + 1), _ROW)
     ends = [0.0, *(end for _, of in rows for end in (of.difference, of.low, of.high) if end is not None)]

@@ -517,8 +517,11 @@ def _tile(of: Difference) -> Tile:
     a, b, difference, interval = _cells(of)
     better = "B" if of.difference * of.direction > 0 else "A"
     told = f"{better} is significantly better" if of.is_significant else "no significant difference"
+    if of.p_holm is not None:
+        told += f" (p {_probability(of.p_holm)}, corrected for all metrics)"
     interval = interval_line(*interval.split(" to ")) if of.low is not None else "no interval"
-    return Tile(metric_title(of.metric), difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told))
+    title = metric_title(of.metric) + (" (lower is better)" if of.direction < 0 else "")
+    return Tile(title, difference, (f"A\u00a0{a}, B\u00a0{b}", interval, told))
 
 
 def metric_title(metric: str) -> str:

@@ -184,7 +184,7 @@ class Section:
     shown: Sequence[str | Notice | Chart | DataTable]
     folded: Sequence[DataTable] = ()
     sortable: bool = False  # the tables that are shown
-    layout: str = "columns"  # where the window is wide; "wide": one below the other
+    layout: str = "columns"  # in a wide window; "roomy": in a very wide one; "wide": one below the other
 
 
 @frozen(eq=False)
@@ -281,16 +281,19 @@ def comparison_page(comparison: Comparison) -> Page:
         f"number of rows by Holm's method. Below {ERROR_RATE} a difference is significant."
     )
     whole = evolve(without(whole, ["p"]), title="All metrics", note=note)  # beside the chart is room for one p
-    sections = [Section("differences", "Differences between the runs", [whole])]
+    sections = [Section("differences", "Differences between the runs", [whole], layout="roomy")]
     if by_relation:
         [table] = by_relation
         at, relations = relations_to_show(comparison)
         drawn = [(of.relation, of.differences[at]) for of in relations]
         chart = difference_chart(metric_title(comparison.differences[at].metric), drawn)
         sections = [
-            Section("differences", "Differences between the runs", [whole, chart]),
+            Section("differences", "Differences between the runs", [whole, chart], layout="roomy"),
             Section("relations", table.title, [table], sortable=True, layout="wide"),
         ]
+    runs = [("A", comparison.a, "; ".join(tags_of(a))), ("B", comparison.b, "; ".join(tags_of(b)))]
+    origin = DataTable("The runs", ("run", "folder", "conditions"), runs, kinds="lll")
+    sections.append(Section("origin", "Provenance", [origin]))
     return Page("Comparison", " and ".join(folders), title, tags, difference_tiles(comparison), sections)
 
 
