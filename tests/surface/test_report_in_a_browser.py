@@ -104,7 +104,13 @@ def test_widths_change_no_colour(pages: dict[str, Path]) -> None:
     for path in pages.values():
         text = path.read_text(encoding="utf-8")
         rules = dict(re.findall(r"@media ([^{]*?) *\{(.*?)\n\}", text, re.DOTALL))
-        assert rules.keys() == {"print", "(prefers-color-scheme: dark)", "(min-width: 62.5rem)", "(max-width: 40rem)"}
+        assert rules.keys() == {
+            "print",
+            "(prefers-color-scheme: dark)",
+            "(min-width: 62.5rem)",
+            "(min-width: 85rem)",
+            "(max-width: 40rem)",
+        }
         assert not any("color" in rule or "--" in rule for of, rule in rules.items() if "scheme" not in of)
         assert not re.search(r"@container|matchMedia|innerWidth|clientWidth|offsetWidth|ResizeObserver|onresize", text)
 
