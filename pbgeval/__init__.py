@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pbgeval.monitor.records import read_history
     from pbgeval.monitor.scalars import ScalarSink, TensorBoardSink
     from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
+    from pbgeval.notation import Side
     from pbgeval.progress import Observer
     from pbgeval.report.comparison import Comparison, compare
     from pbgeval.report.report import Report
@@ -53,6 +54,7 @@ __all__ = [
     "ScalarSink",
     "ScoredModel",
     "Scorer",
+    "Side",
     "Team",
     "TensorBoardSink",
     "__version__",
@@ -84,6 +86,7 @@ _HOMES = {
     "ScalarSink": "pbgeval.monitor.scalars",
     "ScoredModel": "pbgeval.monitor.measure",
     "Scorer": "pbgeval.scoring.block_scorer",
+    "Side": "pbgeval.notation",
     "Team": "pbgeval.cluster.team",
     "TensorBoardSink": "pbgeval.monitor.scalars",
     "batch_scorer": "pbgeval.models.functions",

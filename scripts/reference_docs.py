@@ -62,7 +62,7 @@ EXPORTED = {
     ),
     "A model of your own": ("Edges", "edge_scorer", "side_scorer", "batch_scorer", "Scorer"),
     "Two runs": ("compare", "Comparison"),
-    "While a model trains": ("Monitor", "ModelSchema", "MonitoredRelation", "ModelTensors"),
+    "While a model trains": ("Monitor", "ModelSchema", "MonitoredRelation", "ModelTensors", "Side"),
 }
 WITH_KEYS = (EvalConfig, EntitySchema, RelationSchema)  # config.md has their keys
 

@@ -40,6 +40,7 @@ import torch
 
 import pbgeval
 from pbgeval.cli import main
+from pbgeval.scoring.comparators import COMPARATORS
 from tests import fast_paths
 from tests.golden.test_full_nations import MODELS, SETTINGS, Nations
 from tests.kit.case import TinyCase
@@ -153,7 +154,7 @@ TINY: Mapping[str, tuple[str, ...]] = {
     **{
         f"{candidates}: {comparator}": (f"candidates={candidates}", f"comparator={comparator}", "save_ranks=True")
         for candidates in ("sampled", "partition", "all")
-        for comparator in ("dot", "cos", "l2", "squared_l2", "l1", "complex_l1", "clamped_dot")
+        for comparator in COMPARATORS
     },
     "unset": (),
     "loss": ("compute_loss=True", "metrics=rank"),

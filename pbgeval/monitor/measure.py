@@ -242,7 +242,8 @@ def _parameters(schema: ModelSchema, index: int, side: Side, model: Model, table
     for name, shape in shapes.items():
         found = tuple(given[name].shape) if name in given else None
         if found != shape:
-            raise DataError(f"{where}: expected parameter '{name}' of shape {shape}, got {found or 'none'}")
+            place = f"operators[{index}, Side.{side.name}]['{name}']"
+            raise DataError(f"{where}: expected {place} of shape {shape}, got {found or 'none'}")
         parameters[name] = given[name].detach().to(tables[of.rhs, Side.RHS].device, torch.float32)
         if not bool(torch.isfinite(parameters[name]).all()):
             raise UnrankableError(f"{where}: expected finite numbers as '{name}', got NaN or infinity")

@@ -401,6 +401,8 @@ class Monitor:
             none = torch.empty(0, dtype=torch.int64)
             nothing = BucketEdges(none, none, none)
             return Visit(key, place, nothing, nothing, model, self._protocol, lambda visit: None)
+        if isinstance(model, Mapping):
+            raise DataError("model: pass ModelTensors(tables, operators) or ScoredModel(scorer), not a dictionary")
         edges = self._held_out.get((edge_path, edge_chunk, place))
         if edges is None:
             raise ConfigError(f"bucket {tuple(place)}: expected Monitor.split of its edges before Monitor.watch")

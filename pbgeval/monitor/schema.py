@@ -133,7 +133,14 @@ class Model(Protocol):
 
 @frozen(eq=False)
 class ModelTensors:
-    """A model that is given as tables of tensors."""
+    """A model that is given as tables of tensors.
+
+    Args:
+        tables: the vectors of a partition's entities, (N, D), by entity type and partition: `{("user", 0): user_0}`.
+        operators: the parameters of a relation by PBG's names (`Model.operator_parameters`), by relation index and
+            `Side.RHS`: `{(0, Side.RHS): {"translation": shift}}`. Relations without parameters are left out.
+        global_embeddings: a vector (D,) per entity type that has one.
+    """
 
     tables: Mapping[tuple[str, int], Tensor]  # (N, D) by entity type and partition
     operators: Mapping[tuple[int, Side], Mapping[str, Tensor]] = field(factory=dict)  # as `Model` has them

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pbgeval.scoring.comparators import COMPARATORS
 from pbgeval.storage.text import printable
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated, run_command, start_command, writes_nothing
@@ -164,7 +165,7 @@ FLAGS = [
             ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),
             (
                 "comparator=cosine",
-                "expected one of dot, cos, l2, squared_l2, l1, complex_l1, clamped_dot, got 'cosine'",
+                f"expected one of {', '.join(COMPARATORS)}, got 'cosine'",
             ),
             ("dimension", "expected KEY=VALUE, for example -p candidates=all"),
             ("seed=-1", "expected an int >= 0 and < 2**63, got -1"),

@@ -22,8 +22,8 @@ from tests.kit.commands import run_main
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMES = """
 Comparison Edges EntitySchema EvalConfig EvalError ModelSchema ModelTensors Monitor MonitoredRelation Observer
-RelationSchema Report ScalarSink ScoredModel Scorer Team TensorBoardSink __version__ batch_scorer compare edge_scorer
-evaluate evaluate_triples from_ranks from_scores load_config read_history side_scorer
+RelationSchema Report ScalarSink ScoredModel Scorer Side Team TensorBoardSink __version__ batch_scorer compare
+edge_scorer evaluate evaluate_triples from_ranks from_scores load_config read_history side_scorer
 """
 CANDIDATES = {
     "all": ["candidates=all", "filter_paths=edges", "breakdowns=relation,entity_types"],

@@ -331,7 +331,7 @@ def test_tensors_that_do_not_fit_the_schema_are_the_loop_s_fault() -> None:
     tensors = model()
     wrong: list[tuple[ModelTensors, str]] = [
         (ModelTensors({("e", 0): torch.randn(20, 6)}), "partition 1, found none"),
-        (ModelTensors(tensors.tables), r"parameter 'diagonal' of shape \(6,\), got none"),
+        (ModelTensors(tensors.tables), r"\['diagonal'\] of shape \(6,\), got none"),
         (ModelTensors(tensors.tables, {(0, Side.RHS): {"diagonal": torch.ones(5)}}), r"got \(5,\)"),
         (ModelTensors({("e", at): torch.randn(5, 6) for at in (0, 1)}, tensors.operators), "expected an id in 0..4"),
         (
