@@ -516,7 +516,7 @@ def report(
     if form == "html":
         path = page_of(source, metric, meanings()).write(output or folder)
         if not source.is_complete:
-            _warn(f"{folder}: this evaluation is not complete, and the page says so")
+            _warn(f"{folder}: this evaluation is not complete")
         print(printable(str(path)))
         return
     text = (markdown if form == "md" else latex)(source)

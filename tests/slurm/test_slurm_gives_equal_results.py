@@ -75,7 +75,7 @@ def test_a_job_that_slurm_refuses_is_one_line(slurm: Slurm, evaluated: CaseAndRe
     done = slurm.run(*submit, cwd=tmp_path)
 
     assert (1, "") == (done.returncode, done.stdout)
-    assert ["sbatch: expected to take the job, got: Batch job submission failed: Invalid partition name specified"] == (
+    assert ["sbatch rejected the job: Batch job submission failed: Invalid partition name specified"] == (
         done.stderr.splitlines()
     )
 
@@ -90,7 +90,7 @@ def test_a_job_that_is_cancelled_is_incomplete(slurm: Slurm, evaluated: CaseAndR
         slurm.run("scancel", number, cwd=tmp_path)
         _, err = waiting.communicate(timeout=PATIENCE)
 
-    assert (75, [f"job {number}: ended before it was complete; submit it again to go on"]) == (
+    assert (75, [f"job {number} ended before the run was complete; submit it again to resume"]) == (
         waiting.returncode,
         err.splitlines(),
     )
