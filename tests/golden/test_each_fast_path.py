@@ -134,7 +134,7 @@ JOBS: Mapping[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], Document], t
     ),
     "vectors complex": (
         functools.partial(vectors, "complex", "filtered_type_constrained", 1, True, None),
-        ("compiled", "blocks", "semi_join", "fused"),
+        ("compiled", "blocks", "semi_join", "fused", "operators"),
     ),
     "vectors l1": (
         functools.partial(vectors, "transe_l1", "raw", 1, True, None),

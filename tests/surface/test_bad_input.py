@@ -159,8 +159,8 @@ FLAGS = [
         fault(f"-p {override}: {message}…", p=override)
         for override, message in (
             ("dimensoin=8", "unknown key; did you mean 'dimension'?"),
-            ("edge_paths=edegs", "…{root}/edegs (in the working directory) does not exist; did you mean edges?"),
-            ("edge_paths=../case/edegs", "…does not exist; did you mean ../case/edges?"),
+            ("edge_paths=edegs", "…no such directory: {root}/edegs (in the working directory); did you mean 'edges'?"),
+            ("edge_paths=../case/edegs", "…no such directory: …; did you mean '../case/edges'?"),
             ("dimension=abc", "expected an int, got 'abc' (str)"),
             ("relations.1.operator=diagnal", "expected one of affine, complex_diagonal, diagonal, linear, none, "),
             (
@@ -526,7 +526,7 @@ OUTPUT = [
         world=SMALL,
     ),
     *(
-        fault(f"{output}…expected…choose another --output", args=("--output", output), world=SMALL)
+        fault(f"{output}…cannot …; choose another --output", args=("--output", output), world=SMALL)
         for output in ("eval.py/below", "/proc/nothing/can/be/made/here", "x" * 300)
     ),
 ]

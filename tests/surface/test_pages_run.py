@@ -208,7 +208,7 @@ def other_systems(patch: pytest.MonkeyPatch) -> Iterator[Names]:
 @given("docs/guides/own_models.md")
 def own_models(patch: pytest.MonkeyPatch) -> Iterator[Names]:
     source = np.random.default_rng(5)
-    for name, number in (("test", 30), ("train", 90)):
+    for name, number in (("test", 30), ("valid", 20), ("train", 90)):
         write_labelled_edges(Path(f"{name}.tsv"), number, 20, 3, seed=number)
     np.save("one_edge.npy", np.array([[4, 1, 7]]))
     entity_vectors, relation_vectors = source.normal(size=(20, 6)), source.normal(size=(3, 6))
