@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -20,10 +21,15 @@ _COMPILING = threading.Lock()
 _announce: Callable[[str], None] | None = None
 
 
-def announce_compiling(say: Callable[[str], None]) -> None:
-    """Let `say` be told before loops are compiled that no earlier process has compiled."""
+@contextmanager
+def announced_compiling(say: Callable[[str], None]) -> Iterator[None]:
+    """Call `say` before a loop is compiled that no earlier process has compiled."""
     global _announce
-    _announce = say
+    before, _announce = _announce, say
+    try:
+        yield
+    finally:
+        _announce = before
 
 
 @functools.cache
@@ -57,7 +63,9 @@ class CompiledLoop:
     def _compile(self) -> Any:  # noqa: ANN401 - numba has no types
         try:
             compiled = _compile(self.loop, may_reorder=self.may_reorder, cache=True)
-            if _announce is not None and not Path(compiled._cache._cache_file._index_path).exists():
+            line = self.loop.__code__.co_firstlineno
+            kept = Path(compiled.stats.cache_path).glob(f"*.{self.loop.__name__}-{line}.*.nbi")
+            if _announce is not None and not any(kept):
                 _announce("compiling (only the first time on this machine)")
             return compiled
         except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process

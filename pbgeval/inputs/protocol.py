@@ -22,7 +22,7 @@ from pbgeval.stats.rank_stats import StatsLayout
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
 ROWS_PER_SHARE = 1 << 17  # candidates for which a further process is started by default
 MAX_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
-# Up to these bounds, ranks are saved by default: that takes some 3% of a run at most. Files have a row for
+# Up to these bounds, ranks are saved by default: that takes a few percent of a run. Files have a row for
 # every edge, also for those that a sample leaves out, so the decision depends on the edge files and the config alone.
 MAX_QUERIES_SAVED = 10_000_000
 MAX_BUCKETS_SAVED = 64  # a file of ranks takes 10 ms to make

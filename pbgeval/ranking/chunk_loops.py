@@ -146,19 +146,13 @@ def _count_rows(
     excluded_start_Q, excluded_P = excluded
     known_start_R, known_P, known_score_P = known
     for row in range(known_start_R.size - 1):
-        scores_C, first, stop = (
-            flat[row * stride : row * stride + num_columns],
-            known_start_R[row],
-            known_start_R[row + 1],
-        )
+        scores_C = flat[row * stride : row * stride + num_columns]
+        first, stop = known_start_R[row], known_start_R[row + 1]
         gather_scores(scores_C, 0, known_P[first:stop], known_score_P[first:stop])
     for query in range(row_Q.size):
         row = row_Q[query]
-        scores_C, first, stop = (
-            flat[row * stride : row * stride + num_columns],
-            known_start_R[row],
-            known_start_R[row + 1],
-        )
+        scores_C = flat[row * stride : row * stride + num_columns]
+        first, stop = known_start_R[row], known_start_R[row + 1]
         count_row(
             scores_C, 0, query, (high_Q[query], low_Q[query]), own_Q[query],
             excluded_P[excluded_start_Q[query] : excluded_start_Q[query + 1]],

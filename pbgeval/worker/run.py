@@ -19,7 +19,7 @@ from pbgeval.errors import EvalError, IncompleteError
 from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
-from pbgeval.jit import announce_compiling
+from pbgeval.jit import announced_compiling
 from pbgeval.metrics.summary import AucSample
 from pbgeval.ranking import fused
 from pbgeval.report.document import Drawn, ReportContext, make_report
@@ -50,10 +50,13 @@ def work_as_local_worker(work: Work) -> Outcome:
 
 def do_work(work: Work, team: Team) -> Outcome:
     """Do this worker's part, then add up over all workers. A user's fault is returned, not raised, by all of them."""
-    with threads_put_back(), full_precision(of_autocast=work.inputs.scorer is None):
+    with (
+        threads_put_back(),
+        full_precision(of_autocast=work.inputs.scorer is None),
+        announced_compiling(work.observer.phase),
+    ):
         try:
             work.observer.started(work.inputs.num_edges, team.rank_in_team)
-            announce_compiling(work.observer.phase)
             with collectively(team):
                 context, kernels = _set_up(work, team)
             with collectively(team):
