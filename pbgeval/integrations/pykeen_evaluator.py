@@ -54,7 +54,7 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
             options: of PyKEEN's `Evaluator`: batch_size, slice_size, mode.
         """
         super().__init__(filtered=filtered, **options)
-        self._ours = RankBasedEvaluator(filtered, macro=macro, hits_at=ks, settings=settings or {})
+        self._ours = RankBasedEvaluator(filtered, macro=macro, hits_at=ks, settings=settings or {})  # type: ignore[arg-type] # of attrs' converter
         self.clear()
 
     def evaluate(
