@@ -37,6 +37,7 @@ from pbgeval.command_line.options import (
     app,
     command,
 )
+from pbgeval.command_line.sharing import publish, verify
 from pbgeval.command_line.usage import usage_line
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.storage.text import printable
@@ -227,6 +228,8 @@ def _wait_for(job: SubmittedJob) -> None:
 
 command("import-model")(import_model)
 command("import-graph")(import_graph)
+command()(publish)
+command()(verify)
 
 
 @command()

@@ -292,9 +292,18 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
-        default = _default_output(config, provenance_of(open_inputs(split)))
+    default = _default_output(config, provenance_of_config(config, output))
     return output or default
+
+
+def provenance_of_config(config: EvalConfig, output: Path | None = None) -> dict[str, Any]:
+    """Return what determines the numbers of a run: its settings, and digests of all that is read.
+
+    Raises:
+        EvalError: faults of the user's, found in headers and in files of edges by name.
+    """
+    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
+        return provenance_of(open_inputs(split))
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
