@@ -100,7 +100,7 @@ def verify(
     for name, value in (("share", share), ("error", error)):
         if not 0 < value < 1:
             raise ConfigError(f"{name}: expected a number between 0 and 1, got {value}")
-    report = Report.read(result)
+    report = Report.read(Path(result))
     saved = SavedRun.open(report, None)
     loaded = load_config(config, overrides)
     _check_provenance(report, loaded, Path(result), Path(config))
