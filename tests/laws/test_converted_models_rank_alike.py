@@ -90,6 +90,7 @@ def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, t
         assert_ranks(tmp_path / "in_place", edges, model.score, NUM_ENTITIES, known, 1e-4)
 
 
+@pytest.mark.slow
 def test_a_converted_model_of_many_workers_and_little_memory_has_the_same_report(tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", "TransR")
     import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(write_edges(tmp_path)))

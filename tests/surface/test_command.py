@@ -364,6 +364,7 @@ def on_terminal(case: TinyCase, *arguments: str) -> tuple[int, str]:
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
+@pytest.mark.slow
 def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
     status, text = on_terminal(case)
 
@@ -376,6 +377,7 @@ def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
     assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 
 
+@pytest.mark.slow
 def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
     case.spoil_edges(1, 1, "rel", 0, 77)
 
@@ -592,6 +594,7 @@ def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None
     ]
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
     script = case.root / "script.py"
     script.write_text(
@@ -628,6 +631,7 @@ def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     assert done.err.startswith("cannot start 2 workers: Too many open files; raise the limit")
 
 
+@pytest.mark.slow
 def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: TinyCase) -> None:
     shell = 'ulimit -n 24; exec "$@"'
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]

@@ -124,6 +124,7 @@ def start(folder: Path, num_edges: int, most_bytes: int | None = None) -> subpro
     )
 
 
+@pytest.mark.slow
 def test_scratch_files_that_find_no_room_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, 200_000, most_bytes=1 << 20)
     _, err = process.communicate(timeout=120)

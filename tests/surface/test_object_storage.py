@@ -168,6 +168,7 @@ def test_a_result_is_copied_to_a_url(remote: RemoteCase, tmp_path: Path, scheme:
         assert (folder / name).read_bytes() == found, name
 
 
+@pytest.mark.slow
 def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -> None:
     url = f"{remote.url}/result"
     assert 0 == sent(remote, url).status
@@ -211,6 +212,7 @@ def test_a_model_in_memory_sends_its_result(remote: RemoteCase, monkeypatch: pyt
     assert not (remote.case.root / "results").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "output", "name"),
     [("html", "pages", "pages/report.html"), ("html", "mine.html", "mine.html"), ("md", "pages", "pages/report.md")],
@@ -425,6 +427,7 @@ NOT_OURS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", NOT_OURS)
 def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(remote: RemoteCase, what: str) -> None:
     if what == "a folder of another user" and os.getuid():
@@ -440,6 +443,7 @@ def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(rem
     assert (remote.case.root.parent / "users").exists()
 
 
+@pytest.mark.slow
 def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: RemoteCase) -> None:
     left = remote.scratch / f"pbgeval-{os.getuid()}-0123456789abcdef"
     left.mkdir()
@@ -451,6 +455,7 @@ def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: Remot
     assert [] == list(remote.scratch.iterdir())
 
 
+@pytest.mark.slow
 def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: dict[str, int] = {}
     evaluate = driver._evaluate
@@ -570,6 +575,7 @@ def test_without_credentials_or_endpoint_nothing_is_read(
     compare(done, [line.replace("{url}", remote.url)], remote.case.root)
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_mended_is_used_by_the_same_process(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -642,6 +648,7 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, pac
     assert fault.endswith("): pip install 'pbgeval[s3]'")
 
 
+@pytest.mark.slow
 def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case")
     program = (

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import numpy as np
 from pbgeval import jit
@@ -19,6 +21,7 @@ print(len(said), jit._announce)
 """
 
 
+@pytest.mark.slow
 def test_only_the_first_process_says_that_it_compiles(tmp_path: Path) -> None:
     variables = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     runs = [subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True)]

@@ -226,6 +226,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
     assert "No space left on device; training goes on without records" in warnings[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"steps_per_visit": 3, "edges_per_bucket": 200, "num_partitions": 2}
     whole = train(1, num_passes=4, output=tmp_path / "whole", **keys)
