@@ -29,7 +29,9 @@ from pbgeval.notation import Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Item, Report, Value, frame_of, items_of
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges
+from pbgeval.storage.writing import temporary_folder
 
 if TYPE_CHECKING:
     import pandas
@@ -164,8 +166,13 @@ class RankBasedEvaluator:
         own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
         config = config_of_keys({**own, **self.settings})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
-        run = partial(evaluate, config, model=vectors or scorer, edges=edges, observer=self.observer)
-        report = run(output=self.output, device=self.device, overwrite=self.overwrite)
+        run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
+        with temporary_folder() as folder:
+            labels = _relation_labels([mapped_triples, *filters, *_as_list(training)], scorer.num_relations)
+            if labels is not None and not config.entity_path:
+                write_relations(folder, None, labels)
+                config = evolve(config, entity_path=str(folder))
+            report = run(config, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
 
@@ -195,6 +202,18 @@ def _check_id_maps(factories: Sequence[Triples]) -> None:
                     f"triples factories: expected one {name} in all of them, got {differing!r} as {maps[0][differing]} "
                     f"and as {other[differing]}; make them with {name}=training.{name}"
                 )
+
+
+def _relation_labels(factories: Sequence[Triples], num_relations: int) -> list[str] | None:
+    """Return the labels of the relations in the order of their ids, as the first factory that has all of them says.
+
+    None if there is none, or a label would be taken for an id, as `restrict_relations` writes them (`_names`).
+    """
+    for ids in (getattr(of, "relation_to_id", None) or {} for of in factories):
+        by_id = {int(number): str(label) for label, number in ids.items()}
+        if by_id.keys() == {*range(num_relations)} and not any(label.startswith("rel:") for label in by_id.values()):
+            return [by_id[number] for number in range(num_relations)]
+    return None
 
 
 def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, prefix: str) -> list[str] | None:
