@@ -15,6 +15,14 @@ command = partial(app.command, cls=Command)
 
 # Choices, here so that help needs no heavy import; a test compares them with what the program takes.
 RankTypeName = Literal["optimistic", "realistic", "pessimistic", "best", "avg", "average", "worst"]
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        show_default=False,
+        help="Python file with get_config(), a PyTorch-BigGraph config, or JSON (config.json of a checkpoint).",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
