@@ -422,7 +422,7 @@ def compare(
 ) -> None:
     """Compare two runs on the same queries.
 
-    Prints paired differences with 95% intervals and p-values, in all and by relation.
+    Prints paired differences with 95% intervals and p-values, overall and by relation.
     """
     from pbgeval.report.comparison import FORMATS, comparison_tables
     from pbgeval.report.comparison import compare as compare_runs

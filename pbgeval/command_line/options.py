@@ -29,7 +29,7 @@ Overrides = Annotated[
         "--param",
         "-p",
         metavar="KEY=VALUE",
-        help="Override a config key. Repeatable; lists with commas (hits_at=1,10), nested keys with dots.",
+        help="Override a config key. Repeatable. Write lists with commas (hits_at=1,10) and nested keys with dots.",
     ),
 ]
 OutputFolder = Annotated[
@@ -130,12 +130,14 @@ Dictionary = Annotated[
     typer.Option(
         "--dictionary",
         metavar="DIR",
-        help="Number entities and relations as this entity folder does [default: number them anew].",
+        help="Use the ids that this entity folder gives to names [default: assign new ids].",
     ),
 ]
 DictionaryOf = Annotated[
     list[str] | None,
     typer.Option(
-        "--dictionary-of", metavar="NAME", help="Number only what these edges contain. Repeatable [default: all]."
+        "--dictionary-of",
+        metavar="NAME",
+        help="Assign ids only to the names in these edges. Repeatable [default: all edges].",
     ),
 ]

@@ -20,7 +20,7 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.figures import UNDEFINED, Tile, decimals_of, interval_line, rounded, short_title
+from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, interval_line, rounded, short_title
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, to_terminal
@@ -464,7 +464,6 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
 _COLUMNS = ("A", "B", "B − A", "95% interval")
-_LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
 
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
@@ -474,11 +473,11 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         f"A: {comparison.a}, B: {comparison.b}"
     )
     decimals = _decimals(comparison.differences)
-    whole = [
-        (metric_title(of.metric), *_cells(of, decimals), _probability(of.p_value), _probability(of.p_holm))
+    rows = [
+        (metric_title(of.metric), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
         for of in comparison.differences
     ]
-    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), whole, anchor="all-metrics")]
+    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
     if comparison.relations and comparison.differences:
         tables.append(_relation_table(comparison))
     return tables
@@ -513,7 +512,7 @@ def _relation_table(comparison: Comparison) -> DataTable:
 def difference_tiles(comparison: Comparison) -> list[Tile]:
     """Return the differences in MRR, hits and mean rank, or in the first metrics."""
     found = {of.metric: of for of in comparison.differences}
-    return [_tile(found[name]) for name in ([name for name in _LARGE if name in found] or [*found][: len(_LARGE)])]
+    return [_tile(found[name]) for name in ([name for name in LARGE if name in found] or [*found][: len(LARGE)])]
 
 
 def _tile(of: Difference) -> Tile:
@@ -533,15 +532,11 @@ def metric_title(metric: str) -> str:
 
 
 def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
-    """Return the decimals of all figures of a table, by those that a metric has elsewhere: 2 of ranks, 4 of the rest.
-
-    There are enough to tell whether an end of an interval is 0.
-    """
-    found: dict[int, int] = {}
+    """Return the decimals of a table by those of other tables: enough to tell whether an end of an interval is 0."""
+    found = {_usual_decimals(of): _usual_decimals(of) for of in rows}
     for of in rows:
-        usual = _usual_decimals(of)
-        needed = 1 + decimals_of(of.standard_error) if of.standard_error else usual
-        found[usual] = max(found.get(usual, usual), needed)
+        needed = 1 + decimals_of(of.standard_error) if of.standard_error else 0
+        found[_usual_decimals(of)] = max(found[_usual_decimals(of)], needed)
     return found
 
 

@@ -496,7 +496,7 @@ _MODELS = {
     "swapped_diagonal": "SimplE",
     "projected_translation": "TransR",
 }
-_LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
+LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
 
 
 @frozen
@@ -546,8 +546,8 @@ def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
     document = report.document
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
-    keys = [key for key in (f"{headline}.{name}" for name in _LARGE) if f"both.{key}" in metrics]
-    keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(_LARGE)]
+    keys = [key for key in (f"{headline}.{name}" for name in LARGE) if f"both.{key}" in metrics]
+    keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     return [_tile(report, key) for key in keys]
 
 
