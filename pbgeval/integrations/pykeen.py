@@ -13,6 +13,7 @@ over their vectors (`models/pykeen.py`); any other model is asked for the scores
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
-from pbgeval.config import config_of_keys
+from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
 from pbgeval.metrics.names import resolve
@@ -167,12 +168,8 @@ class RankBasedEvaluator:
         config = config_of_keys({**own, **self.settings})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
-        with temporary_folder() as folder:
-            labels = _relation_labels([mapped_triples, *filters, *_as_list(training)], scorer.num_relations)
-            if labels is not None and not config.entity_path:
-                write_relations(folder, None, labels)
-                config = evolve(config, entity_path=str(folder))
-            report = run(config, output=self.output, device=self.device, overwrite=self.overwrite)
+        with _with_labels(config, [mapped_triples, *filters, *_as_list(training)], scorer.num_relations) as labelled:
+            report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
 
@@ -202,6 +199,18 @@ def _check_id_maps(factories: Sequence[Triples]) -> None:
                     f"triples factories: expected one {name} in all of them, got {differing!r} as {maps[0][differing]} "
                     f"and as {other[differing]}; make them with {name}=training.{name}"
                 )
+
+
+@contextmanager
+def _with_labels(config: EvalConfig, factories: Sequence[Triples], num_relations: int) -> Iterator[EvalConfig]:
+    """Yield the config with a folder that has the labels of the relations, if a factory has them."""
+    labels = _relation_labels(factories, num_relations)
+    if labels is None or config.entity_path:
+        yield config
+        return
+    with temporary_folder() as folder:
+        write_relations(folder, None, labels)
+        yield evolve(config, entity_path=str(folder))
 
 
 def _relation_labels(factories: Sequence[Triples], num_relations: int) -> list[str] | None:
