@@ -102,10 +102,10 @@ def _with_error(report: Report, key: str) -> str:
     return with_error(value, interval["standard_error"])
 
 
-def with_error(value: float, error: float, sign: str = "") -> str:
+def with_error(value: float, error: float) -> str:
     """Return a figure and its standard error as text, rounded to the first digit of the error."""
     decimals = decimals_of(error)
-    return f"{rounded(value, decimals, sign)} ± {rounded(error, decimals)}"
+    return f"{rounded(value, decimals)} ± {rounded(error, decimals)}"
 
 
 def decimals_of(error: float) -> int:
@@ -457,7 +457,8 @@ def verdict_of(curves: Curves) -> str:
 
 def passes_of(curves: Curves) -> DataTable:
     """Return a row per pass."""
-    rows = fitting(map(_pass_row, curves.passes), MAX_BYTES_OF_OTHERS)
+    decimals = max((decimals_of(row.gap_error) for row in curves.passes if row.gap_error), default=4)
+    rows = fitting((_pass_row(row, decimals) for row in curves.passes), MAX_BYTES_OF_OTHERS)
     note = ESTIMATED if any("±" in row[3] for row in rows) else ""
     table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrl")
     empty = {"training": {UNDEFINED}, "diverged": {"0"}}  # columns that most runs do not need
@@ -470,10 +471,10 @@ def training_table(curves: Curves) -> DataTable:
     return evolve(passes_of(curves), title=title, note=verdict_of(curves))
 
 
-def _pass_row(row: PassRow) -> tuple[str, ...]:
-    key, gap = row.key, UNDEFINED if row.gap is None else rounded(row.gap, 4, "+")
+def _pass_row(row: PassRow, decimals: int) -> tuple[str, ...]:
+    key, gap = row.key, UNDEFINED if row.gap is None else rounded(row.gap, decimals, "+")
     if row.gap is not None and row.gap_error:
-        gap = with_error(row.gap, row.gap_error, "+")
+        gap += f" ± {rounded(row.gap_error, decimals)}"
     name = (
         f"{key.epoch}, path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else key.epoch
     )
@@ -574,7 +575,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
     if last.gap is not None and error:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]
-    _, before, after, gap, training, *_ = _pass_row(last)
+    _, before, after, gap, training, *_ = _pass_row(last, decimals_of(error) if error else 4)
     tiles = (
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),
