@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from pbgeval.progress import Observer, UnitReport
-from pbgeval.storage.text import printable
+from pbgeval.storage.text import plural, printable
 
 CLEAR_LINE = "\r\x1b[2K"
 
@@ -65,8 +65,9 @@ class ConsoleObserver(Observer):
         elif bucket is not None and not _is_terminal():
             # Lines of several workers may swap on their way here: one worker's shares alone never step back.
             share = f"; {100 * unit.edges_done // max(unit.edges_total, 1)}% done" if self._is_first else ""
+            edges = plural(bucket.num_edges, "edge")
             self._line(
-                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {bucket.num_edges:,} edges in "
+                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges} in "
                 f"{bucket.seconds:.1f} s, {bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
                 f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}{share}"
             )
