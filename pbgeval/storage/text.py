@@ -326,3 +326,8 @@ def printable(text: str) -> str:
 
 def _is_shown(letter: str) -> bool:
     return letter.isprintable() or unicodedata.category(letter) == "Zs"
+
+
+def is_url(path: str) -> bool:
+    """Tell a URL such as s3://bucket/prefix from a local path."""
+    return "://" in path
