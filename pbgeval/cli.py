@@ -19,6 +19,7 @@ import typer
 
 from pbgeval.command_line.imports import import_graph, import_model
 from pbgeval.command_line.options import (
+    ConfigFile,
     CpusPerWorker,
     Cutoffs,
     Device,
@@ -40,7 +41,7 @@ from pbgeval.command_line.options import (
 from pbgeval.command_line.sharing import publish, verify
 from pbgeval.command_line.usage import usage_line
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.storage.text import is_url, printable
+from pbgeval.storage.text import is_url, plural, printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -98,14 +99,7 @@ def program(
 
 @command()
 def run(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CONFIG",
-            show_default=False,
-            help="Python file with get_config(), a PyTorch-BigGraph config, or JSON (config.json of a checkpoint).",
-        ),
-    ],
+    config: ConfigFile,
     param: Overrides = None,
     output: OutputFolder = None,
     workers: Workers = None,
@@ -127,11 +121,11 @@ def _evaluate(
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: the number of processes must be at least 1")
+    from pbgeval.cluster.environment import check_workers
     from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
     from pbgeval.report.console import ConsoleObserver
 
+    check_workers("--workers", workers)
     is_ours = "torch" not in sys.modules  # a process from its first line
     observer = ConsoleObserver(quiet=quiet)
     observer.phase("starting")  # importing torch takes seconds
@@ -162,7 +156,7 @@ def _evaluate(
 
 @command()
 def submit(
-    config: Annotated[Path, typer.Option("--config", metavar="CONFIG", help="Config file, as in kgeval-dist run.")],
+    config: ConfigFile,
     scheduler: Annotated[
         Literal["slurm", "local"], typer.Option("--scheduler", help="Where the job runs; local: on this host.")
     ] = "slurm",
@@ -210,7 +204,7 @@ def submit(
     run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), shape.num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
-    print(f"job {job.job_id}: {shape.num_workers} workers, {scheduler}")
+    print(f"job {job.job_id}: {plural(shape.num_workers, 'worker')}, {scheduler}")
     print(printable(f"output: {url or path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
@@ -433,7 +427,7 @@ def compare(
 ) -> None:
     """Compare two runs on the same queries.
 
-    Prints paired differences with 95% intervals and p-values, in all and by relation.
+    Prints paired differences with 95% intervals and p-values, overall and by relation.
     """
     from pbgeval.report.comparison import FORMATS, comparison_tables
     from pbgeval.report.comparison import compare as compare_runs

@@ -21,7 +21,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Ownership, describe_process
-from pbgeval.cluster.environment import advice_on_restarts
+from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
@@ -97,8 +97,7 @@ def evaluate(
         return _evaluate_and_copy(run, output, overwrite=overwrite, is_in_memory=model is not None or edges is not None)
     folder = None if output is None else Path(output)
     launch = _Launch(folder, workers, device, overwrite, observer or Observer(), time.time())
-    if workers is not None and workers < 1:
-        raise LaunchError(f"workers: expected a number of processes >= 1, got {workers}; leave it out to use all cores")
+    check_workers("workers", workers)
     if not isinstance(config, EvalConfig):
         config = load_config(config, overrides)
     elif tuple(overrides):
@@ -154,7 +153,7 @@ def evaluate_triples(
         EvalError: all errors in the input, one per line.
     """
     return evaluate(
-        config_of_keys({"candidates": "all", **settings}),
+        config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
         edges=Edges(test, filter=known),
         output=output,

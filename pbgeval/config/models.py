@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pbgeval.models.model import EmbeddingModel
 
 ENTITY_TYPE = "all"  # of models that know of no types
+IN_MEMORY = "<in memory>"  # a folder without names of entities
 
 
 @frozen
@@ -48,7 +49,7 @@ class ModelForm:
 
 
 # A model that is asked for scores by number: each entity is its number.
-SCORER = ModelForm("dot", "none", 1, dynamic=True, relation_names=[ENTITY_TYPE], entity_path="<in memory>")
+SCORER = ModelForm("dot", "none", 1, dynamic=True, relation_names=[ENTITY_TYPE], entity_path=IN_MEMORY)
 
 
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:

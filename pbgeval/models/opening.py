@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from pbgeval.errors import StorageError
@@ -9,6 +11,7 @@ from pbgeval.models.arrays import is_arrays, open_arrays
 from pbgeval.models.dglke import is_dglke, open_dglke
 from pbgeval.models.libkge import open_libkge
 from pbgeval.models.model import EmbeddingModel
+from pbgeval.storage.text import did_you_mean
 
 EXPECTED = (
     "a folder that DGL-KE saved (config.json, *_entity.npy), a checkpoint of LibKGE (.pt) or a folder of plain arrays "
@@ -41,5 +44,19 @@ def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             return open_dglke(path)
     elif path.is_file() and path.suffix in (".pt", ".pth"):
         return open_libkge(path, trust_pickle=trust_pickle)
-    found = "a file" if path.is_file() else "a folder without them" if path.is_dir() else "no such file or folder"
-    raise StorageError(f"{path}: expected {EXPECTED}, found {found}")
+    raise StorageError(f"{path}: {_what_is_there(path)}; expected {EXPECTED}")
+
+
+def _what_is_there(path: Path) -> str:
+    """Return what a path is instead of a model, and which path may have been meant."""
+    if path.is_file():
+        return f"this file is not a model{_hint([path.parent])}"
+    if path.is_dir():
+        return f"no model in this folder{_hint(sorted(path.iterdir()))}"
+    return f"no such file or folder{did_you_mean(path, os.path.exists)}"
+
+
+def _hint(places: Iterable[Path]) -> str:
+    models = [place for place in places if place.suffix == ".pt" or is_arrays(place) or is_dglke(place)]
+    best = next((place for place in models if place.name == "checkpoint_best.pt"), None)  # of LibKGE
+    return f"; did you mean {str(best or models[0])!r}?" if models else ""

@@ -61,7 +61,7 @@ from pbgeval.report.figures import (
     verdict_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report
+from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result
 from pbgeval.report.tables import (
     DataTable,
     clipped,
@@ -73,7 +73,7 @@ from pbgeval.report.tables import (
 )
 from pbgeval.report.warnings import warnings_of
 from pbgeval.storage.objects import put_object
-from pbgeval.storage.text import is_url
+from pbgeval.storage.text import is_url, plural
 from pbgeval.storage.writing import temporary_folder, write_atomically
 from pbgeval.version import __version__
 
@@ -126,10 +126,7 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
     has_records = any(folder.glob("training_stats*.json"))
     has_result = (folder / METRICS).exists()
     if not has_result and not has_records:
-        raise OutputError(
-            f"{folder}: expected {METRICS} of an evaluation or training_stats.json of a training run, found neither; "
-            "give an output directory"
-        )
+        raise OutputError(f"{folder}: {no_result(folder, f'{METRICS} or training_stats.json')}")
     result = read_result(folder) if has_result else None
     records = monitor or (folder if has_records else None)
     needed = result is None or monitor is not None
@@ -267,7 +264,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     report, curves, name = source.report, source.training, clipped(source.name)
     if report is None:
         assert curves is not None  # as `Source` says
-        tags = [f"{len(curves.passes)} passes", f"{len(curves.teeth)} buckets"]
+        tags = [plural(len(curves.passes), "pass", "passes"), plural(len(curves.teeth), "bucket")]
         section = _visits(curves)
         section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
         tiles, title = training_tiles(curves), "Held-out edges during training"
@@ -322,6 +319,11 @@ def _visits(curves: Curves) -> Section:
         "means over its held-out edges."
     )
     table = passes_of(curves)
+    if "training" in table.columns:
+        means += (
+            " Training: as many training edges of the same buckets, ranked after the visit. How far it is above after "
+            "is the generalization gap, which tells ordinary overfitting."
+        )
     shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
     return Section("gap", "Before and after each visit", shown, sortable=True)
 

@@ -118,7 +118,7 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
     ("arguments", "line"),
     [
         ("--workers 3 report x", "--workers is not an option of kgeval-dist report; leave it out"),
-        ("--device cpu submit --config x", "--device must follow the command submit: kgeval-dist submit --config x …"),
+        ("--device cpu submit x", "--device must follow the command submit: kgeval-dist submit x …"),
         ("--config a report x", "--config is not an option of kgeval-dist report; leave it out"),
         ("--config a --config b", "--config is given 2 times; give it once"),
         ("run a --output x --output y", "--output is given 2 times; give it once"),
@@ -136,6 +136,7 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
         ),
         ("run a --worker 3", "--worker is not an option of kgeval-dist run; did you mean --workers?"),
         ("compare a b --edge x", "--edge is not an option of kgeval-dist compare; did you mean --edges?"),
+        ("submit --config a", "--config is not an option of kgeval-dist submit; write kgeval-dist submit CONFIG"),
         ("run a --zzz", "--zzz is not an option of kgeval-dist run; see kgeval-dist run --help"),
         ("run", "Missing argument 'CONFIG'; see kgeval-dist run --help"),
         ("--workers 3", "no config file is given; kgeval-dist run CONFIG"),
@@ -159,7 +160,7 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
     [
         ("hits_at", {"hits_at", "target_metric"}),
         ("hits-at", {"hits_at", "target_metric"}),
-        ("to either side", {"target_error"}),
+        ("plus or minus", {"target_error"}),
         ("entities.NAME", {"entities.NAME.num_partitions", "entities.NAME.featurized", "entities.NAME.dimension"}),
     ],
 )

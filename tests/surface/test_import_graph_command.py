@@ -39,7 +39,7 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     assert [
         "graph/entity: 3 entities of type all in 2 partitions of 1 to 2",
         "graph/train: 4 edges in 3 buckets, 1 of them duplicates",
-        "graph/test: 1 edges in 1 buckets",
+        "graph/test: 1 edge in 1 bucket",
         "graph/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)",
     ] == done.out.splitlines()
     assert {("entity:all", "z"): 1, ("relation", "t"): 1} == unknown_in(tmp_path / "graph" / "test" / "unknown.tsv")

@@ -247,6 +247,23 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     assert 9 == read_history(tmp_path / "half", warnings.append).visits[-1].index
 
 
+def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
+    monitor, tensors = make_monitor(), model()
+    one_visit(monitor, tensors)
+    found = monitor.end_pass(0)
+
+    assert found is not None
+    details = found.details
+    assert details is not None
+    assert details.training is not None
+    gap = details.gap[MRR]
+    assert repr(found) == (
+        f"epoch 0: MRR of held-out edges {details.before[MRR]:.4f} before and {details.after[MRR]:.4f} after the visits"
+        f", {details.training[MRR]:.4f} of training edges; gap {gap.value:+.4f} ± {gap.standard_error:.4f}: too early"
+    ).replace("gap -", "gap −")
+    assert repr(make_monitor().end_pass(1)) == "epoch 1: no figures of held-out edges"
+
+
 def test_a_pass_ends_by_itself_when_the_next_one_begins(tmp_path: Path) -> None:
     monitor, tensors = make_monitor(tmp_path), model()
     for epoch in range(3):
