@@ -36,8 +36,8 @@ from pbgeval.command_line.options import (
     WorkersPerNode,
     app,
     command,
+    usage_line,
 )
-from pbgeval.command_line.usage import usage_line
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.storage.text import printable
 from pbgeval.version import __version__

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from pbgeval.cluster.liveness import repeated
 from pbgeval.errors import IncompleteError, OutputError
@@ -66,11 +66,9 @@ class Claim:
     me: dict[str, Any]  # of `describe_process`
     # A file; when it has gone, so have arrays that units are computed from. Whose claim has one looks at that alone.
     lease: Path | None = field(default=None, kw_only=True)
-    _place: Path = field(init=False, repr=False)  # of the folder, wherever the process works later
-
-    @_place.default
-    def _absolute(self) -> Path:
-        return self.folder.absolute()
+    _place: Path = field(  # of the folder, wherever the process works later
+        init=False, repr=False, default=Factory(lambda self: self.folder.absolute(), takes_self=True)
+    )
 
     @property
     def is_held(self) -> bool:

@@ -8,6 +8,7 @@ one of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
@@ -53,8 +54,7 @@ _NEED_ENTITY_IDS = (
 
 def find_faults(config: EvalConfig) -> Iterator[Fault]:
     """Run every check."""
-    for check in CHECKS:
-        yield from check(config)
+    return chain.from_iterable(check(config) for check in CHECKS)
 
 
 # Values by themselves, and the graph.
@@ -160,14 +160,12 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
             )
     if config.precision != "certified":
         return
-    names: list[tuple[str, str, tuple[str, ...], KeyPath]] = [
-        ("comparator", config.comparator, tuple(CERTIFIED_COMPARATORS), ("comparator",))
-    ]
-    for index, relation in enumerate(config.relations):
-        names.append(("operator", relation.operator, tuple(CERTIFIED_OPERATORS), ("relations", index, "operator")))
-    for kind, name, certified, path in names:
+    used: list[tuple[str, KeyPath]] = [(config.comparator, ("comparator",))]
+    used += [(relation.operator, ("relations", index, "operator")) for index, relation in enumerate(config.relations)]
+    for name, path in used:
+        certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
-            message = f"'certified' does not support {kind} {name!r}, only {', '.join(certified)}; use 'float64'"
+            message = f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'"
             yield Fault(("precision",), message, (path,))
             return
 

@@ -116,7 +116,10 @@ class _Structurer:
             items = [self._value(item, arguments[0], (*path, index)) for index, item in enumerate(value)]
             return _FAULTY if any(item is _FAULTY for item in items) else items
         if kind is dict and isinstance(value, dict):
-            named = {name: self._named(name, item, arguments[1], (*path, name)) for name, item in value.items()}
+            named = {name: self._value(item, arguments[1], (*path, name)) for name, item in value.items()}
+            for name in named:
+                if not isinstance(name, str):
+                    return self._refuse((*path, name), wrong_type("a string", name))
             return _FAULTY if any(item is _FAULTY for item in named.values()) else named
         if attrs.has(kind) and isinstance(value, dict):
             return self._schema(kind, value, path)
@@ -129,10 +132,6 @@ class _Structurer:
         if isinstance(value, int) and value.bit_length() > 64:  # which messages could not write, nor arrays hold
             return self._refuse(path, f"expected an int of at most 64 bits, got {show(value)}")
         return value
-
-    def _named(self, name: object, item: object, type_: object, path: KeyPath) -> object:
-        found = self._value(item, type_, path)
-        return found if found is _FAULTY or isinstance(name, str) else self._refuse(path, wrong_type("a string", name))
 
     def _refuse(self, path: KeyPath, message: str) -> object:
         self.faults.append(Fault(path, message))

@@ -115,34 +115,13 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _preset(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.names import DEFAULT, OGB_CUTOFFS, PRESETS
+    from pbgeval.metrics.names import DEFAULT, PRESETS
 
-    if config.preset is None:
-        return
-    where: KeyPath = ("preset",)
-    if config.preset not in PRESETS:
-        yield Fault(where, not_one_of(tuple(PRESETS), config.preset))
-        return
-    if tuple(config.metrics) != DEFAULT:
-        yield Fault(
-            where,
-            f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them",
-            (("metrics",),),
-        )
-    if config.filtered:
-        yield Fault(
-            where,
-            "ranks unfiltered among the given candidates; remove filter_paths and train_paths",
-            (("filter_paths",), ("train_paths",)),
-        )
-    if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
-        yield Fault(
-            where,
-            "uses realistic ranks; remove rank_type and pbg_semantics",
-            (("rank_type",), ("pbg_semantics",)),
-        )
-    if not {*OGB_CUTOFFS} <= {*config.hits_at}:
-        yield Fault(where, f"reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them", (("hits_at",),))
+    if config.preset not in (None, *PRESETS):
+        yield Fault(("preset",), not_one_of(PRESETS, config.preset))
+    elif config.preset is not None and tuple(config.metrics) != DEFAULT:
+        message = f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them"
+        yield Fault(("preset",), message, (("metrics",),))
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -161,11 +140,9 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
-    path = config.relation_groups
-    if path is None or not os.path.isfile(path):  # a missing file is refused where paths are resolved
-        return
     try:
-        read_relation_groups(path)
+        if os.path.isfile(config.relation_groups or ""):  # a missing file is refused where paths are resolved
+            read_relation_groups(str(config.relation_groups))
     except ConfigError as error:
         yield Fault(("relation_groups",), str(error))
 
@@ -278,6 +255,26 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     ),
     _estimates,
     _preset,
+    rule(
+        "preset",
+        lambda c: c.preset == "ogb" and c.filtered,
+        "ranks unfiltered among the given candidates; remove filter_paths and train_paths",
+        "filter_paths",
+        "train_paths",
+    ),
+    rule(
+        "preset",
+        lambda c: c.preset == "ogb" and (c.pbg_semantics or c.rank_type not in (None, "realistic", "average", "avg")),
+        "uses realistic ranks; remove rank_type and pbg_semantics",
+        "rank_type",
+        "pbg_semantics",
+    ),
+    rule(
+        "preset",
+        lambda c: c.preset == "ogb" and not {1, 3, 10} <= {*c.hits_at},
+        "reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them",
+        "hits_at",
+    ),
     _breakdowns,
     _relation_groups,
     rule(

@@ -13,9 +13,8 @@ import numpy as np
 from attrs import asdict, frozen
 
 from pbgeval.errors import DataError
-from pbgeval.importing.dictionaries import Sizes
+from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine, quoted
-from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.row_files import MAKE_ROOM

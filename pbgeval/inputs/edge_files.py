@@ -15,23 +15,20 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pbgeval.cluster.resources import num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
+from pbgeval.importing.dictionaries import RelationTypes
 from pbgeval.importing.edge_files import ColumnForm
-from pbgeval.importing.engine import Limits
+from pbgeval.importing.graph import SKIPPING, Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.model import write_dictionary
-from pbgeval.importing.named_files import SKIPPING, Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
-from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
-from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.text import listed
+from pbgeval.storage.text import fingerprint, listed
 from pbgeval.storage.writing import files_below, remove_files, temporary_folder
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
@@ -102,7 +99,7 @@ def _buckets_of(
 def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
     try:
         with ended_by_signals():
-            split_files(files, Limits(memory_bytes, num_cores()), observer)
+            split_files(files, memory_bytes, observer)
     except OutputError:
         if not all(folder.is_dir() for folder in files.of_folder):
             raise

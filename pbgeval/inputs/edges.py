@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import share_of_worker
+from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.inputs.restrictions import Restrictions
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, window_units
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.keys import EdgeColumns
@@ -24,11 +24,8 @@ class EdgeNumberer:
     """Turns rows of partitions into numbers, and refuses ids out of range."""
 
     inputs: Inputs
-    numbering: EntityNumbering = field(init=False)
+    numbering: EntityNumbering = field(init=False, default=Factory(lambda self: self.inputs.numbering, takes_self=True))
     _ranges: dict[tuple[Bucket, Side], tuple[np.ndarray, np.ndarray]] = field(factory=dict, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.numbering = self.inputs.numbering
 
     def numbered(self, file: EdgeSource, block: EdgeBlock) -> EdgeColumns:
         """Return the edges of a block with numbers for entities.

@@ -16,8 +16,7 @@ from pbgeval.config.models import SCORER, ModelForm
 from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, EvalError, MismatchError, ScorerError, StorageError
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
-from pbgeval.inputs.names import TypeQueries, read_type_queries
-from pbgeval.inputs.restrictions import Restrictions, read_restrictions
+from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit

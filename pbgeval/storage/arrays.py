@@ -24,8 +24,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.text import check_regular, one_line
+from pbgeval.storage.text import check_regular, fingerprint, one_line
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
 _DAMAGED = (

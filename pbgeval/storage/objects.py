@@ -20,9 +20,8 @@ from typing import Any
 from attrs import asdict, frozen
 
 from pbgeval.errors import EvalError, StorageError
-from pbgeval.storage.fingerprint import blocks_of, fingerprint, fingerprint_of
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
-from pbgeval.storage.text import one_line
+from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line
 from pbgeval.storage.writing import make_folder, write_new
 
 INSTALL = "pip install 'pbgeval[s3]'"

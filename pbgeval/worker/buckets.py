@@ -20,10 +20,9 @@ from pbgeval.cluster.journal import DamagedEntryError
 from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
-from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
+from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
-from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.metrics.rank import query_mean
 from pbgeval.metrics.summary import AucSample, SortedPools, summarise
 from pbgeval.notation import Bucket, Side, WorkUnit, distinct

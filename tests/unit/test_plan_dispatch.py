@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.local_counter import LocalCounter
-from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, evict, make_dispatch_plan, num_loads
-from pbgeval.inputs.queue import UnitQueue
+from pbgeval.inputs.dispatch import (
+    DispatchPlan,
+    Stripe,
+    UnitQueue,
+    Uses,
+    best_walk,
+    evict,
+    make_dispatch_plan,
+    num_loads,
+)
 from pbgeval.notation import Bucket, WorkUnit
 
 
