@@ -510,7 +510,6 @@ def report(
     """Write a result as an HTML page or as tables."""
     from pbgeval.config.explain import meanings
     from pbgeval.report.page import latex, markdown, page_of, read_source
-    from pbgeval.storage.writing import write_atomically
 
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":
@@ -519,13 +518,9 @@ def report(
             _warn(f"{folder}: this evaluation is not complete")
         print(printable(str(path)))
         return
-    text = (markdown if form == "md" else latex)(source)
-    if output is None:
-        print(text, end="")
-    else:
-        target = output / f"report.{'tex' if form == 'latex' else form}" if output.is_dir() else output
-        write_atomically(target, text)
-        print(printable(str(target)))
+    if output is not None and output.is_dir():
+        output /= f"report.{'tex' if form == 'latex' else form}"
+    _print_or_write((markdown if form == "md" else latex)(source), output)
 
 
 def _warn(message: str) -> None:

@@ -75,22 +75,18 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
             f"{folder.name}: the dictionary has the names of none of {num_read:,} edges; is it the dictionary of these "
             "edges?"
         )
-    num_repeated = _num_repeated(engine, num_written)
-    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
-    engine.run("DROP TABLE placed")
-    return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
-
-
-def _num_repeated(engine: Engine, num_edges: int) -> int:
-    return sum(
+    num_repeated = sum(
         int(
             engine.row(
                 "SELECT coalesce(sum(copies - 1), 0) FROM (SELECT count(*) AS copies FROM placed "
                 f"WHERE {condition} GROUP BY bucket, lhs, rel, rhs HAVING count(*) > 1)"
             )[0]
         )
-        for condition in engine.parts_of_groups("lhs", num_edges)
+        for condition in engine.parts_of_groups("lhs", num_written)
     )
+    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
+    engine.run("DROP TABLE placed")
+    return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
 
 
 def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:

@@ -234,7 +234,10 @@ def make_dispatch_plan(
     """
     cost_of = cost or (lambda unit: float(unit.num_edges))
     buckets = {unit.bucket for unit in units}
-    placed = _placed(units, cost_of, _walk(buckets, needs, team_size, room))
+    walk = _walk(buckets, needs, team_size, room)
+    of_bucket = groupby(sorted(units, key=lambda unit: unit.bucket), key=lambda unit: unit.bucket)
+    units_of = {bucket: list(its) for bucket, its in of_bucket}
+    placed = [_Placed(unit, cost_of(unit), *walk[bucket]) for bucket in walk for unit in units_of[bucket]]
     large, rest, small = _by_size(placed, team_size, load_cost)
     parts = [rest] if team_size == 1 else [_small_last(part) for part in _equal_parts(rest, team_size)]
     parts = sorted((part for part in parts if part), key=lambda part: -sum(entry.cost for entry in part))
@@ -267,13 +270,6 @@ def _walk(buckets: set[Bucket], needs: Needs, team_size: int, room: int) -> dict
         for step_number, step in enumerate(band)
         for bucket in step
     }
-
-
-def _placed(units: Sequence[WorkUnit], cost_of: Cost, walk: dict[Bucket, tuple[int, int]]) -> list[_Placed]:
-    of_bucket: dict[Bucket, list[WorkUnit]] = {bucket: [] for bucket in walk}
-    for unit in units:
-        of_bucket[unit.bucket].append(unit)
-    return [_Placed(unit, cost_of(unit), *walk[bucket]) for bucket, its in of_bucket.items() for unit in its]
 
 
 def _by_size(

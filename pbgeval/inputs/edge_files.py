@@ -37,11 +37,6 @@ _MADE = re.compile(r"[0-9a-f]{16}")
 _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)})")
 
 
-def has_files_of_edges(config: EvalConfig) -> bool:
-    """Tell whether a path of edges is a file of text or Parquet."""
-    return bool(_files_of(config))
-
-
 @contextmanager
 def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer) -> Iterator[EvalConfig]:
     """Split the files of edges that a config names into buckets; yield the config that names their folders instead.
@@ -57,7 +52,7 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         EvalError: what is wrong with a file of edges, the dictionary or any other input.
         IncompleteError: a signal has ended it.
     """
-    paths = _files_of(config)
+    paths = files_of_edges(config)
     if not paths:
         yield config
         return
@@ -108,8 +103,8 @@ def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> N
         observer.finished()
 
 
-def _files_of(config: EvalConfig) -> list[Path]:
-    """Each file of edges once, those that are evaluated first."""
+def files_of_edges(config: EvalConfig) -> list[Path]:
+    """Return each file of text or Parquet among the paths of edges once, those that are evaluated first."""
     return [Path(path) for path in edge_paths(config) if names_file_of_edges(path) and os.path.isfile(path)]
 
 
@@ -167,10 +162,13 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "an entity that is a set of features has no name to be found by"
         )
     types = {relation.name: (relation.lhs, relation.rhs) for relation in config.relations}
+    sizes = {
+        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
+        for name in config.used_entity_types
+    }
     if config.dynamic_relations:
         (pair,) = types.values()
-        relations = _dynamic_names(files, inputs)
-        return Dictionary(folder, files, RelationTypes(other=pair), relations, _sizes(config, inputs))
+        return Dictionary(folder, files, RelationTypes(other=pair), _dynamic_names(files, inputs), sizes)
     if len(types) < len(config.relations):
         names = [relation.name for relation in config.relations]
         again = sorted({name for name in names if names.count(name) > 1})
@@ -179,7 +177,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "edges with kgeval-dist import-graph --types"
         )
     listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
-    return Dictionary(folder, files, listed_types, tuple(types), _sizes(config, inputs))
+    return Dictionary(folder, files, listed_types, tuple(types), sizes)
 
 
 def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
@@ -192,13 +190,6 @@ def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
             "dictionary_path to their folder"
         )
     return tuple(names)
-
-
-def _sizes(config: EvalConfig, inputs: Inputs) -> dict[str, list[int]]:
-    return {
-        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
-        for name in config.used_entity_types
-    }
 
 
 def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:

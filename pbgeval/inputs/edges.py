@@ -11,7 +11,7 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import share_of_worker
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, window_units
+from pbgeval.notation import Bucket, EntityNumbering, Side, window_units
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
@@ -136,16 +136,10 @@ class EvaluatedRows:
         row_E = self.sample[path_index, bucket].row_E
         return row_E[slice(*np.searchsorted(row_E, [start, start + block.num_edges]))] - start
 
-    def any_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> bool:
-        """Tell whether some row from start to stop (exclusive) may be evaluated, as far as is known without reading."""
-        return self.sample is None or self._num_drawn(path_index, bucket, start, stop) > 0
-
-    def num_rows(self, unit: WorkUnit) -> int:
-        """Return how many rows of a unit are evaluated or, where restrictions drop some, how many may be."""
-        return unit.num_edges if self.sample is None else self._num_drawn(*unit)
-
-    def _num_drawn(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
-        assert self.sample is not None, "the caller has asked"
+    def num_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
+        """Return how many rows from start to stop are evaluated or, where restrictions drop some, may be."""
+        if self.sample is None:
+            return stop - start
         first, last = np.searchsorted(self.sample[path_index, bucket].row_E, [start, stop])
         return int(last - first)
 

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
@@ -44,11 +44,7 @@ class MappedRows:
     num_rows: int
     columns: int  # as the file has them
     dtype: str = "<f4"  # numpy's name
-    dimension: int = 0  # columns of what is read
-
-    def __attrs_post_init__(self) -> None:
-        if not self.dimension:
-            object.__setattr__(self, "dimension", self.columns)
+    dimension: int = field(default=Factory(lambda self: self.columns, takes_self=True))  # columns of what is read
 
     @property
     def num_bytes(self) -> int:
