@@ -33,11 +33,8 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TORCHELAS
 
 def scheduler_job(environment: Mapping[str, str]) -> str | None:
     """Return what names this job over restarts and requeues: the scheduler's number, or the run id of torchrun."""
-    for name in _JOB_VARIABLES:
-        value = environment.get(name, "")
-        if value and value != "none":  # torchrun's default run id
-            return f"{name}={value}"
-    return None
+    jobs = ((name, environment.get(name, "")) for name in _JOB_VARIABLES)
+    return next((f"{name}={job}" for name, job in jobs if job not in ("", "none")), None)  # torchrun's default run id
 
 
 def describe_process(host: str, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -70,11 +70,8 @@ def place_in_group(environment: Environment) -> GroupPlace | None:
     Raises:
         LaunchError: variables that belong together are not all there, or are no sensible numbers.
     """
-    for find in (_of_torchrun, _of_submitit, _of_open_mpi, _of_pmi, _of_srun):
-        place = find(environment)
-        if place is not None:
-            return place
-    return None
+    places = (find(environment) for find in (_of_torchrun, _of_submitit, _of_open_mpi, _of_pmi, _of_srun))
+    return next((place for place in places if place is not None), None)
 
 
 def advice_on_restarts(environment: Environment) -> list[str]:

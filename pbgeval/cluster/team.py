@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import torch
 import torch.distributed as dist
 from attrs import define, evolve, field
 from torch import Tensor
@@ -224,19 +223,9 @@ class Team:
         """Return every worker's int64 tensor (of one dimension, any length) on worker 0, an empty list elsewhere."""
         if self.size == 1:
             return [tensor]
-        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(lengths, torch.tensor([tensor.numel()]))
-        if self.rank_in_team != 0:
-            if tensor.numel():
-                dist.send(tensor.contiguous(), dst=0)
-            return []
-        parts = [tensor]
-        for worker in range(1, self.size):
-            part = torch.empty(int(lengths[worker]), dtype=torch.int64)
-            if part.numel():
-                dist.recv(part, src=worker)
-            parts.append(part)
-        return parts
+        parts: list[Any] | None = [None] * self.size if self.rank_in_team == 0 else None
+        dist.gather_object(tensor.clone(), parts, dst=0)  # a clone: of a view, all that it views would be sent
+        return parts or []
 
     def gather_objects(self, value: T) -> list[T]:
         """Return every worker's small picklable value, on every worker."""

@@ -1,8 +1,8 @@
 """A config file -> `EvalConfig`, checked; its keys explained."""
 
 from pbgeval.config.explain import help_config
+from pbgeval.config.faults import read_relation_groups
 from pbgeval.config.loading import check_config, config_of_keys, load_config
-from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.config.overrides import names_file_of_edges
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 

@@ -2,7 +2,7 @@
 
 The checks must stand a config in which a faulty value was replaced by a blank. A fault that depends on other keys
 than its own names them in `involved`: a fault that a blank has caused is not reported, and `-p` is blamed if it set
-one of them.
+one of them. This module imports torch, so `loading` imports it when a config is checked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ from pbgeval.config.schema import (
     keys_of,
 )
 from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
+from pbgeval.scoring.comparators import COMPARATORS
+from pbgeval.scoring.loss import LOSSES
+from pbgeval.scoring.operators import HALVED, OPERATORS
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 
 _MAX_CUTOFF = 2**40  # no partition is larger
 _MAX_CUTOFFS = 1000  # each is a column of every table
@@ -81,13 +87,7 @@ def _cutoffs(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _choices(config: EvalConfig) -> Iterator[Fault]:
-    # Each list of names lies with the code that interprets them; imported here, because it imports torch.
-    from pbgeval.ranking.chunks import CandidatePolicy
-    from pbgeval.scoring.comparators import COMPARATORS
-    from pbgeval.scoring.loss import LOSSES
-    from pbgeval.scoring.operators import OPERATORS
-    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
-
+    # Each list of names lies with the code that interprets them.
     choices = {
         "comparator": [*COMPARATORS],
         "loss_fn": [*LOSSES],
@@ -146,10 +146,6 @@ def _relations(config: EvalConfig) -> Iterator[Fault]:
 
 def _operators(config: EvalConfig) -> Iterator[Fault]:
     """Check what operators beyond PBG's cannot do."""
-    from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
-    from pbgeval.scoring.comparators import COMPARATORS
-    from pbgeval.scoring.operators import OPERATORS
-
     for index, relation in enumerate(config.relations):
         operator = OPERATORS.get(relation.operator)
         if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
@@ -197,9 +193,6 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.scoring.comparators import COMPARATORS
-    from pbgeval.scoring.operators import HALVED
-
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         if relation.lhs not in config.entities or relation.rhs not in config.entities:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from attrs import Factory, define, field, frozen
 
 from pbgeval.errors import DataError
-from pbgeval.inputs.dispatch import share_of_worker
+from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
 from pbgeval.notation import Bucket, EntityNumbering, Side, window_units
@@ -34,10 +34,7 @@ class EdgeNumberer:
             DataError: an id is out of range; it names file, dataset and row.
         """
         rel_n = block.rel.numpy()
-        num_relations = self.inputs.num_relations
-        wrong = _first_wrong(rel_n, num_relations)
-        if wrong is not None:
-            raise _out_of_range(file, block, "rel", wrong, int(rel_n[wrong]), num_relations, "relations")
+        _check_ids(file, block, "rel", rel_n, self.inputs.num_relations, lambda _: "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
         return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS])
 
@@ -51,15 +48,14 @@ class EdgeNumberer:
     ) -> np.ndarray:
         offset_R, size_R = self._range_of_relations(file.bucket, side)
         is_one = len(set(offset_R.tolist())) == 1  # partition for all relations
-        wrong = _first_wrong(row_n, int(size_R[0]) if is_one else size_R[rel_n])
-        if wrong is not None:
-            index = 0 if is_one else int(rel_n[wrong])
-            relation = self.inputs.config.relations[index]
+
+        def label_of(at: int) -> str:
+            relation = self.inputs.config.relations[0 if is_one else int(rel_n[at])]
             entity_type = side.pick(relation.lhs, relation.rhs)
-            partition = self.inputs.partition_of(entity_type, side, file.bucket)
-            label = f"entity type '{entity_type}', partition {partition}"
-            name = side.pick("lhs", "rhs")
-            raise _out_of_range(file, block, name, wrong, int(row_n[wrong]), int(size_R[index]), label)
+            return f"entity type '{entity_type}', partition {self.inputs.partition_of(entity_type, side, file.bucket)}"
+
+        sizes = int(size_R[0]) if is_one else size_R[rel_n]
+        _check_ids(file, block, side.pick("lhs", "rhs"), row_n, sizes, label_of)
         if is_one:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
         numbers_n: np.ndarray = row_n + offset_R[rel_n]
@@ -76,19 +72,23 @@ class EdgeNumberer:
         return self._ranges[bucket, side]
 
 
-def _first_wrong(id_n: np.ndarray, size: int | np.ndarray) -> int | None:
-    """Return the position of the first id that is out of range."""
+def _check_ids(
+    file: EdgeSource,
+    block: EdgeBlock,
+    name: str,
+    id_n: np.ndarray,
+    size: int | np.ndarray,
+    label_of: Callable[[int], str],
+) -> None:
+    """Refuse ids that are not in 0..size - 1; names the first, and what has this size there."""
     wrong_n = (id_n < 0) | (id_n >= size)
-    return int(np.flatnonzero(wrong_n)[0]) if wrong_n.any() else None
-
-
-def _out_of_range(
-    file: EdgeSource, block: EdgeBlock, name: str, at: int, found: int, size: int, label: str
-) -> DataError:
-    return DataError(
-        f"{file.path}: dataset {name}, row {block.start + at}: expected an id in 0..{size - 1} ({label} has {size}), "
-        f"got {found}; check that edge_paths and entity_path belong to one graph"
-    )
+    if wrong_n.any():
+        at = int(np.flatnonzero(wrong_n)[0])
+        stop = int(np.broadcast_to(size, id_n.shape)[at])
+        raise DataError(
+            f"{file.path}: dataset {name}, row {block.start + at}: expected an id in 0..{stop - 1} ({label_of(at)} has "
+            f"{stop}), got {int(id_n[at])}; check that edge_paths and entity_path belong to one graph"
+        )
 
 
 @frozen(eq=False)
@@ -164,7 +164,7 @@ def shares_of_files(
         for index, file in enumerate(files)
         for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
     ]
-    for unit in share_of_worker(units, rank_in_team, team_size):
+    for unit in equal_parts(units, team_size)[rank_in_team]:
         yield files[unit.path_index], unit.start, unit.stop
 
 

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
-from pbgeval.config.models import SCORER, ModelForm
+from pbgeval.config.loading import SCORER, ModelForm
 from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, EvalError, MismatchError, ScorerError, StorageError
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model

@@ -140,10 +140,7 @@ class NumberRows:
 
     first: int
     num_rows: int
-
-    @property
-    def dimension(self) -> int:
-        return 1
+    dimension: int = field(default=1, init=False)
 
     @property
     def num_bytes(self) -> int:
