@@ -38,8 +38,9 @@ from pbgeval.command_line.options import (
     command,
     usage_line,
 )
+from pbgeval.command_line.sharing import publish, verify
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.storage.text import printable
+from pbgeval.storage.text import is_url, printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def run(
 def _evaluate(
     config: Path,
     param: list[str],
-    output: Path | None,
+    output: str | None,
     workers: int | None,
     device: str,
     overwrite: bool = False,
@@ -203,12 +204,14 @@ def submit(
         slurm=flags_of(slurm or []),
     )
     loaded = load_config(config, param or [])
-    path = output_of(loaded, output).absolute()  # checks the files now, so that errors do not wait in a queue
-    run_ = partial(_evaluate, config.absolute(), param or [], path, shape.num_workers, device)
+    url = output if output is not None and is_url(output) else None
+    folder = Path(output) if output is not None and url is None else None
+    path = output_of(loaded, folder).absolute()  # checks the files now, so that errors do not wait in a queue
+    run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), shape.num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
     print(f"job {job.job_id}: {shape.num_workers} workers, {scheduler}")
-    print(printable(f"output: {path}"))
+    print(printable(f"output: {url or path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
         _wait_for(job)
@@ -227,6 +230,8 @@ def _wait_for(job: SubmittedJob) -> None:
 
 command("import-model")(import_model)
 command("import-graph")(import_graph)
+command()(publish)
+command()(verify)
 
 
 @command()
@@ -481,7 +486,7 @@ def monitor(
     source = read_source(folder, records, metric, _warn)
     if source.training is not None:
         _show(training_table(source.training))
-    print(printable(str(page_of(source, meanings=meanings()).write(output or folder))))
+    print(printable(page_of(source, meanings=meanings()).write(output or folder)))
 
 
 @command()
@@ -494,8 +499,10 @@ def report(
         typer.Option("--format", help="html: a page; md or latex: tables, printed."),
     ] = "html",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="File or folder to write [default: DIR/report.html]."),
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="File, folder or URL (s3://...) to write [default: DIR/report.html]."
+        ),
     ] = None,
     metric: Annotated[
         str,
@@ -510,18 +517,20 @@ def report(
 ) -> None:
     """Write a result as an HTML page or as tables."""
     from pbgeval.config.explain import meanings
-    from pbgeval.report.page import latex, markdown, page_of, read_source
+    from pbgeval.report.page import latex, markdown, page_of, read_source, save
 
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":
-        path = page_of(source, metric, meanings()).write(output or folder)
+        where = page_of(source, metric, meanings()).write(output or folder)
         if not source.is_complete:
             _warn(f"{folder}: this evaluation is not complete")
-        print(printable(str(path)))
+        print(printable(where))
         return
-    if output is not None and output.is_dir():
-        output /= f"report.{'tex' if form == 'latex' else form}"
-    _print_or_write((markdown if form == "md" else latex)(source), output)
+    text = (markdown if form == "md" else latex)(source)
+    if output is None:
+        print(text, end="")
+    else:
+        print(printable(save(text, f"report.{'tex' if form == 'latex' else form}", output)))
 
 
 def _warn(message: str) -> None:

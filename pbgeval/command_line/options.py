@@ -138,8 +138,13 @@ Overrides = Annotated[
     ),
 ]
 OutputFolder = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Output directory [default: results/CONFIG-DIGEST]."),
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Output directory, or a URL (s3://bucket/result) to copy it to [default: results/CONFIG-DIGEST].",
+    ),
 ]
 Workers = Annotated[
     int | None,

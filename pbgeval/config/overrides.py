@@ -19,6 +19,7 @@ from attrs import frozen
 
 from pbgeval.config.faults import Fault, KeyPath, show, unknown_key
 from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, without_none
+from pbgeval.storage.text import is_url
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})
@@ -143,11 +144,6 @@ _OF_MODEL = ("entity_path", "checkpoint_path")  # which may be empty where there
 _MAY_BE_URLS = ("entity_path", "edge_paths", "checkpoint_path", "filter_paths", "train_paths")
 _ARRAYS = ".npy"  # the end of the name of edges in one file, which a model of another system has
 _NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
-
-
-def is_url(path: str) -> bool:
-    """Tell a URL such as s3://bucket/prefix from a local path."""
-    return "://" in path
 
 
 def names_file_of_edges(path: str) -> bool:

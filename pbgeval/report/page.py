@@ -72,7 +72,9 @@ from pbgeval.report.tables import (
     without,
 )
 from pbgeval.report.warnings import warnings_of
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.objects import put_object
+from pbgeval.storage.text import is_url
+from pbgeval.storage.writing import temporary_folder, write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -220,18 +222,35 @@ class Page:
             sections=[section for section in self.sections if section.shown or section.folded],
         )
 
-    def write(self, output: Path) -> Path:
-        """Write the page into a file, or as report.html into a folder that exists; return its path.
+    def write(self, output: Path | str) -> str:
+        """Write the page as `save` does.
 
         Raises:
             OutputError: it cannot be written, or the folder has a report.html that is not ours.
         """
-        target = output
-        if output.is_dir():
-            target = output / PAGE
+        return save(self.render(), PAGE, output)
+
+
+def save(text: str, name: str, output: Path | str) -> str:
+    """Write a text into a file, as `name` into a folder that exists, or to a URL; return where it is.
+
+    Raises:
+        OutputError: it cannot be written, or would replace a report.html in the folder that is not ours.
+        StorageError: it cannot be written to the URL.
+    """
+    if isinstance(output, str) and is_url(output):
+        url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
+        with temporary_folder() as folder:
+            write_atomically(folder / name, text)
+            put_object(folder / name, url)
+        return url
+    target = Path(output)
+    if target.is_dir():
+        target = target / name
+        if name == PAGE:
             refuse_others(target, PAGE_MARK, "a page of kgeval-dist")
-        write_atomically(target, self.render())
-        return target
+    write_atomically(target, text)
+    return str(target)
 
 
 def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str, str] | None = None) -> Page:

@@ -1,4 +1,4 @@
-"""URL of object storage -> the objects below it: listed, copied, or read in place; whether they are still the same.
+"""URL of object storage -> the objects below it: listed, copied, read in place, written; whether they are the same.
 
 The only module that knows fsspec, which is imported when a URL is used: local paths do not need it.
 Whatever a file system's library raises about an object becomes a `StorageError` of one line: it is about the user's
@@ -37,20 +37,20 @@ _RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 # What is wrong, by the kind of the error or, for optional libraries, by its name.
 _FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
-    ((ImportError,), (), f"reading it needs packages that are not installed ({{}}): {INSTALL}"),
+    ((ImportError,), (), f"this URL needs packages that are not installed ({{}}): {INSTALL}"),
     ((FileNotFoundError,), (), "no object or prefix of that name: {}; check bucket and key"),
     (
         (),
         ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
         "needs credentials: {}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile",
     ),
-    ((PermissionError,), (), "the credentials do not allow reading it: {}; check them and the bucket's policy"),
+    ((PermissionError,), (), "the credentials do not allow it: {}; check them and the bucket's policy"),
     (
         (ConnectionError, TimeoutError),
         ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError"),
         "the endpoint does not answer: {}; check the network and AWS_ENDPOINT_URL",
     ),
-    ((Exception,), (), "cannot read the object: {}; check URL, credentials and network"),
+    ((Exception,), (), "cannot read or write the object: {}; check URL, credentials and network"),
 )
 _environment_of: dict[type, dict[str, str]] = {}  # in which the kept file systems of a kind were made
 
@@ -142,6 +142,34 @@ def copy_object(of: RemoteObject, path: Path) -> None:
     groups = (ranges[first : first + _RANGES_AT_A_TIME] for first in range(0, len(ranges), _RANGES_AT_A_TIME))
     write_new(path, (block for group in groups for block in read_ranges(of, group)))
     check_unchanged(of)
+
+
+def put_object(path: Path, url: str) -> None:
+    """Write a file's content as an object, in place of one that is there.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    with object_faults(url):
+        system, key = _file_system(url)
+        if getattr(system, "auto_mkdir", True) is False:  # of local folders, which objects do without
+            system.makedirs(key.rpartition("/")[0], exist_ok=True)
+        system.put_file(str(path), key)
+
+
+def read_object(url: str) -> bytes | None:
+    """Return the content of a small object, None where there is none.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with object_faults(url):
+        system, key = _file_system(url)
+        try:
+            content: bytes = system.cat_file(key)
+        except FileNotFoundError:
+            return None
+    return content
 
 
 @contextmanager

@@ -338,3 +338,8 @@ def printable(text: str) -> str:
         else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def is_url(path: str) -> bool:
+    """Tell a URL such as s3://bucket/prefix from a local path."""
+    return "://" in path
