@@ -37,9 +37,9 @@ from pbgeval.command_line.options import (
     WorkersPerNode,
     app,
     command,
+    usage_line,
 )
 from pbgeval.command_line.sharing import publish, verify
-from pbgeval.command_line.usage import usage_line
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
 from pbgeval.storage.text import is_url, plural, printable
 from pbgeval.version import __version__
@@ -429,17 +429,18 @@ def compare(
 
     Prints paired differences with 95% intervals and p-values, overall and by relation.
     """
-    from pbgeval.report.comparison import FORMATS, comparison_tables
-    from pbgeval.report.comparison import compare as compare_runs
+    from pbgeval.report import comparison
     from pbgeval.report.page import comparison_page
 
-    found = compare_runs(
+    found = comparison.compare(
         a, b, edge_paths=edges, metrics=metric, side=side, rank_type=rank_type, filter=filter_, clusters=clusters
     )
     if output is None and format_ == "text":
-        _show(*comparison_tables(found))  # as wide as the terminal
+        _show(*comparison.comparison_tables(found))  # as wide as the terminal
         return
-    _print_or_write(comparison_page(found).render() if format_ == "html" else FORMATS[format_](found), output)
+    _print_or_write(
+        comparison_page(found).render() if format_ == "html" else comparison.FORMATS[format_](found), output
+    )
 
 
 def _print_or_write(text: str, path: Path | None) -> None:

@@ -29,10 +29,10 @@ from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, check_config, config_of_keys, load_config
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, has_files_of_edges
-from pbgeval.inputs.object_storage import has_urls, local_copies
+from pbgeval.inputs.edge_files import DEFAULT_OUTPUTS, buckets_of_files, files_of_edges
+from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
-from pbgeval.inputs.protocol import make_protocol, num_shares
+from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.output import OutputDirectory, digest_of, send_result, send_to_sinks
@@ -44,6 +44,8 @@ from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 from pbgeval.worker.group_inputs import inputs_of_group
 from pbgeval.worker.sweep import range_of_name
+
+ROWS_PER_PROCESS = 1 << 17  # candidates for which a further process is started by default
 
 
 @frozen
@@ -106,7 +108,7 @@ def evaluate(
         return _evaluate_in_memory(open_in_memory(config, model, edges), launch)
     if config.source is None:
         config = check_config(config)
-    if is_worker_of_a_group() and (has_urls(config) or has_files_of_edges(config)):
+    if is_worker_of_a_group() and (urls_of(config) or files_of_edges(config)):
         with inputs_of_group(config, folder, launch.observer) as (inputs, team):
             return _evaluate(inputs, launch, team)
     with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
@@ -244,8 +246,10 @@ def _work(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> R
 
 
 def _default_workers(work: Work) -> int:
-    allowed = work.inputs.config.workers or num_cores()
-    return max(1, min(num_cores(), allowed, num_shares(work.inputs, work.protocol)))
+    """Return how many processes the cores, the config and the work allow: units, or parts of the candidates."""
+    num_parts = work.inputs.numbering.num_entities // ROWS_PER_PROCESS + 1
+    num_shares = num_parts if work.protocol.sweeps else len(work.protocol.units)
+    return max(1, min(num_cores(), work.inputs.config.workers or num_cores(), num_shares))
 
 
 def _what_is_left(work: Work) -> str:

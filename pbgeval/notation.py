@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 T = TypeVar("T")
 
@@ -78,10 +78,11 @@ class EntityNumbering:
 
     slots: tuple[tuple[str, int], ...]  # (entity type, partition), partitions of a type next to each other
     boundaries: np.ndarray  # int64 (slots + 1): the first number of each slot, and the number of all entities
-    _offsets: dict[tuple[str, int], int] = field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_offsets", dict(zip(self.slots, self.boundaries.tolist(), strict=False)))
+    _offsets: dict[tuple[str, int], int] = field(
+        init=False,
+        repr=False,
+        default=Factory(lambda self: dict(zip(self.slots, self.boundaries.tolist(), strict=False)), takes_self=True),
+    )
 
     @classmethod
     def from_sizes(cls, sizes: Mapping[tuple[str, int], int]) -> EntityNumbering:

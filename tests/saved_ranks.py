@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.ranks import open_ranks_file
+from pbgeval.storage.row_files import open_query_file
 
 
 class Ranks(NamedTuple):
@@ -19,5 +19,5 @@ class Ranks(NamedTuple):
 
 
 def read_ranks(folder: Path, path_index: int, bucket: Bucket) -> Ranks:
-    file = open_ranks_file(folder, path_index, bucket)
+    file = open_query_file(folder, "ranks", path_index, bucket)
     return Ranks(file.num_edges, file.digest, {side: file.read(side, 0, file.num_edges) for side in file.sides})

@@ -14,8 +14,7 @@ from attrs import define, field, frozen
 
 from benchmarks.scaling.bounds import Bounds, lower_bounds
 from benchmarks.scaling.local_counter import LocalCounter
-from pbgeval.inputs.dispatch import DispatchPlan, Partition
-from pbgeval.inputs.queue import PartitionCache, UnitQueue
+from pbgeval.inputs.dispatch import DispatchPlan, Partition, PartitionCache, UnitQueue
 from pbgeval.notation import WorkUnit
 
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from pbgeval.cluster.liveness import repeated
 from pbgeval.errors import IncompleteError, OutputError
@@ -33,11 +33,8 @@ _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "TORCHELAS
 
 def scheduler_job(environment: Mapping[str, str]) -> str | None:
     """Return what names this job over restarts and requeues: the scheduler's number, or the run id of torchrun."""
-    for name in _JOB_VARIABLES:
-        value = environment.get(name, "")
-        if value and value != "none":  # torchrun's default run id
-            return f"{name}={value}"
-    return None
+    jobs = ((name, environment.get(name, "")) for name in _JOB_VARIABLES)
+    return next((f"{name}={job}" for name, job in jobs if job not in ("", "none")), None)  # torchrun's default run id
 
 
 def describe_process(host: str, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -66,11 +63,9 @@ class Claim:
     me: dict[str, Any]  # of `describe_process`
     # A file; when it has gone, so have arrays that units are computed from. Whose claim has one looks at that alone.
     lease: Path | None = field(default=None, kw_only=True)
-    _place: Path = field(init=False, repr=False)  # of the folder, wherever the process works later
-
-    @_place.default
-    def _absolute(self) -> Path:
-        return self.folder.absolute()
+    _place: Path = field(  # of the folder, wherever the process works later
+        init=False, repr=False, default=Factory(lambda self: self.folder.absolute(), takes_self=True)
+    )
 
     @property
     def is_held(self) -> bool:

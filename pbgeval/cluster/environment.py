@@ -19,6 +19,7 @@ Environment = Mapping[str, str]
 TORCHRUN = "torchrun"
 LOOPBACK = "127.0.0.1"
 
+_NUMBERS_OF_HOSTS = re.compile(r"\[(\d+)(?:-\d+)?(?:,\d+(?:-\d+)?)*\]")
 _DEFAULT_PORT = 29500  # torch's own
 _FIRST_PORT, _NUM_PORTS = 20_000, 12_000  # below the ports that systems hand out to clients
 
@@ -69,11 +70,8 @@ def place_in_group(environment: Environment) -> GroupPlace | None:
     Raises:
         LaunchError: variables that belong together are not all there, or are no sensible numbers.
     """
-    for find in (_of_torchrun, _of_submitit, _of_open_mpi, _of_pmi, _of_srun):
-        place = find(environment)
-        if place is not None:
-            return place
-    return None
+    places = (find(environment) for find in (_of_torchrun, _of_submitit, _of_open_mpi, _of_pmi, _of_srun))
+    return next((place for place in places if place is not None), None)
 
 
 def advice_on_restarts(environment: Environment) -> list[str]:
@@ -179,13 +177,14 @@ def _of_srun(environment: Environment) -> GroupPlace | None:
 
 
 def _first_host(node_list: str) -> str:
-    try:
-        return expand_node_list(node_list)[0]
-    except ValueError:
+    """Return the first of `n[1-3,7]` or `a[01-02]b,c`, Slurm's short forms of lists of hosts."""
+    firsts = _NUMBERS_OF_HOSTS.sub(r"\1", node_list)
+    if not re.fullmatch(r"[^\[\],]+(,[^\[\],]+)*", firsts):
         raise LaunchError(
             f"SLURM_STEP_NODELIST: expected a list of hosts such as n[1-3,7], got {node_list!r}; "
             "set MASTER_ADDR to the host of worker 0"
-        ) from None
+        )
+    return firsts.partition(",")[0]
 
 
 def _port(environment: Environment, how: str, job: str) -> int:
@@ -215,42 +214,6 @@ def _number(environment: Environment, name: str, default: int | None = None) -> 
     if not (text.isascii() and text.isdigit()):
         raise LaunchError(f"{name}: expected a whole number in the environment, got {text!r}; unset it to run alone")
     return int(text)
-
-
-# Slurm's short form of a list of hosts -> the hosts: `scontrol show hostnames` need not be there.
-
-_PIECES = re.compile(r"((?:[^,\[\]]|\[[^\[\]]*\])+)(?:,|$)")  # commas within brackets separate numbers, not hosts
-_FIRST_BRACKET = re.compile(r"([^\[\]]*)\[([^\[\]]*)\](.*)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-
-
-def expand_node_list(text: str) -> list[str]:
-    """Return the hosts of `n[1-3,7]` or `a1,b[01-02]`, in its order.
-
-    Raises:
-        ValueError: it is no such list.
-    """
-    pieces = _PIECES.findall(text)
-    if not pieces or ",".join(pieces) != text:
-        raise ValueError(f"not a list of nodes: {text!r}")
-    return [host for piece in pieces for host in _hosts_of(piece)]
-
-
-def _hosts_of(piece: str) -> list[str]:
-    match = _FIRST_BRACKET.fullmatch(piece)
-    if match is None:
-        return [piece]
-    before, ranges, after = match.groups()
-    ends = _hosts_of(after) if after else [""]
-    return [before + number + end for part in ranges.split(",") for number in _numbers_of(part) for end in ends]
-
-
-def _numbers_of(part: str) -> list[str]:
-    match = _RANGE.fullmatch(part)
-    if match is None:
-        raise ValueError(f"not a range of nodes: {part!r}")
-    low, high = match[1], match[2] or match[1]
-    return [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
 
 
 def check_workers(name: str, workers: int | None) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.errors import OutputError
-from pbgeval.storage.writing import Check, Content, append_line, make_folder, remove_files, write_atomically
+from pbgeval.storage.writing import Check, Content, append_line, remove_files, write_atomically
 
 MAGIC = b"pbgeval journal 1 "
 SUFFIX = ".unit"
@@ -58,7 +58,7 @@ def writer_name(host: str) -> str:
 class Journal:
     """The journal of one run, as one process sees it.
 
-    Its folder is made once, by `make`: with a finished run it goes, and no worker that comes late brings it back.
+    Its folder is made once, as the run begins: with a finished run it goes, and no late worker brings it back.
     """
 
     folder: Path
@@ -66,14 +66,6 @@ class Journal:
     writer: str
     check: Check = lambda: None  # that this run still may write, as `Claim.check`
     _num_written: int = field(default=0, init=False)
-
-    def make(self) -> None:
-        """Make its folder.
-
-        Raises:
-            OutputError: it cannot be made.
-        """
-        make_folder(self.folder)
 
     def entries(self) -> list[str]:
         """Return the names of the files that hold units, in an order that all workers agree on."""

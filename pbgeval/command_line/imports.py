@@ -110,13 +110,11 @@ def import_graph(
 
     Reads text with tabs, .csv or Parquet. A name may have several files.
     """
-    from pbgeval.cluster.resources import num_cores
     from pbgeval.config.schema import parse_memory
+    from pbgeval.importing.dictionaries import Partitioning, RelationTypes, partition_counts
     from pbgeval.importing.edge_files import ColumnForm
-    from pbgeval.importing.engine import Limits
     from pbgeval.importing.graph import GraphFiles
     from pbgeval.importing.graph import import_graph as write
-    from pbgeval.importing.relation_types import Partitioning, RelationTypes, partition_counts
 
     files = GraphFiles(
         _named_files(edges),
@@ -127,8 +125,8 @@ def import_graph(
         dictionary_of or (),
         skip_unknown=unknown == "skip",
     )
-    limits = Limits(None if max_memory is None else parse_memory(max_memory), num_cores())
-    lines = _import(partial(write, files, output, limits), output, quiet)
+    memory_bytes = None if max_memory is None else parse_memory(max_memory)
+    lines = _import(partial(write, files, output, memory_bytes), output, quiet)
     if not quiet:
         print("\n".join(map(printable, lines)))
 

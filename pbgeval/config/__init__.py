@@ -1,10 +1,9 @@
-"""A config file -> `EvalConfig`, checked; its keys explained; the part of it that can change a number."""
+"""A config file -> `EvalConfig`, checked; its keys explained."""
 
 from pbgeval.config.explain import help_config
+from pbgeval.config.faults import read_relation_groups
 from pbgeval.config.loading import check_config, config_of_keys, load_config
-from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.config.overrides import names_file_of_edges
-from pbgeval.config.provenance import numeric_settings
 from pbgeval.config.schema import EntitySchema, EvalConfig, RelationSchema
 
 __all__ = [
@@ -16,6 +15,5 @@ __all__ = [
     "help_config",
     "load_config",
     "names_file_of_edges",
-    "numeric_settings",
     "read_relation_groups",
 ]

@@ -2,12 +2,13 @@
 
 The checks must stand a config in which a faulty value was replaced by a blank. A fault that depends on other keys
 than its own names them in `involved`: a fault that a blank has caused is not reported, and `-p` is blamed if it set
-one of them.
+one of them. This module imports torch, so `loading` imports it when a config is checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, rule, show
 from pbgeval.config.output_checks import OUTPUT_CHECKS
@@ -19,6 +20,12 @@ from pbgeval.config.schema import (
     keys_of,
 )
 from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.ranking.chunks import CandidatePolicy
+from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
+from pbgeval.scoring.comparators import COMPARATORS
+from pbgeval.scoring.loss import LOSSES
+from pbgeval.scoring.operators import HALVED, OPERATORS
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 
 _MAX_CUTOFF = 2**40  # no partition is larger
 _MAX_CUTOFFS = 1000  # each is a column of every table
@@ -53,8 +60,7 @@ _NEED_ENTITY_IDS = (
 
 def find_faults(config: EvalConfig) -> Iterator[Fault]:
     """Run every check."""
-    for check in CHECKS:
-        yield from check(config)
+    return chain.from_iterable(check(config) for check in CHECKS)
 
 
 # Values by themselves, and the graph.
@@ -81,13 +87,7 @@ def _cutoffs(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _choices(config: EvalConfig) -> Iterator[Fault]:
-    # Each list of names lies with the code that interprets them; imported here, because it imports torch.
-    from pbgeval.ranking.chunks import CandidatePolicy
-    from pbgeval.scoring.comparators import COMPARATORS
-    from pbgeval.scoring.loss import LOSSES
-    from pbgeval.scoring.operators import OPERATORS
-    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
-
+    # Each list of names lies with the code that interprets them.
     choices = {
         "comparator": [*COMPARATORS],
         "loss_fn": [*LOSSES],
@@ -146,10 +146,6 @@ def _relations(config: EvalConfig) -> Iterator[Fault]:
 
 def _operators(config: EvalConfig) -> Iterator[Fault]:
     """Check what operators beyond PBG's cannot do."""
-    from pbgeval.scoring.certified import CERTIFIED_COMPARATORS, CERTIFIED_OPERATORS
-    from pbgeval.scoring.comparators import COMPARATORS
-    from pbgeval.scoring.operators import OPERATORS
-
     for index, relation in enumerate(config.relations):
         operator = OPERATORS.get(relation.operator)
         if config.dynamic_relations and operator is not None and operator.acts_on_both_sides:
@@ -160,14 +156,12 @@ def _operators(config: EvalConfig) -> Iterator[Fault]:
             )
     if config.precision != "certified":
         return
-    names: list[tuple[str, str, tuple[str, ...], KeyPath]] = [
-        ("comparator", config.comparator, tuple(CERTIFIED_COMPARATORS), ("comparator",))
-    ]
-    for index, relation in enumerate(config.relations):
-        names.append(("operator", relation.operator, tuple(CERTIFIED_OPERATORS), ("relations", index, "operator")))
-    for kind, name, certified, path in names:
+    used: list[tuple[str, KeyPath]] = [(config.comparator, ("comparator",))]
+    used += [(relation.operator, ("relations", index, "operator")) for index, relation in enumerate(config.relations)]
+    for name, path in used:
+        certified = CERTIFIED_COMPARATORS if path[-1] == "comparator" else CERTIFIED_OPERATORS
         if name in OPERATORS.keys() | COMPARATORS.keys() and name not in certified:
-            message = f"'certified' does not support {kind} {name!r}, only {', '.join(certified)}; use 'float64'"
+            message = f"'certified' does not support {path[-1]} {name!r}, only {', '.join(certified)}; use 'float64'"
             yield Fault(("precision",), message, (path,))
             return
 
@@ -199,9 +193,6 @@ def _dimensions(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _relation_dimensions(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.scoring.comparators import COMPARATORS
-    from pbgeval.scoring.operators import HALVED
-
     takes_halves = config.comparator in COMPARATORS and COMPARATORS[config.comparator].of_complex_numbers
     for index, relation in enumerate(config.relations):
         if relation.lhs not in config.entities or relation.rhs not in config.entities:

@@ -6,13 +6,16 @@ import difflib
 import json
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from attrs import frozen
 
 from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, default_of, keys_of
 from pbgeval.errors import ConfigError
+from pbgeval.storage.text import read_bytes
 
 # A place in a config: names of keys, indices of lists, names of entity types.
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -128,3 +131,44 @@ def unknown_key(key: object, known: Iterable[str]) -> str:
     if len(names) <= 8:
         return f"unknown key; the keys here are {', '.join(names)}"
     return "unknown key; kgeval-dist --help-config lists all keys"
+
+
+# A file of named groups of relations.
+
+
+def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
+    """Read the named groups of relations of the key `relation_groups`.
+
+    A relation may be in several groups, or in none. Whether the relations exist is not checked.
+
+    Returns:
+        The names of the relations of each group, as the file has them.
+
+    Raises:
+        ConfigError: The file cannot be read, is not JSON, or is not an object whose values are lists of strings.
+    """
+    try:
+        groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
+    if not isinstance(groups, dict) or not groups:
+        expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
+        raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
+    for group, names in groups.items():
+        where = f"{path}: group {show(group)}"
+        if not isinstance(names, list):
+            raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
+        if not names:
+            raise ConfigError(f"{where}: needs at least one relation")
+        for index, name in enumerate(names):
+            if not isinstance(name, str):
+                raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
+    return groups
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse a group that occurs twice: JSON would keep the last and drop the other."""
+    for name, count in Counter(name for name, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"the name {show(name)} occurs {count} times")
+    return dict(pairs)

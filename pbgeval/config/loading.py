@@ -12,14 +12,12 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
-from attrs import define, field
+from attrs import define, field, frozen
 
-from pbgeval.config.checks import find_faults
 from pbgeval.config.faults import Fault, KeyPath, is_within, parse_json, show, unknown_key, wrong_type
-from pbgeval.config.models import ModelForm, with_form, with_model_of_path
 from pbgeval.config.overrides import (
     CONFIG_FOLDER,
     WORKING_DIRECTORY,
@@ -39,8 +37,104 @@ from pbgeval.config.schema import (
     types_of,
     without_none,
 )
-from pbgeval.errors import ConfigError
+from pbgeval.errors import ConfigError, EvalError
 from pbgeval.storage.text import did_you_mean, read_bytes
+
+if TYPE_CHECKING:
+    from pbgeval.models.model import EmbeddingModel
+
+# A model of another system, or one in memory -> the keys that it decides: what a config of PBG would have said.
+
+ENTITY_TYPE = "all"  # of models that know of no types
+IN_MEMORY = "<in memory>"  # a folder without names of entities
+
+
+@frozen
+class ModelForm:
+    """What a model says of itself."""
+
+    comparator: str
+    operator: str
+    dimension: int
+    dynamic: bool
+    relation_names: Sequence[str]  # of relations that are not dynamic; of dynamic ones: a name for all
+    entity_path: str  # where names of entities may lie
+
+    @classmethod
+    def from_model(cls, model: EmbeddingModel) -> ModelForm:
+        """Describe a model of vectors."""
+        formula, folder = model.formula, Path(model.label)
+        names: Sequence[str] = [ENTITY_TYPE]
+        if not formula.dynamic:
+            names = model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
+        return cls(
+            formula.comparator,
+            formula.operator,
+            model.dimension,
+            formula.dynamic,
+            names,
+            str(folder if folder.is_dir() else folder.parent),
+        )
+
+
+# A model that is asked for scores by number: each entity is its number.
+SCORER = ModelForm("dot", "none", 1, dynamic=True, relation_names=[ENTITY_TYPE], entity_path=IN_MEMORY)
+
+
+def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
+    """Fill in what the model that a config names decides; and the faults of both."""
+    if config.model is None:
+        return config, []
+    unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
+    if not Path(config.model).exists():  # which `resolve_paths` reports
+        return unread, []
+    from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
+
+    try:
+        model = open_model(Path(config.model), trust_pickle=config.trust_pickle)
+    except EvalError as error:
+        return unread, [Fault(("model",), fault) for fault in error.faults]
+    return with_form(config, ModelForm.from_model(model))
+
+
+def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fault]]:
+    """Fill in what a model decides; and a fault for each key that says otherwise."""
+    faults: list[Fault] = []
+    decided: dict[str, Any] = {
+        "comparator": form.comparator,
+        "dimension": form.dimension,
+        "dynamic_relations": form.dynamic,
+        "global_emb": False,
+        "max_norm": None,
+        "bias": False,
+        "relations": [],
+        "checkpoint_path": "",
+    }
+    for key, value in decided.items():
+        default = default_of(keys_of(EvalConfig)[key])
+        found = getattr(config, key)
+        if found not in (default, value):
+            faults.append(
+                Fault((key,), f"the model has {show(value)}, but the config says {show(found)}; remove the key")
+            )
+    if len(config.entities) > 1 or any(entity.featurized for entity in config.entities.values()):
+        message = "the model has one entity type without features; give one such type, or remove the key"
+        faults.append(Fault(("entities",), message))
+        return config, faults
+    entities = config.entities or {ENTITY_TYPE: EntitySchema(num_partitions=1)}
+    (name,) = entities
+    relations = [
+        RelationSchema(name=relation or "unnamed", lhs=name, rhs=name, operator=form.operator)
+        for relation in form.relation_names
+    ]
+    filled = attrs.evolve(
+        config,
+        **decided | {"relations": relations},
+        entities={name: attrs.evolve(entities[name], dimension=None)},
+        entity_path=config.entity_path or form.entity_path,
+    )
+    return filled, faults
+
 
 # Plain values -> `EvalConfig`, with all faults of type at once.
 #
@@ -78,11 +172,13 @@ class _Structurer:
         made: EvalConfig = self._schema(EvalConfig, used, ())
         return made
 
-    def all_faults(self, faults_of_values: Iterable[Fault]) -> list[Fault]:
-        """Return the faults of types, then those of values that no blank has caused."""
+    def all_faults(self, config: EvalConfig, others: Iterable[Fault]) -> list[Fault]:
+        """Return the faults of types, then those of the config's values and others that no blank has caused."""
+        from pbgeval.config.checks import find_faults  # here: it imports torch, which --help need not wait for
+
         return self.faults + [
             fault
-            for fault in faults_of_values
+            for fault in (*find_faults(config), *others)
             if not any(is_within(path, blank) for path in (fault.path, *fault.involved) for blank in self.blanks)
         ]
 
@@ -115,7 +211,10 @@ class _Structurer:
             items = [self._value(item, arguments[0], (*path, index)) for index, item in enumerate(value)]
             return _FAULTY if any(item is _FAULTY for item in items) else items
         if kind is dict and isinstance(value, dict):
-            named = {name: self._named(name, item, arguments[1], (*path, name)) for name, item in value.items()}
+            named = {name: self._value(item, arguments[1], (*path, name)) for name, item in value.items()}
+            for name in named:
+                if not isinstance(name, str):
+                    return self._refuse((*path, name), wrong_type("a string", name))
             return _FAULTY if any(item is _FAULTY for item in named.values()) else named
         if attrs.has(kind) and isinstance(value, dict):
             return self._schema(kind, value, path)
@@ -128,10 +227,6 @@ class _Structurer:
         if isinstance(value, int) and value.bit_length() > 64:  # which messages could not write, nor arrays hold
             return self._refuse(path, f"expected an int of at most 64 bits, got {show(value)}")
         return value
-
-    def _named(self, name: object, item: object, type_: object, path: KeyPath) -> object:
-        found = self._value(item, type_, path)
-        return found if found is _FAULTY or isinstance(name, str) else self._refuse(path, wrong_type("a string", name))
 
     def _refuse(self, path: KeyPath, message: str) -> object:
         self.faults.append(Fault(path, message))
@@ -266,7 +361,7 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     config = structurer.config(raw)
     config, missing = resolve_paths(config, bases_of, has_model=config.model is not None)
     config, of_model = with_model_of_path(config)
-    faults = structurer.all_faults([*find_faults(config), *missing, *of_model])
+    faults = structurer.all_faults(config, [*missing, *of_model])
     lines += [_line(fault, source.name, applied) for fault in faults]
     if lines:
         raise ConfigError(*(" ".join(line.split()) for line in lines))
@@ -320,13 +415,8 @@ def check_config(
     ]
     if form is not None:
         twice.append(("model", f"a model is passed in memory, but the key is {show(config.model)}; remove it"))
-    faults = [
-        *find_faults(resolved),
-        *missing,
-        *(Fault((key,), message) for key, message in twice if getattr(config, key)),
-        *of_model,
-    ]
-    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(faults)]
+    others = [*missing, *(Fault((key,), message) for key, message in twice if getattr(config, key)), *of_model]
+    lines = [" ".join(str(fault).split()) for fault in structurer.all_faults(resolved, others)]
     if lines:
         raise ConfigError(*lines)
     return attrs.evolve(resolved, name=config.name, ignored=config.ignored)

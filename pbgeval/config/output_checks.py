@@ -6,15 +6,22 @@ See `checks.py` for what all checks have in common.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
-from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, parse_json, rule, show, wrong_type
+from pbgeval.config.faults import Check, Fault, KeyPath, not_one_of, read_relation_groups, rule, show
 from pbgeval.config.schema import BREAKDOWNS, TRAINING_BREAKDOWNS, EvalConfig, parse_memory
 from pbgeval.errors import ConfigError
+from pbgeval.metrics.names import (
+    DEFAULT,
+    ESTIMATES,
+    METRIC_GROUPS,
+    PRESETS,
+    Selection,
+    UnknownMetricError,
+    check_name,
+)
 from pbgeval.sinks import SINKS, missing_library
-from pbgeval.storage.text import read_bytes
+from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 
 
 def _memory(config: EvalConfig) -> Iterator[Fault]:
@@ -26,9 +33,6 @@ def _memory(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _target_metric(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.names import UnknownMetricError  # here: these import torch
-    from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
-
     if config.target_metric is None or config.rank_type not in (None, *RANK_TYPE_SYNONYMS):  # refused already
         return
     try:
@@ -45,8 +49,6 @@ def _target_metric(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _metrics(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.names import METRIC_GROUPS, UnknownMetricError, check_name
-
     groups = " or ".join(map(show, METRIC_GROUPS))
     if not config.metrics:
         yield Fault(("metrics",), f"needs {groups} or names of metrics")
@@ -66,8 +68,6 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.names import Selection
-
     for index, name in enumerate(config.metrics if config.taxonomy_path is None else ()):
         if Selection.from_names([name]).ndcg:
             yield Fault(
@@ -79,8 +79,6 @@ def _type_metrics(config: EvalConfig) -> Iterator[Fault]:
 
 def _estimates(config: EvalConfig) -> Iterator[Fault]:
     """Refuse estimates where candidates are not uniform draws."""
-    from pbgeval.metrics.names import ESTIMATES
-
     if ESTIMATES not in config.metrics or config.preset is not None:  # together they are refused already
         return
     where: KeyPath = ("metrics", config.metrics.index(ESTIMATES))
@@ -115,34 +113,11 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _preset(config: EvalConfig) -> Iterator[Fault]:
-    from pbgeval.metrics.names import DEFAULT, OGB_CUTOFFS, PRESETS
-
-    if config.preset is None:
-        return
-    where: KeyPath = ("preset",)
-    if config.preset not in PRESETS:
-        yield Fault(where, not_one_of(tuple(PRESETS), config.preset))
-        return
-    if tuple(config.metrics) != DEFAULT:
-        yield Fault(
-            where,
-            f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them",
-            (("metrics",),),
-        )
-    if config.filtered:
-        yield Fault(
-            where,
-            "ranks unfiltered among the given candidates; remove filter_paths and train_paths",
-            (("filter_paths",), ("train_paths",)),
-        )
-    if config.pbg_semantics or config.rank_type not in (None, "realistic", "average", "avg"):
-        yield Fault(
-            where,
-            "uses realistic ranks; remove rank_type and pbg_semantics",
-            (("rank_type",), ("pbg_semantics",)),
-        )
-    if not {*OGB_CUTOFFS} <= {*config.hits_at}:
-        yield Fault(where, f"reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them", (("hits_at",),))
+    if config.preset not in (None, *PRESETS):
+        yield Fault(("preset",), not_one_of(PRESETS, config.preset))
+    elif config.preset is not None and tuple(config.metrics) != DEFAULT:
+        message = f"chooses the metrics itself, but metrics is set to {show(config.metrics)}; remove one of them"
+        yield Fault(("preset",), message, (("metrics",),))
 
 
 def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
@@ -161,11 +136,9 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
 
 
 def _relation_groups(config: EvalConfig) -> Iterator[Fault]:
-    path = config.relation_groups
-    if path is None or not os.path.isfile(path):  # a missing file is refused where paths are resolved
-        return
     try:
-        read_relation_groups(path)
+        if os.path.isfile(config.relation_groups or ""):  # a missing file is refused where paths are resolved
+            read_relation_groups(str(config.relation_groups))
     except ConfigError as error:
         yield Fault(("relation_groups",), str(error))
 
@@ -175,44 +148,6 @@ def _sinks(config: EvalConfig) -> Iterator[Fault]:
         message = missing_library(name) if name in SINKS else not_one_of(SINKS, name)
         if message is not None:
             yield Fault(("sinks", index), message)
-
-
-def read_relation_groups(path: str | Path) -> dict[str, list[str]]:
-    """Read the named groups of relations of the key `relation_groups`.
-
-    A relation may be in several groups, or in none. Whether the relations exist is not checked.
-
-    Returns:
-        The names of the relations of each group, as the file has them.
-
-    Raises:
-        ConfigError: The file cannot be read, is not JSON, or is not an object whose values are lists of strings.
-    """
-    try:
-        groups = parse_json(read_bytes(Path(path)), path, object_pairs_hook=_without_repeats)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot read the file: {error.strerror or error}") from error
-    if not isinstance(groups, dict) or not groups:
-        expected = 'a JSON object such as {"family": ["parent_of", "child_of"]}'
-        raise ConfigError(f"{path}: expected {expected}, got {show(groups)}")
-    for group, names in groups.items():
-        where = f"{path}: group {show(group)}"
-        if not isinstance(names, list):
-            raise ConfigError(f"{where}: {wrong_type('a list of names of relations', names)}")
-        if not names:
-            raise ConfigError(f"{where}: needs at least one relation")
-        for index, name in enumerate(names):
-            if not isinstance(name, str):
-                raise ConfigError(f"{where}: element {index}: {wrong_type('the name of a relation', name)}")
-    return groups
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a group that occurs twice: JSON would keep the last and drop the other."""
-    for name, count in Counter(name for name, _ in pairs).items():
-        if count > 1:
-            raise ValueError(f"the name {show(name)} occurs {count} times")
-    return dict(pairs)
 
 
 _ONLY_AMONG_ALL = "needs candidates = 'all' without candidate_path"
@@ -278,6 +213,26 @@ OUTPUT_CHECKS: tuple[Check, ...] = (
     ),
     _estimates,
     _preset,
+    rule(
+        "preset",
+        lambda c: c.preset == "ogb" and c.filtered,
+        "ranks unfiltered among the given candidates; remove filter_paths and train_paths",
+        "filter_paths",
+        "train_paths",
+    ),
+    rule(
+        "preset",
+        lambda c: c.preset == "ogb" and (c.pbg_semantics or c.rank_type not in (None, "realistic", "average", "avg")),
+        "uses realistic ranks; remove rank_type and pbg_semantics",
+        "rank_type",
+        "pbg_semantics",
+    ),
+    rule(
+        "preset",
+        lambda c: c.preset == "ogb" and not {1, 3, 10} <= {*c.hits_at},
+        "reports hits at 1, 3 and 10, but hits_at is {config.hits_at}; add them",
+        "hits_at",
+    ),
     _breakdowns,
     _relation_groups,
     rule(

@@ -217,14 +217,11 @@ class TextEdges:
             return found
         except csv.Error as found:
             return StorageError(f"{self.path}: wrong quotation marks (RFC 4180): {one_line(found)}")
-        return self._fault_of_engine(error)
-
-    def _fault_of_engine(self, error: Exception) -> StorageError:
         text = str(error)
-        line, counts = _LINE.search(text), _COUNTS.search(text)
-        where = f"{self.path}:{line[1]}" if line else f"{self.path}"
-        if line and counts:
-            return self._ragged(int(line[1]), int(counts[1]), int(counts[2]))
+        at, counts = _LINE.search(text), _COUNTS.search(text)
+        where = f"{self.path}:{at[1]}" if at else f"{self.path}"
+        if at and counts:
+            return self._ragged(int(at[1]), int(counts[1]), int(counts[2]))
         if "unicode" in text.lower():
             return StorageError(f"{where}: not UTF-8 text")
         return StorageError(f"{where}: the lines have different forms or line ends: {first_line(error)}")

@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.cluster.liveness import repeated
+from pbgeval.cluster.resources import num_cores
 from pbgeval.errors import ConfigError, OutputError
 from pbgeval.progress import Observer
 from pbgeval.storage.text import one_line
@@ -31,14 +32,6 @@ BYTES_PER_GROUP = 64  # beside the text of its key, rounded up
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _POLL_SECONDS = 0.5
 _INTERRUPTED = "Query interrupted"
-
-
-@frozen
-class Limits:
-    """What the engine may use."""
-
-    memory_bytes: int | None = None  # of the whole process; None: DuckDB's default, most of the host's
-    num_threads: int | None = None  # None: as many as cores
 
 
 def quoted(text: object) -> str:
@@ -56,7 +49,7 @@ class Engine:
     """An open database. Use as a context; the folder is its own."""
 
     folder: Path
-    limits: Limits
+    memory_bytes: int | None  # of the whole process; None: DuckDB's default, most of the host's
     observer: Observer
     _connection: DuckDBPyConnection = field(init=False)
 
@@ -75,11 +68,10 @@ class Engine:
                 "autoload_known_extensions": False,
                 "temp_directory": str(self.folder / "spilled"),
                 "preserve_insertion_order": True,  # rows keep the order of their file
+                "threads": num_cores(),
             }
-            if self.limits.memory_bytes is not None:
-                options["memory_limit"] = f"{int(ENGINE_SHARE * self.limits.memory_bytes)}B"
-            if self.limits.num_threads is not None:
-                options["threads"] = self.limits.num_threads
+            if self.memory_bytes is not None:
+                options["memory_limit"] = f"{int(ENGINE_SHARE * self.memory_bytes)}B"
             self._connection = duckdb.connect(str(self.folder / "tables.duckdb"), config=options)
             self._connection.execute("SET enable_progress_bar = false")
         return self

@@ -4,25 +4,33 @@ FOLDER/entity    dictionaries, unless those of an earlier import are reused
 FOLDER/<name>    the buckets of each name's files of edges; `unknown.tsv` where a dictionary lacks names
 FOLDER/import.json    what was read, written, left out
 
-The folder appears once all of it is written. Memory is bounded by `Limits` (engine.py), whatever the size of the graph.
+The folder appears once all of it is written. Memory is bounded, whatever the size of the graph.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from attrs import asdict, field, frozen
 
-from pbgeval.errors import ConfigError, OutputError
-from pbgeval.importing.dictionaries import Sizes, make_entities, make_relations, read_dictionaries, write_dictionaries
+from pbgeval.errors import ConfigError, OutputError, StorageError
+from pbgeval.importing.dictionaries import (
+    Partitioning,
+    RelationTypes,
+    Sizes,
+    make_entities,
+    make_relations,
+    read_dictionaries,
+    write_dictionaries,
+)
 from pbgeval.importing.edge_files import ColumnForm, load_edges
-from pbgeval.importing.engine import Engine, Limits
+from pbgeval.importing.engine import Engine
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges, refuse_unknown
-from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import Observer
-from pbgeval.storage.text import partitions, plural
+from pbgeval.storage.text import listed, one_line, partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _TAKEN = (".", "..", "entity", "import.json")
@@ -42,13 +50,13 @@ class GraphFiles:
     skip_unknown: bool = True  # edges with names that the dictionaries lack
 
 
-def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: Observer) -> Sequence[str]:
+def import_graph(files: GraphFiles, folder: Path, memory_bytes: int | None, observer: Observer) -> Sequence[str]:
     """Write a graph.
 
     Args:
         files: what to read.
         folder: new, or empty.
-        limits: of memory and threads.
+        memory_bytes: that this process may take; None: most of the host's.
         observer: is told how far the work is.
 
     Returns:
@@ -59,7 +67,7 @@ def import_graph(files: GraphFiles, folder: Path, limits: Limits, observer: Obse
     """
     _check(files, folder)
     with new_folder(folder) as target:
-        with Engine(target / _SCRATCH, limits, observer) as engine:
+        with Engine(target / _SCRATCH, memory_bytes, observer) as engine:
             sizes, imported = _import(engine, files, target, observer)
         remove_folder(target / _SCRATCH)
         write_atomically(target / "import.json", _document(files, sizes, imported))
@@ -142,3 +150,98 @@ def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str,
             left_out = plural(counts.num_left_out, "edge")
             lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({counts.unknown_names})")
     return lines
+
+
+# Files of edges by name, and dictionaries that exist -> folders of buckets, each made whole or not at all.
+#
+# A folder that is made holds the buckets in a folder with the file's name, and `import.json` beside it.
+
+_COUNTS = "import.json"
+SKIPPING = "kgeval-dist import-graph --dictionary skips such edges and lists the names"  # for `refuse_unknown`
+
+
+@frozen
+class Dictionary:
+    """What numbers entities and relations."""
+
+    folder: Path  # of entity_names_<type>_<part>.json, or the model whose labels they have
+    files: Path  # folder where they are
+    types: RelationTypes
+    relations: tuple[str, ...]  # their names, in the order of their ids
+    sizes: Sizes  # how many entities of each partition must have a name
+
+
+@frozen
+class NamedFiles:
+    """What is split."""
+
+    of_folder: Mapping[Path, Path]  # the file of each folder that is to be made
+    evaluated: Collection[Path]  # files in which every name must be known; of others, what is unknown is left out
+    dictionary: Dictionary
+    form: ColumnForm = field(factory=ColumnForm)
+
+
+def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
+    """Make all folders; edges keep the order of their file within a bucket.
+
+    Raises:
+        EvalError: what is wrong with a file or a dictionary, or that something cannot be written; then no folder is
+            made.
+    """
+    dictionary = files.dictionary
+    with ExitStack() as folders:
+        targets = {folder: folders.enter_context(new_folder(folder)) for folder in files.of_folder}
+        scratch = next(iter(targets.values())) / _SCRATCH
+        with Engine(scratch, memory_bytes, observer) as engine:
+            observer.step(f"reading the dictionary {dictionary.folder}")
+            types, sizes = read_dictionaries(engine, dictionary.files, dictionary.types, dictionary.relations)
+            _check_sizes(dictionary, sizes)
+            for folder, path in files.of_folder.items():
+                observer.step(f"reading {path}")
+                load_edges(engine, "edges", path, files.form)
+                observer.step(f"writing edges {path.name}")
+                counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name)
+                if path in files.evaluated:
+                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.folder, SKIPPING, engine)
+                text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
+                write_atomically(targets[folder] / _COUNTS, f"{text}\n")
+        remove_folder(scratch)
+
+
+def counts_of(folder: Path, name: str) -> ImportedEdges:
+    """Return what became of the file with this name, of which a folder was made.
+
+    Raises:
+        StorageError: the folder is not as it was made.
+    """
+    try:
+        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+        counts = ImportedEdges(**{key: int(value) for key, value in found.items() if key != "num_left_out"})
+        num_buckets = sum(path.suffix == ".h5" for path in (folder / name).iterdir())
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise StorageError(
+            f"{folder}: cannot read the buckets of {name}: {one_line(error)}; remove the folder"
+        ) from error
+    if num_buckets != counts.num_buckets:
+        raise StorageError(f"{folder}: {num_buckets} of {counts.num_buckets} buckets of {name}; remove the folder")
+    return counts
+
+
+def is_made(folder: Path) -> bool:
+    """Tell whether a folder is one that `split_files` has made, and no link."""
+    try:
+        found = json.loads((folder / _COUNTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not folder.is_symlink() and isinstance(found, dict) and {"num_buckets", "num_left_out"} <= found.keys()
+
+
+def _check_sizes(dictionary: Dictionary, found: Sizes) -> None:
+    """Refuse dictionaries of another graph: their rows would be those of other vectors."""
+    for entity_type, expected in dictionary.sizes.items():
+        if list(expected) != found[entity_type]:
+            raise StorageError(
+                f"{dictionary.folder}: names of {listed(list(map(str, found[entity_type])))} entities of type "
+                f"{entity_type} (by partition), but the checkpoint has {listed(list(map(str, expected)))} vectors; "
+                "set dictionary_path to the names of this checkpoint"
+            )

@@ -13,9 +13,8 @@ import numpy as np
 from attrs import asdict, frozen
 
 from pbgeval.errors import DataError
-from pbgeval.importing.dictionaries import Sizes
+from pbgeval.importing.dictionaries import RelationTypes, Sizes
 from pbgeval.importing.engine import Engine, quoted
-from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.row_files import MAKE_ROOM
@@ -77,22 +76,18 @@ def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, 
             f"{folder.name}: the dictionary has the names of none of {num_read:,} edges; is it the dictionary of these "
             "edges?"
         )
-    num_repeated = _num_repeated(engine, num_written)
-    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
-    engine.run("DROP TABLE placed")
-    return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
-
-
-def _num_repeated(engine: Engine, num_edges: int) -> int:
-    return sum(
+    num_repeated = sum(
         int(
             engine.row(
                 "SELECT coalesce(sum(copies - 1), 0) FROM (SELECT count(*) AS copies FROM placed "
                 f"WHERE {condition} GROUP BY bucket, lhs, rel, rhs HAVING count(*) > 1)"
             )[0]
         )
-        for condition in engine.parts_of_groups("lhs", num_edges)
+        for condition in engine.parts_of_groups("lhs", num_written)
     )
+    num_buckets = _write_buckets(engine, folder, max(map(len, sizes.values())), sizes, weight)
+    engine.run("DROP TABLE placed")
+    return ImportedEdges(num_read, num_written, num_buckets, num_repeated, *unknown)
 
 
 def _place(engine: Engine, table: str, num_rhs: int, weight: str) -> None:

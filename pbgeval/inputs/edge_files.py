@@ -15,34 +15,26 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pbgeval.cluster.resources import num_cores
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.config import EvalConfig, names_file_of_edges
 from pbgeval.errors import ConfigError, EvalError, IncompleteError, OutputError, StorageError
+from pbgeval.importing.dictionaries import RelationTypes
 from pbgeval.importing.edge_files import ColumnForm
-from pbgeval.importing.engine import Limits
+from pbgeval.importing.graph import SKIPPING, Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.model import write_dictionary
-from pbgeval.importing.named_files import SKIPPING, Dictionary, NamedFiles, counts_of, is_made, split_files
 from pbgeval.importing.placement import UNKNOWN, refuse_unknown
-from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.inputs.opening import Inputs, edge_paths, open_inputs, with_edge_paths
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.progress import Observer
 from pbgeval.report.output import IMPORTED
 from pbgeval.storage.entities import read_relation_names
-from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.text import listed
+from pbgeval.storage.text import fingerprint, listed
 from pbgeval.storage.writing import files_below, remove_files, temporary_folder
 
 DEFAULT_OUTPUTS = Path("results")  # in the working directory: where outputs are whose name is not given
 _FORMAT = 1  # of what is made: another one is made anew
 _MADE = re.compile(r"[0-9a-f]{16}")
 _FILES_MADE = re.compile(rf"import\.json|[^/]+/(?:edges_[0-9]+_[0-9]+\.h5|{re.escape(UNKNOWN)})")
-
-
-def has_files_of_edges(config: EvalConfig) -> bool:
-    """Tell whether a path of edges is a file of text or Parquet."""
-    return bool(_files_of(config))
 
 
 @contextmanager
@@ -60,7 +52,7 @@ def buckets_of_files(config: EvalConfig, output: Path | None, observer: Observer
         EvalError: what is wrong with a file of edges, the dictionary or any other input.
         IncompleteError: a signal has ended it.
     """
-    paths = _files_of(config)
+    paths = files_of_edges(config)
     if not paths:
         yield config
         return
@@ -102,7 +94,7 @@ def _buckets_of(
 def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> None:
     try:
         with ended_by_signals():
-            split_files(files, Limits(memory_bytes, num_cores()), observer)
+            split_files(files, memory_bytes, observer)
     except OutputError:
         if not all(folder.is_dir() for folder in files.of_folder):
             raise
@@ -111,8 +103,8 @@ def _split(files: NamedFiles, memory_bytes: int | None, observer: Observer) -> N
         observer.finished()
 
 
-def _files_of(config: EvalConfig) -> list[Path]:
-    """Each file of edges once, those that are evaluated first."""
+def files_of_edges(config: EvalConfig) -> list[Path]:
+    """Return each file of text or Parquet among the paths of edges once, those that are evaluated first."""
     return [Path(path) for path in edge_paths(config) if names_file_of_edges(path) and os.path.isfile(path)]
 
 
@@ -170,10 +162,13 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "an entity that is a set of features has no name to be found by"
         )
     types = {relation.name: (relation.lhs, relation.rhs) for relation in config.relations}
+    sizes = {
+        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
+        for name in config.used_entity_types
+    }
     if config.dynamic_relations:
         (pair,) = types.values()
-        relations = _dynamic_names(files, inputs)
-        return Dictionary(folder, files, RelationTypes(other=pair), relations, _sizes(config, inputs))
+        return Dictionary(folder, files, RelationTypes(other=pair), _dynamic_names(files, inputs), sizes)
     if len(types) < len(config.relations):
         names = [relation.name for relation in config.relations]
         again = sorted({name for name in names if names.count(name) > 1})
@@ -182,7 +177,7 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
             "edges with kgeval-dist import-graph --types"
         )
     listed_types = RelationTypes(tuple((name, *pair) for name, pair in types.items()), None)
-    return Dictionary(folder, files, listed_types, tuple(types), _sizes(config, inputs))
+    return Dictionary(folder, files, listed_types, tuple(types), sizes)
 
 
 def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
@@ -195,13 +190,6 @@ def _dynamic_names(folder: Path, inputs: Inputs) -> tuple[str, ...]:
             "dictionary_path to their folder"
         )
     return tuple(names)
-
-
-def _sizes(config: EvalConfig, inputs: Inputs) -> dict[str, list[int]]:
-    return {
-        name: [inputs.embeddings[name, part].num_rows for part in range(config.entities[name].num_partitions)]
-        for name in config.used_entity_types
-    }
 
 
 def _digests(dictionary: Dictionary, config: EvalConfig) -> dict[str, object]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from pbgeval.errors import DataError
-from pbgeval.inputs.dispatch import share_of_worker
+from pbgeval.inputs.dispatch import equal_parts
+from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.inputs.restrictions import Restrictions
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, window_units
+from pbgeval.notation import Bucket, EntityNumbering, Side, window_units
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
@@ -24,11 +24,8 @@ class EdgeNumberer:
     """Turns rows of partitions into numbers, and refuses ids out of range."""
 
     inputs: Inputs
-    numbering: EntityNumbering = field(init=False)
+    numbering: EntityNumbering = field(init=False, default=Factory(lambda self: self.inputs.numbering, takes_self=True))
     _ranges: dict[tuple[Bucket, Side], tuple[np.ndarray, np.ndarray]] = field(factory=dict, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.numbering = self.inputs.numbering
 
     def numbered(self, file: EdgeSource, block: EdgeBlock) -> EdgeColumns:
         """Return the edges of a block with numbers for entities.
@@ -37,10 +34,7 @@ class EdgeNumberer:
             DataError: an id is out of range; it names file, dataset and row.
         """
         rel_n = block.rel.numpy()
-        num_relations = self.inputs.num_relations
-        wrong = _first_wrong(rel_n, num_relations)
-        if wrong is not None:
-            raise _out_of_range(file, block, "rel", wrong, int(rel_n[wrong]), num_relations, "relations")
+        _check_ids(file, block, "rel", rel_n, self.inputs.num_relations, lambda _: "relations")
         ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
         return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS])
 
@@ -54,15 +48,14 @@ class EdgeNumberer:
     ) -> np.ndarray:
         offset_R, size_R = self._range_of_relations(file.bucket, side)
         is_one = len(set(offset_R.tolist())) == 1  # partition for all relations
-        wrong = _first_wrong(row_n, int(size_R[0]) if is_one else size_R[rel_n])
-        if wrong is not None:
-            index = 0 if is_one else int(rel_n[wrong])
-            relation = self.inputs.config.relations[index]
+
+        def label_of(at: int) -> str:
+            relation = self.inputs.config.relations[0 if is_one else int(rel_n[at])]
             entity_type = side.pick(relation.lhs, relation.rhs)
-            partition = self.inputs.partition_of(entity_type, side, file.bucket)
-            label = f"entity type '{entity_type}', partition {partition}"
-            name = side.pick("lhs", "rhs")
-            raise _out_of_range(file, block, name, wrong, int(row_n[wrong]), int(size_R[index]), label)
+            return f"entity type '{entity_type}', partition {self.inputs.partition_of(entity_type, side, file.bucket)}"
+
+        sizes = int(size_R[0]) if is_one else size_R[rel_n]
+        _check_ids(file, block, side.pick("lhs", "rhs"), row_n, sizes, label_of)
         if is_one:
             return row_n + int(offset_R[0]) if offset_R[0] else row_n
         numbers_n: np.ndarray = row_n + offset_R[rel_n]
@@ -79,21 +72,24 @@ class EdgeNumberer:
         return self._ranges[bucket, side]
 
 
-def _first_wrong(id_n: np.ndarray, size: int | np.ndarray) -> int | None:
-    """Return the position of the first id that is out of range."""
+def _check_ids(
+    file: EdgeSource,
+    block: EdgeBlock,
+    name: str,
+    id_n: np.ndarray,
+    size: int | np.ndarray,
+    label_of: Callable[[int], str],
+) -> None:
+    """Refuse ids that are not in 0..size - 1; names the first, and what has this size there."""
     wrong_n = (id_n < 0) | (id_n >= size)
-    return int(np.flatnonzero(wrong_n)[0]) if wrong_n.any() else None
-
-
-def _out_of_range(
-    file: EdgeSource, block: EdgeBlock, name: str, at: int, found: int, size: int, label: str
-) -> DataError:
-    row, fault = block.start + at, f"expected an id in 0..{size - 1} ({label} has {size}), got {found}"
-    if isinstance(file, ArrayEdges):
-        return DataError(f"{file.path}: row {row}, {name}: {fault}; number the edges as the model does")
-    return DataError(
-        f"{file.path}: dataset {name}, row {row}: {fault}; check that edge_paths and entity_path belong to one graph"
-    )
+    if wrong_n.any():
+        at = int(np.flatnonzero(wrong_n)[0])
+        stop, row = int(np.broadcast_to(size, id_n.shape)[at]), block.start + at
+        fault = f"expected an id in 0..{stop - 1} ({label_of(at)} has {stop}), got {int(id_n[at])}"
+        if isinstance(file, ArrayEdges):
+            raise DataError(f"{file.path}: row {row}, {name}: {fault}; number the edges as the model does")
+        advice = "check that edge_paths and entity_path belong to one graph"
+        raise DataError(f"{file.path}: dataset {name}, row {row}: {fault}; {advice}")
 
 
 @frozen(eq=False)
@@ -141,16 +137,10 @@ class EvaluatedRows:
         row_E = self.sample[path_index, bucket].row_E
         return row_E[slice(*np.searchsorted(row_E, [start, start + block.num_edges]))] - start
 
-    def any_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> bool:
-        """Tell whether some row from start to stop (exclusive) may be evaluated, as far as is known without reading."""
-        return self.sample is None or self._num_drawn(path_index, bucket, start, stop) > 0
-
-    def num_rows(self, unit: WorkUnit) -> int:
-        """Return how many rows of a unit are evaluated or, where restrictions drop some, how many may be."""
-        return unit.num_edges if self.sample is None else self._num_drawn(*unit)
-
-    def _num_drawn(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
-        assert self.sample is not None, "the caller has asked"
+    def num_between(self, path_index: int, bucket: Bucket, start: int, stop: int) -> int:
+        """Return how many rows from start to stop are evaluated or, where restrictions drop some, may be."""
+        if self.sample is None:
+            return stop - start
         first, last = np.searchsorted(self.sample[path_index, bucket].row_E, [start, stop])
         return int(last - first)
 
@@ -175,7 +165,7 @@ def shares_of_files(
         for index, file in enumerate(files)
         for unit in window_units(index, file.bucket, file.num_edges, _whole_chunks(file, rows_at_a_time))
     ]
-    for unit in share_of_worker(units, rank_in_team, team_size):
+    for unit in equal_parts(units, team_size)[rank_in_team]:
         yield files[unit.path_index], unit.start, unit.stop
 
 

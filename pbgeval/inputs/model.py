@@ -86,7 +86,12 @@ def relations_of_model(
     of_sides = model.parameters()
     for side, parameters in of_sides.items():
         for name, value in parameters.items():
-            _check_finite(model.label, f"{name} ({side.pick('lhs', 'rhs')})", value)
+            wrong = (~torch.isfinite(value)).nonzero()
+            if wrong.numel():
+                raise DataError(
+                    f"{model.label}: {name} ({side.pick('lhs', 'rhs')}) of relation {int(wrong[0, 0])}: expected "
+                    "finite numbers, found NaN or infinity; check whether training diverged"
+                )
     if config.dynamic_relations:
         return _relations(config, [of_sides], device)
     of_relations = [
@@ -94,15 +99,6 @@ def relations_of_model(
         for index in range(len(config.relations))
     ]
     return _relations(config, of_relations, device)
-
-
-def _check_finite(label: str, name: str, value: Tensor) -> None:
-    wrong = (~torch.isfinite(value)).nonzero()
-    if wrong.numel():
-        raise DataError(
-            f"{label}: {name} of relation {int(wrong[0, 0])}: expected finite numbers, found NaN or infinity; "
-            "check whether training diverged"
-        )
 
 
 def relation_of_scorer(config: EvalConfig, scorer: Scorer) -> Relation:

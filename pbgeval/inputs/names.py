@@ -9,17 +9,19 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import Factory, field, frozen
 
 from pbgeval.config import EvalConfig, read_relation_groups
+from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
-from pbgeval.notation import EntityNumbering
+from pbgeval.notation import EntityNumbering, Side, distinct
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names, wrong_number_of_names
 
@@ -149,10 +151,7 @@ class TypeQueries:
         related = [taxonomy.related([type_]) for type_ in range(len(taxonomy.names))]
         parts = [self.relations, self.entities.number_T, self.entities.type_T, taxonomy.depth_T]
         parts += [array for of_type in related for array in (of_type.type_n, of_type.distance_n)]
-        digest = hashlib.sha256(json.dumps(taxonomy.names).encode())
-        for part in parts:
-            digest.update(b"%d:" % part.size + part.astype("<i8").tobytes())
-        return digest.hexdigest()
+        return _digest(parts, json.dumps(taxonomy.names).encode())
 
 
 def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relations: int) -> TypeQueries | None:
@@ -164,7 +163,7 @@ def read_type_queries(config: EvalConfig, numbering: EntityNumbering, num_relati
     """
     if config.taxonomy_path is None or config.type_relations is None:
         return None
-    where = f"{config.source.name}: type_relations" if config.source else "type_relations"
+    where = _where(config, "type_relations")
     relations = read_relation_vocabulary(config, num_relations).find(config.type_relations, where)
     taxonomy = Taxonomy.read(config.taxonomy_path)
     schemas = {0} if config.dynamic_relations else set(relations.tolist())
@@ -210,3 +209,169 @@ def entity_names(
         if len(names) != stop - first:
             raise wrong_number_of_names(entity_path, of_slot, partition, stop - first, len(names))
         yield first, names
+
+
+# `restrict_*`, `head_candidates` and `tail_candidates` -> numbers of entities and ids of relations.
+#
+# An entity is named as entity_names_<type>_<partition>.json names it, or as `type:partition:row`, which always means
+# the entity of that place if the type is one that relations use.
+
+_ADDRESS = re.compile(r"(.+):([0-9]{1,18}):([0-9]{1,18})", re.ASCII | re.DOTALL)
+_MAX_FAULTS = 20  # of one list
+_MAX_COMPARED = 20_000  # names of each partition that an unknown one is compared with
+
+
+@frozen(eq=False)
+class Restrictions:
+    """The evaluated part of the graph and the entities that may compete. Arrays are int64, sorted, distinct."""
+
+    entities: np.ndarray | None = None  # numbers: edges of other entities are dropped, and only these compete
+    relations: np.ndarray | None = None  # ids: edges of others are dropped
+    of_side: Mapping[Side, np.ndarray] = field(factory=dict)  # numbers: only they compete where this side is hidden
+
+    @property
+    def drops_edges(self) -> bool:
+        """Whether some edges are left out."""
+        return self.entities is not None or self.relations is not None
+
+    @property
+    def digest(self) -> str | None:
+        """What the names stood for, for the provenance; None where nothing is restricted."""
+        parts = [self.entities, self.relations, *(self.of_side.get(side) for side in Side)]
+        return None if all(part is None for part in parts) else _digest(parts)
+
+
+def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relations: int) -> Restrictions:
+    """Find what the lists of names in a config stand for.
+
+    Args:
+        config: its `restrict_*`, `head_candidates` and `tail_candidates`.
+        numbering: of all types that relations use.
+        num_relations: as the ids in edge files have them.
+
+    Raises:
+        ConfigError: Names are unknown or ambiguous, rows out of range, or no entity can compete; a line for each.
+        StorageError: a file of names cannot be read, or has not one per entity.
+    """
+    faults: list[str] = []
+    relations: np.ndarray | None = None
+    if config.restrict_relations is not None:
+        vocabulary = read_relation_vocabulary(config, num_relations)
+        try:
+            relations = vocabulary.find(config.restrict_relations, _where(config, "restrict_relations"))
+        except ConfigError as error:
+            faults += error.faults[:_MAX_FAULTS]
+    keys = ("restrict_entities", "head_candidates", "tail_candidates")
+    lists: dict[str, list[str]] = {key: getattr(config, key) for key in keys if getattr(config, key) is not None}
+    entities = _Entities(Path(config.entity_path), numbering)
+    try:
+        numbers = entities.find(lists, {key: _where(config, key) for key in lists})
+    except ConfigError as error:
+        raise ConfigError(*faults, *error.faults) from None
+    allowed = numbers.get("restrict_entities")
+    of_side = {side: numbers[f"{side.label}_candidates"] for side in Side if f"{side.label}_candidates" in numbers}
+    for side, competing in of_side.items():
+        if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
+            where = _where(config, f"{side.label}_candidates")
+            faults.append(f"{where}: empty restriction: needs at least one entity of restrict_entities")
+    if faults:
+        raise ConfigError(*faults)
+    return Restrictions(allowed, relations, of_side)
+
+
+def _digest(parts: Iterable[np.ndarray | None], before: bytes = b"") -> str:
+    digest = hashlib.sha256(before)
+    for part in parts:
+        digest.update(b"-" if part is None else b"%d:" % part.size + part.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _where(config: EvalConfig, key: str) -> str:
+    return f"{config.source.name}: {key}" if config.source else key
+
+
+@frozen
+class _Entities:
+    """The entities that lists of names can mean."""
+
+    entity_path: Path
+    numbering: EntityNumbering
+    _slots: dict[tuple[str, int], int] = field(  # by type and partition
+        init=False,
+        repr=False,
+        default=Factory(lambda self: {place: i for i, place in enumerate(self.numbering.slots)}, takes_self=True),
+    )
+    _num_partitions: Counter[str] = field(  # by type
+        init=False,
+        repr=False,
+        default=Factory(lambda self: Counter(name for name, _ in self.numbering.slots), takes_self=True),
+    )
+
+    def find(self, lists: Mapping[str, Sequence[str]], where: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """Return the sorted numbers of the entities of each list."""
+        wanted = {name for names in lists.values() for name in names if self._address(name) is None}
+        places: dict[str, list[int]] = defaultdict(list)  # the numbers of the entities that have each name
+        has_names = False
+        if wanted:
+            for first, known in entity_names(self.entity_path, self.numbering):
+                has_names = True
+                for row, name in enumerate(known):
+                    if name in wanted:
+                        places[name].append(first + row)
+        nearest = self._nearest(sorted(wanted - places.keys())[:MAX_NEAREST])
+        faults: list[str] = []
+        found: dict[str, np.ndarray] = {}
+        for key, names in lists.items():
+            if not names:
+                faults.append(f"{where[key]}: empty restriction: needs at least one entity")
+            numbers = [self._number(name, places.get(name, ()), nearest, has_names) for name in dict.fromkeys(names)]
+            wrong = [number for number in numbers if isinstance(number, str)]
+            faults += [f"{where[key]}: {fault}" for fault in wrong[:_MAX_FAULTS]]
+            found[key] = distinct(np.array([number for number in numbers if isinstance(number, int)], np.int64))
+        if faults:
+            raise ConfigError(*faults)
+        return found
+
+    def _address(self, name: str) -> tuple[str, int, int] | None:
+        match = _ADDRESS.fullmatch(name)
+        if match is None or match[1] not in self._num_partitions:
+            return None
+        return match[1], int(match[2]), int(match[3])
+
+    def _number(self, name: str, places: Sequence[int], nearest: Mapping[str, str], has_names: bool) -> int | str:
+        """Return the number of the entity that a name means, or what is wrong with it."""
+        address = self._address(name)
+        if address is not None:
+            entity_type, partition, row = address
+            if (entity_type, partition) not in self._slots:
+                return f"partition out of range in {name!r}: expected 0 to {self._num_partitions[entity_type] - 1}"
+            first, stop = self.numbering.range_of_slot(self._slots[entity_type, partition])
+            return (
+                first + row if row < stop - first else f"row out of range in {name!r}: expected 0 to {stop - first - 1}"
+            )
+        if len(places) == 1:
+            return places[0]
+        if places:
+            addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
+            return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
+        if not has_names and _ADDRESS.fullmatch(name) is None:
+            names = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
+            if str(self.entity_path).startswith(IN_MEMORY):
+                names = "entities in memory have no names"
+            return f"unknown entity {name!r}: {names}; write type:partition:row"
+        if name in nearest:
+            return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"
+        used = ", ".join(sorted(self._num_partitions))
+        return (
+            f"unknown entity {name!r}; expected the name or type:partition:row of an entity of a type that relations "
+            f"use ({used})"
+        )
+
+    def _nearest(self, unknown: Sequence[str]) -> dict[str, str]:
+        """Return the nearest known name to each unknown one that has a near one."""
+        close: dict[str, list[str]] = defaultdict(list)
+        for _, names in entity_names(self.entity_path, self.numbering) if unknown else ():
+            for name in unknown:
+                similar = [known for known in names if abs(len(known) - len(name)) <= 2][:_MAX_COMPARED]
+                close[name] += difflib.get_close_matches(name, similar, n=1)
+        return {name: difflib.get_close_matches(name, found, n=1)[0] for name, found in close.items() if found}

@@ -40,11 +40,6 @@ _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is 
 _VERSION = "checkpoint_version.txt"
 
 
-def has_urls(config: EvalConfig) -> bool:
-    """Tell whether a path that is read is a URL."""
-    return bool(_urls(config))
-
-
 @contextmanager
 def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place: bool = False) -> Iterator[EvalConfig]:
     """Yield a config in which every URL is replaced by a local folder or file; faults name the URLs.
@@ -58,7 +53,7 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
         EvalError: faults of objects, and those of the context.
         IncompleteError: a signal has ended it.
     """
-    urls = _urls(config)
+    urls = urls_of(config)
     if not urls:
         yield config
         return
@@ -83,7 +78,7 @@ def local_copies(config: EvalConfig, team: Team | None = None, *, read_in_place:
         raise type(error)(*(_with_urls(fault, local_of) for fault in error.faults)) from error
 
 
-def _urls(config: EvalConfig) -> list[str]:
+def urls_of(config: EvalConfig) -> list[str]:
     """Return the URLs among the paths that may be some, each once."""
     paths = [config.checkpoint_path, config.entity_path, *edge_paths(config)]
     return list(dict.fromkeys(path for path in paths if is_url(path)))
@@ -168,7 +163,10 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
     version = read_checkpoint_version(path)
     types = "|".join(map(re.escape, config.used_entity_types))
     large = re.compile(rf"edges_[0-9]+_[0-9]+\.h5|embeddings_({types})_[0-9]+\.v{version}\.h5")
-    names = r"|entity_names_.*\.json" if _needs_names(config) else ""
+    lists = config.restrict_entities or config.head_candidates or config.tail_candidates
+    has_named_edges = any(map(names_file_of_edges, edge_paths(config)))
+    needs_names = lists or config.save_topk or config.taxonomy_path is not None or has_named_edges
+    names = r"|entity_names_.*\.json" if needs_names else ""  # which may be large
     small = re.compile(
         rf"model\.v{version}\.h5|entity_count_.*\.txt|dynamic_rel_count\.txt|dynamic_rel_names\.json{names}"
     )
@@ -177,14 +175,3 @@ def _copy_small(config: EvalConfig, url: str, path: Path, room: _Room) -> Iterat
             room.copy_whole(of, path / name)
         elif large.fullmatch(name):
             yield of, path / name
-
-
-def _needs_names(config: EvalConfig) -> bool:
-    """Whether something asks for the names of entities, which may be large."""
-    restrictions = config.restrict_entities or config.head_candidates or config.tail_candidates
-    return bool(
-        restrictions
-        or config.save_topk
-        or config.taxonomy_path is not None
-        or any(map(names_file_of_edges, edge_paths(config)))
-    )

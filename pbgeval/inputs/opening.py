@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
-from pbgeval.config.models import SCORER, ModelForm
+from pbgeval.config.loading import SCORER, ModelForm
 from pbgeval.errors import ConfigError, EvalError, MismatchError, ScorerError, StorageError
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
-from pbgeval.inputs.names import TypeQueries, read_type_queries
-from pbgeval.inputs.restrictions import Restrictions, read_restrictions
+from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
-from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit
+from pbgeval.notation import Bucket, EntityNumbering, Side
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer
 from pbgeval.storage.arrays import NumberRows
@@ -74,18 +74,12 @@ class Inputs:
         return any(self.config.entities[name].featurized for name in self.config.used_entity_types)
 
     @property
-    def num_partitions(self) -> Bucket:
-        """The extent of the grid of buckets."""
-        return grid(self.config)
-
-    @property
     def num_edges(self) -> int:
         return sum(file.num_edges for files in self.buckets for file in files.values())
 
     def all_buckets(self) -> list[Bucket]:
         """Return every bucket of the grid, in PBG's order, empty ones too."""
-        extent = self.num_partitions
-        return [Bucket(lhs, rhs) for lhs in range(extent.lhs) for rhs in range(extent.rhs)]
+        return [Bucket(*pair) for pair in product(*map(range, grid(self.config)))]
 
     @property
     def scorer(self) -> Scorer | None:
@@ -104,9 +98,6 @@ class Inputs:
         if isinstance(self.model, EmbeddingModel):
             return relations_of_model(self.config, self.model, device), {}
         return read_relations(self.config, self.checkpoint_version, self.num_relations, device)
-
-    def bucket_file(self, unit: WorkUnit) -> EdgeSource:
-        return self.buckets[unit.path_index][unit.bucket]
 
     def partition_of(self, entity_type: str, side: Side, bucket: Bucket) -> int:
         """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
@@ -175,34 +166,22 @@ def open_inputs(
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
         given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
-    opened = (
-        _of_model(config, model)
-        if model is not None
-        else (None if config.model is not None else _of_checkpoint(config, faults))
-    )
+    opened: _Opened | None = None
+    if model is not None:
+        opened = _of_model(config, model)
+    elif config.model is None:
+        opened = _of_checkpoint(config, faults)
     if faults or opened is None:
         raise StorageError(*faults)
-    inputs = Inputs(
-        config,
-        opened.version,
-        opened.num_relations,
-        tuple(buckets),
-        opened.embeddings,
-        known_paths,
-        tuple(known),
-        model,
-    )
+    version, num_relations, embeddings = opened
+    inputs = Inputs(config, version, num_relations, tuple(buckets), embeddings, known_paths, tuple(known), model)
     restrictions = read_restrictions(config, inputs.numbering, inputs.num_relations)
     types = read_type_queries(config, inputs.numbering, inputs.num_relations)
     return evolve(inputs, restrictions=restrictions, candidate_files=given or (), types=types)
 
 
-class _Opened(NamedTuple):
-    """Headers of a model."""
-
-    version: int
-    num_relations: int
-    embeddings: Mapping[tuple[str, int], PartitionRows]
+# Headers of a model: version, number of relations, embeddings by entity type and partition.
+_Opened: TypeAlias = tuple[int, int, Mapping[tuple[str, int], PartitionRows]]
 
 
 def _of_model(config: EvalConfig, model: Model) -> _Opened:
@@ -211,7 +190,7 @@ def _of_model(config: EvalConfig, model: Model) -> _Opened:
     num_partitions = config.entities[name].num_partitions
     table = model.entities if isinstance(model, EmbeddingModel) else NumberRows(0, model.num_entities)
     parts = [part_of(table.num_rows, index, num_partitions) for index in range(num_partitions)]
-    return _Opened(0, model.num_relations, {(name, index): table.part(*part) for index, part in enumerate(parts)})
+    return 0, model.num_relations, {(name, index): table.part(*part) for index, part in enumerate(parts)}
 
 
 def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
@@ -233,7 +212,7 @@ def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
         mismatches.append([])
         _collect(faults, _fitting, mismatches[-1], read_relations, config, version, num_relations)
     faults += _disagreement(config, mismatches)
-    return None if num_relations is None else _Opened(version, num_relations, embeddings)
+    return None if num_relations is None else (version, num_relations, embeddings)
 
 
 def _disagreement(config: EvalConfig, mismatches: list[list[str]]) -> list[str]:

@@ -12,9 +12,8 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import ConfigError
-from pbgeval.inputs.dispatch import Partition
+from pbgeval.inputs.dispatch import Partition, PartitionCache
 from pbgeval.inputs.opening import Inputs
-from pbgeval.inputs.queue import PartitionCache
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.settings import Tables
 from pbgeval.scoring.entities import EntityTable

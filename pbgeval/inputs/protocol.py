@@ -20,7 +20,6 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.rank_stats import StatsLayout
 
 ROWS_PER_PARTITION_UNIT = 1 << 15  # of a unit whose edges are ranked among whole partitions; changes no number
-ROWS_PER_SHARE = 1 << 17  # candidates for which a further process is started by default
 MAX_SAMPLED_EDGES_WITH_KEYS = 1 << 23  # beyond, query keys are not counted
 # Up to these bounds, ranks are saved by default: that takes a few percent of a run. Files have a row for
 # every edge, also for those that a sample leaves out, so the decision depends on the edge files and the config alone.
@@ -104,11 +103,6 @@ def make_protocol(inputs: Inputs) -> Protocol:
     )
 
 
-def num_shares(inputs: Inputs, protocol: Protocol) -> int:
-    """Return how many workers there is work for: units, or parts of the candidates that are worth a process."""
-    return inputs.numbering.num_entities // ROWS_PER_SHARE + 1 if protocol.sweeps else len(protocol.units)
-
-
 def counts_keys(inputs: Inputs) -> bool:
     """Tell whether query keys are counted: not where entities have no numbers, and not for very many sampled queries.
 
@@ -175,9 +169,8 @@ def _without(numbering: EntityNumbering, done: Iterable[CandidateRange]) -> list
 def _units(inputs: Inputs, lists: SampledLists) -> list[WorkUnit]:
     units: list[WorkUnit] = []
     buckets = {bucket for files in inputs.buckets for bucket in files}
-    policies = {inputs.config.candidates_of(relation) for relation in inputs.config.relations}
     # Without lists there are no chunks to keep whole: smaller units, since each row meets a whole partition.
-    window_rows = lists.window_rows() if CandidatePolicy.SAMPLED.value in policies else ROWS_PER_PARTITION_UNIT
+    window_rows = lists.window_rows() if CandidatePolicy.SAMPLED.value in inputs.candidates else ROWS_PER_PARTITION_UNIT
     for bucket in best_order(buckets, inputs.partitions_needed):
         for path_index, files in enumerate(inputs.buckets):
             if bucket in files:
@@ -193,16 +186,15 @@ def _auc_sampling(inputs: Inputs, lists: SampledLists, sides: tuple[Side, ...]) 
     """Decide from upper bounds: which relation an edge has is not known before it is read."""
     if not inputs.config.selection.needs_pools:
         return AucSampling.of_nothing()
-    policies = {CandidatePolicy(inputs.config.candidates_of(relation)) for relation in inputs.config.relations}
-    longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED in policies else 0
+    longest_sampled = lists.longest_list if CandidatePolicy.SAMPLED.value in inputs.candidates else 0
     num_cells = longest_list = 0
     for path_index, files in enumerate(inputs.buckets):
         for bucket, file in files.items():
             longest = longest_sampled
-            if CandidatePolicy.PARTITION in policies:
+            if CandidatePolicy.PARTITION.value in inputs.candidates:
                 sizes = [inputs.embeddings[key].num_rows for key in inputs.partitions_needed(bucket)]
                 longest = max(longest, *sizes)
-            if CandidatePolicy.ALL in policies:
+            if CandidatePolicy.ALL.value in inputs.candidates:
                 longest = max(longest, _longest_of_all(inputs, path_index, bucket))
             num_cells += file.num_edges * longest * len(sides)
             longest_list = max(longest_list, longest)

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import asdict
 
-from pbgeval.config import numeric_settings
+from pbgeval.config import EvalConfig
 from pbgeval.inputs.model import difference_from_training
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
@@ -21,33 +21,76 @@ from pbgeval.models.model import EmbeddingModel
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.edges import EdgeSource
-from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.objects import read_object_folder
-from pbgeval.storage.text import listed
+from pbgeval.storage.text import fingerprint, listed
+
+# `EvalConfig` -> the settings that can change a number: what the digest of a run covers.
+
+_MAX_NAMES = 100  # that the settings list one by one
+_AS_THEY_ARE = (
+    *("dynamic_relations", "max_norm", "global_emb", "comparator", "bias", "precision", "type_constraint"),
+    *("disable_lhs_negs", "disable_rhs_negs", "seed", "headline", "pbg_semantics", "compute_loss", "filtered"),
+    *("sample_edges", "target_error"),
+)
+_LISTS_OF_NAMES = ("restrict_entities", "restrict_relations", "head_candidates", "tail_candidates")
+
+
+def numeric_settings(config: EvalConfig) -> dict[str, object]:
+    """Return the settings that can change a number of the result, ready for JSON.
+
+    The digest of a run covers this dict (and the data), so two configs that give the same dict must give the same
+    numbers on the same data, and what cannot change a number must stay out: no paths, no names of relations, nothing
+    of training, files per edge or memory. `workers` and `batch_size` count only under `pbg_semantics`, sampling only
+    where a relation is sampled, the loss only if it is computed, names only as a set. Values are as decided, not as
+    written: candidates per relation, dimension per entity type, the headline's rank type. What names stand for and
+    what files hold is for the digests of the data.
+    """
+    keys = [*_AS_THEY_ARE]
+    if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
+        keys += ["num_batch_negs", "num_uniform_negs"]
+    if config.pbg_semantics:
+        keys += ["workers", "batch_size"]
+    if config.compute_loss:
+        keys += ["loss_fn", "margin"] if config.loss_fn == "ranking" else ["loss_fn"]
+    return {
+        "entities": {
+            name: {
+                "num_partitions": entity.num_partitions,
+                "featurized": entity.featurized,
+                "dimension": config.dimension_of(name),
+            }
+            for name, entity in config.entities.items()
+        },
+        "relations": [
+            {
+                "lhs": relation.lhs,
+                "rhs": relation.rhs,
+                "operator": relation.operator,
+                "candidates": "given" if config.candidate_path is not None else config.candidates_of(relation),
+                **({"weight": relation.weight} if config.compute_loss else {}),
+            }
+            for relation in config.relations
+        ],
+        **{key: getattr(config, key) for key in keys},
+        **{key: _set_of_names(getattr(config, key)) for key in _LISTS_OF_NAMES},
+        "hits_at": sorted(set(config.hits_at)),
+        "target_metric": None if config.target_error is None else config.target_key,
+        "breakdowns": sorted(set(config.breakdowns)),
+        "metrics": config.selection.names,
+    }
+
+
+def _set_of_names(names: list[str] | None) -> list[str] | dict[str, object] | None:
+    """Return the names, each once and in order; of many, which would fill a report, their number and a digest."""
+    if names is None:
+        return None
+    distinct = sorted(set(names))
+    if len(distinct) <= _MAX_NAMES:
+        return distinct
+    return {"count": len(distinct), "sha256": hashlib.sha256(json.dumps(distinct).encode()).hexdigest()}
+
 
 # Inputs -> digests of the content of everything that can change a number.
-
-
-def data_digests(inputs: Inputs) -> dict[str, object]:
-    """Return a digest of the content of every file that can change a number, by role, without paths."""
-    known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
-    return {
-        "restrictions": inputs.restrictions.digest,
-        "relation_groups": _digest_of_groups(inputs),
-        "candidates": [
-            {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
-            for files in inputs.candidate_files
-        ],
-        "edges": [_fingerprints(files) for files in inputs.buckets],
-        "filter": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
-        "training": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
-        "embeddings": {
-            f"{entity_type}_{partition}": rows.fingerprint()
-            for (entity_type, partition), rows in sorted(inputs.embeddings.items(), key=itemgetter(0))
-        },
-        "model": _digest_of_model(inputs),
-        **({} if inputs.types is None else {"types": inputs.types.digest}),
-    }
 
 
 def _digest_of_model(inputs: Inputs) -> object:
@@ -74,15 +117,33 @@ def _digest_of_groups(inputs: Inputs) -> str | None:
 
 
 def provenance_of(inputs: Inputs) -> dict[str, Any]:
-    """Return the settings and data digests that determine the result; no path, nothing of how it is carried out."""
+    """Return the settings that determine the result, and a digest of the content of every file that can change it.
+
+    No path, and nothing of how it is carried out.
+    """
     settings = numeric_settings(inputs.config)
     if inputs.scorer is not None:  # which is no product of rows
         settings["comparator"] = "scorer"
-    return {
-        "settings": settings,
-        "checkpoint_version": inputs.checkpoint_version if inputs.model is None else None,
-        "data": data_digests(inputs),
+    known = dict(zip(inputs.known_paths, inputs.known_buckets, strict=True))
+    data = {
+        "restrictions": inputs.restrictions.digest,
+        "relation_groups": _digest_of_groups(inputs),
+        "candidates": [
+            {f"{bucket.lhs}_{bucket.rhs}": fingerprint(file.path) for bucket, file in sorted(files.items())}
+            for files in inputs.candidate_files
+        ],
+        "edges": [_fingerprints(files) for files in inputs.buckets],
+        "filter": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.filter_paths)],
+        "training": [_fingerprints(known[path]) for path in dict.fromkeys(inputs.config.train_paths)],
+        "embeddings": {
+            f"{entity_type}_{partition}": rows.fingerprint()
+            for (entity_type, partition), rows in sorted(inputs.embeddings.items(), key=itemgetter(0))
+        },
+        "model": _digest_of_model(inputs),
+        **({} if inputs.types is None else {"types": inputs.types.digest}),
     }
+    version = inputs.checkpoint_version if inputs.model is None else None
+    return {"settings": settings, "checkpoint_version": version, "data": data}
 
 
 def startup_warnings(inputs: Inputs) -> Iterator[str]:

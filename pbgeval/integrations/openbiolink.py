@@ -81,12 +81,14 @@ def _checked(part: Any, shape: tuple[int, ...], where: str) -> Tensor:  # noqa: 
     if isinstance(part, np.ndarray):
         part = torch.from_numpy(part)
     if not isinstance(part, Tensor):
-        raise ScorerError(f"{where}: expected a tensor of shape {shape}, got {type(part).__name__}")
-    if tuple(part.shape) != shape:
-        raise ScorerError(f"{where}: expected shape {shape} for a batch of {shape[0]}, got {tuple(part.shape)}")
-    if part.dtype is torch.bool or part.is_complex():
-        raise ScorerError(f"{where}: expected real numbers, got {part.dtype}")
-    return part.detach().double()  # exact, so that true scores of another type compare as they are
+        fault = f"a tensor of shape {shape}, got {type(part).__name__}"
+    elif tuple(part.shape) != shape:
+        fault = f"shape {shape} for a batch of {shape[0]}, got {tuple(part.shape)}"
+    elif part.dtype is torch.bool or part.is_complex():
+        fault = f"real numbers, got {part.dtype}"
+    else:
+        return part.detach().double()  # exact, so that true scores of another type compare as they are
+    raise ScorerError(f"{where}: expected {fault}")
 
 
 def _with_true_scores(scores_bN: Tensor, given_b: Tensor | None, true_b: Tensor) -> tuple[Tensor, int]:

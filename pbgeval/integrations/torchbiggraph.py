@@ -248,23 +248,26 @@ def _all_threads(config: ConfigSchema) -> Iterator[None]:
 
 
 def _refuse(config: ConfigSchema, output: str | PathLike[str] | None) -> None:
-    faults = []
-    if config.num_machines > 1:
-        faults.append(
-            f"num_machines: expected 1, got {config.num_machines}: the trainers of several machines have no group "
-            "that a monitor could join; train without it"
-        )
     featurized = [name for name, of in config.entities.items() if of.featurized]
-    if featurized:
-        faults.append(
+    is_checkpoint = output is not None and os.path.realpath(output) == os.path.realpath(config.checkpoint_path)
+    rules = (
+        (
+            config.num_machines > 1,
+            f"num_machines: expected 1, got {config.num_machines}: the trainers of several machines have no group "
+            "that a monitor could join; train without it",
+        ),
+        (
+            featurized,
             f"entities: expected none that is featurized, got {', '.join(featurized)}: the monitor ranks single "
-            "entities; train without it"
-        )
-    if output is not None and os.path.realpath(output) == os.path.realpath(config.checkpoint_path):
-        faults.append(
-            f"{os.fspath(output)}: expected a folder of the monitor's own, got the checkpoint, where PyTorch-BigGraph "
-            "writes a training_stats.json itself"
-        )
+            "entities; train without it",
+        ),
+        (
+            is_checkpoint,
+            f"{output}: expected a folder of the monitor's own, got the checkpoint, where PyTorch-BigGraph "
+            "writes a training_stats.json itself",
+        ),
+    )
+    faults = [fault for is_wrong, fault in rules if is_wrong]
     if faults:
         raise ConfigError(*faults)
 

@@ -19,9 +19,8 @@ from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
 from pbgeval.storage.edges import EdgeSource, find_buckets
-from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.ranks import find_ranks, open_ranks_file
-from pbgeval.storage.row_files import QueryFile
+from pbgeval.storage.row_files import QueryFile, find_ranks, open_query_file
+from pbgeval.storage.text import fingerprint
 
 ROWS_AT_A_TIME = 1 << 17
 MAX_ROWS = 1 << 36  # of a partition, and
@@ -216,7 +215,7 @@ def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], Query
     for path_index, of_path in enumerate(facts.edges):
         for bucket in sorted(of_path):
             try:
-                file = open_ranks_file(folder, path_index, bucket)
+                file = open_query_file(folder, "ranks", path_index, bucket)
             except StorageError as error:
                 faults += error.faults
                 continue

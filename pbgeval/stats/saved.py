@@ -46,7 +46,7 @@ class SavedStats:
 
         Args:
             key: edge path, bucket and side.
-            columns: those of `storage.ranks.COLUMNS`, int64 (Q,); `num_candidates` is positive.
+            columns: those of `storage.row_files.RANK_COLUMNS`, int64 (Q,); `num_candidates` is positive.
             num_outside: further queries of this side, which are not ranked.
             dimensions: group of each query, int64 (Q,), by name of the dimension.
         """

@@ -20,12 +20,11 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.fingerprint import fingerprint
-from pbgeval.storage.text import check_regular, one_line
+from pbgeval.storage.text import check_regular, fingerprint, one_line
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
 _DAMAGED = (
@@ -45,11 +44,7 @@ class MappedRows:
     num_rows: int
     columns: int  # as the file has them
     dtype: str = "<f4"  # numpy's name
-    dimension: int = 0  # columns of what is read
-
-    def __attrs_post_init__(self) -> None:
-        if not self.dimension:
-            object.__setattr__(self, "dimension", self.columns)
+    dimension: int = field(default=Factory(lambda self: self.columns, takes_self=True))  # columns of what is read
 
     @property
     def num_bytes(self) -> int:
@@ -145,10 +140,7 @@ class NumberRows:
 
     first: int
     num_rows: int
-
-    @property
-    def dimension(self) -> int:
-        return 1
+    dimension: int = field(default=1, init=False)
 
     @property
     def num_bytes(self) -> int:

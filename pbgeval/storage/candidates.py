@@ -21,14 +21,6 @@ from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File, open_hdf5
 from pbgeval.storage.text import one_line
 
 
-@frozen(eq=False)
-class GivenCandidates:
-    """The candidates of consecutive edges' queries that hide one side, as the file lists them."""
-
-    ids_EK: np.ndarray  # int64: rows in their partitions
-    partitions_EK: np.ndarray  # int64
-
-
 @frozen
 class CandidateFile:
     """A file whose header has been checked; `find_candidate_files` makes them."""
@@ -41,7 +33,7 @@ class CandidateFile:
 
     def read(
         self, side: Side, row_E: np.ndarray, type_E: np.ndarray, sizes: Sequence[Sequence[int]]
-    ) -> GivenCandidates:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Read some rows; those between the first and the last of them pass through memory.
 
         Args:
@@ -49,6 +41,9 @@ class CandidateFile:
             row_E: rows of the file, int64, increasing.
             type_E: int64 (E): the type of each edge's entity on that side, an index into `sizes`.
             sizes: of each type, the number of entities of each of its partitions.
+
+        Returns:
+            The candidates' rows in their partitions, int64 (E, K), and these partitions, int64 (E, K).
 
         Raises:
             StorageError: the file is gone, damaged, or no longer what its header was.
@@ -74,7 +69,7 @@ class CandidateFile:
         self._check(f"{side.label}_partition", row_E, partitions_EK, limits_EK, "a partition")
         limits_EK = sizes_TP[type_E[:, None], partitions_EK]
         self._check(side.label, row_E, ids_EK, limits_EK, "a row of its partition")
-        return GivenCandidates(ids_EK, partitions_EK)
+        return ids_EK, partitions_EK
 
     def _check(self, name: str, row_E: np.ndarray, values_EK: np.ndarray, limits_EK: np.ndarray, what: str) -> None:
         wrong_EK = (values_EK < 0) | (values_EK >= limits_EK)
@@ -158,14 +153,15 @@ def _read_header(path: Path, edges: EdgeSource, sides: Sequence[Side]) -> Candid
 
 def _matrix_shape(dataset: Hdf5Dataset) -> tuple[int, int]:
     shape, dtype = dataset.shape, dataset.dtype
-    where = f"{dataset.file.path}: dataset {dataset.name}: expected"
     if shape is None or len(shape) != 2:
-        raise StorageError(f"{where} two dimensions (edges, candidates), found shape {shape}; write the file again")
-    if not shape[1]:
-        raise StorageError(f"{where} at least one candidate per edge, found shape {shape}; write the file again")
-    if dtype.kind not in "iu":
-        raise StorageError(f"{where} integers, found {one_line(dtype)}; write the file again")
-    return int(shape[0]), int(shape[1])
+        fault = f"two dimensions (edges, candidates), found shape {shape}"
+    elif not shape[1]:
+        fault = f"at least one candidate per edge, found shape {shape}"
+    elif dtype.kind not in "iu":
+        fault = f"integers, found {one_line(dtype)}"
+    else:
+        return int(shape[0]), int(shape[1])
+    raise StorageError(f"{dataset.file.path}: dataset {dataset.name}: expected {fault}; write the file again")
 
 
 def _read_rows(file: Hdf5File, name: str, shape: tuple[int, int], start: int, stop: int) -> np.ndarray:

@@ -162,7 +162,7 @@ def open_embeddings(
         raise MismatchError(
             f"{file.path}: the embeddings have dimension {shape[1]}, but the config says {dimension}; check dimension"
         )
-    if num_rows is not None and shape[0] != num_rows:
+    if num_rows not in (None, shape[0]):
         raise MismatchError(
             f"{file.path}: {shape[0]} embeddings, but entity_path has {num_rows} entities of type"
             f" {one_line(entity_type)} in partition {partition}; check entity_path and checkpoint_path"

@@ -23,10 +23,9 @@ from torch import Tensor
 from pbgeval.errors import DataError, StorageError
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.arrays import open_npy
-from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
-from pbgeval.storage.text import listed, one_line
+from pbgeval.storage.text import fingerprint, listed, one_line
 
 # Datasets whose pieces lie in their file as arrays of 32- or 64-bit integers -> rows of them, without HDF5.
 #
@@ -86,6 +85,12 @@ def _read_plain(
 _INTEGERS = "iu"  # numpy's kinds: signed, unsigned
 _NUMBERS = "iuf"
 _BUCKET_FILE = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
+
+
+def bucket_of_name(name: str) -> Bucket | None:
+    """Return the bucket whose edges a file of this name holds, None if it is none."""
+    match = _BUCKET_FILE.fullmatch(name)
+    return None if match is None else Bucket(int(match[1]), int(match[2]))
 
 
 @attrs.frozen(eq=False)
@@ -192,7 +197,7 @@ def find_buckets(edge_path: Path, num_lhs: int, num_rhs: int) -> dict[Bucket, Bu
     except OSError as error:
         raise StorageError(f"{edge_path}: cannot read the folder: {one_line(error)}") from error
 
-    found = sorted(Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET_FILE.fullmatch, names) if m)
+    found = sorted(bucket for name in names if (bucket := bucket_of_name(name)) is not None)
     beyond = [bucket for bucket in found if bucket.lhs >= num_lhs or bucket.rhs >= num_rhs]
     expected = f"edges_<l>_<r>.h5 with l in 0..{num_lhs - 1} and r in 0..{num_rhs - 1}"
     if beyond:
@@ -220,28 +225,25 @@ def open_bucket(path: Path, bucket: Bucket, of: RemoteObject | None = None) -> B
         StorageError: it is missing, cannot be read, or is not in PBG's format.
     """
     with open_hdf5_at(path, of) as file:
-        return _bucket_of_header(file, bucket, of)
-
-
-def _bucket_of_header(file: Hdf5File, bucket: Bucket, of: RemoteObject | None) -> BucketFile:
-    file.check_format_version()
-    num_edges = _column(file, "rel", _INTEGERS).num_rows
-    columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
-    has_weight = file.find("weight") is not None
-    if has_weight:
-        _column(file, "weight", _NUMBERS, num_edges)
-    featurized = [_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd")]
-    return BucketFile(
-        path=file.path,
-        bucket=bucket,
-        num_edges=num_edges,
-        has_weight=has_weight,
-        lhs_featurized=featurized[0],
-        rhs_featurized=featurized[1],
-        rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
-        plain=None if of is not None or has_weight or any(featurized) else PlainColumns.from_datasets(file, columns),
-        of=of,
-    )
+        file.check_format_version()
+        num_edges = _column(file, "rel", _INTEGERS).num_rows
+        columns = [_column(file, name, _INTEGERS, num_edges) for name in ("lhs", "rel", "rhs")]
+        has_weight = file.find("weight") is not None
+        if has_weight:
+            _column(file, "weight", _NUMBERS, num_edges)
+        lhs_featurized, rhs_featurized = (_is_featurized(file, prefix, num_edges) for prefix in ("lhsd", "rhsd"))
+        is_plain = of is None and not (has_weight or lhs_featurized or rhs_featurized)
+        return BucketFile(
+            path,
+            bucket,
+            num_edges,
+            has_weight,
+            lhs_featurized,
+            rhs_featurized,
+            rows_per_chunk=max((column.rows_per_chunk or 1) if column.num_filters else 1 for column in columns),
+            plain=PlainColumns.from_datasets(file, columns) if is_plain else None,
+            of=of,
+        )
 
 
 def _is_featurized(file: Hdf5File, prefix: str, num_edges: int) -> bool:
@@ -257,16 +259,16 @@ def _column(file: Hdf5File, name: str, kinds: str, length: int | None = None) ->
     """Return a dataset that is one-dimensional, of one of numpy's `kinds`, and of the length given."""
     dataset = file.require(name)
     shape, dtype = dataset.shape, dataset.dtype
-    where = f"{file.path}: dataset {name}: expected"
     if shape is None or len(shape) != 1:
-        raise StorageError(f"{where} one dimension, found shape {shape}; write the file again")
-    if dtype.kind not in kinds:
-        kind = "integers" if kinds == _INTEGERS else "numbers"
-        raise StorageError(f"{where} {kind}, found {one_line(dtype)}; write the file again")
-    if length is not None and shape[0] != length:
+        fault = f"one dimension, found shape {shape}"
+    elif dtype.kind not in kinds:
+        fault = f"{'integers' if kinds == _INTEGERS else 'numbers'}, found {one_line(dtype)}"
+    elif length is not None and shape[0] != length:
         reason = "one more than the edges" if name.endswith("_offsets") else "as many as rel"
-        raise StorageError(f"{where} {length} rows ({reason}), found {shape[0]}; write the file again")
-    return dataset
+        fault = f"{length} rows ({reason}), found {shape[0]}"
+    else:
+        return dataset
+    raise StorageError(f"{file.path}: dataset {name}: expected {fault}; write the file again")
 
 
 def _read_features(file: Hdf5File, prefix: str, start: int, stop: int, num_edges: int) -> FeatureLists:
@@ -370,27 +372,21 @@ class Edges:
         Raises:
             DataError: an array is of the wrong form.
         """
-        names = {"edge_paths": "edges", "filter_paths": "known edges", "train_paths": "training edges"}
-        arrays: dict[str, Sequence[Array]] = {
-            "edge_paths": [self.evaluated],
-            "filter_paths": self.filter,
-            "train_paths": self.train,
+        arrays: dict[str, tuple[str, Sequence[Array]]] = {
+            "edge_paths": ("edges", [self.evaluated]),
+            "filter_paths": ("known edges", self.filter),
+            "train_paths": ("training edges", self.train),
         }
         named: dict[str, dict[str, ArrayEdges]] = {}
-        for key, of_key in arrays.items():
+        for key, (label, of_key) in arrays.items():
             if isinstance(of_key, np.ndarray | Tensor) and of_key.ndim == 2:
-                raise DataError(f"{names[key]}: expected a list of arrays, got one array; write [array]")
-            labels = [f"{names[key]} {index}" if index else names[key] for index in range(len(of_key))]
-            named[key] = {label: edges_of_array(array, label) for label, array in zip(labels, of_key, strict=True)}
+                raise DataError(f"{label}: expected a list of arrays, got one array; write [array]")
+            labels = [label, *(f"{label} {index}" for index in range(1, len(of_key)))]
+            named[key] = {name: _edges_of_array(array, name) for name, array in zip(labels, of_key, strict=False)}
         return named
 
 
-def edges_of_array(edges: Array, label: str) -> ArrayEdges:
-    """Take edges in memory.
-
-    Raises:
-        DataError: they are no integers, or not three to an edge.
-    """
+def _edges_of_array(edges: Array, label: str) -> ArrayEdges:
     array_E3 = edges.detach().cpu().numpy() if isinstance(edges, Tensor) else np.asarray(edges)
     if not array_E3.size:
         array_E3 = np.empty((0, 3), np.int64)

@@ -72,11 +72,9 @@ def read_relation_names(entity_path: Path) -> list[str] | None:
 
 def _read_count(path: Path) -> int | None:
     text = read_small_text(path)
-    if text is None:
-        return None
-    if not _COUNT.fullmatch(text.strip()):
+    if text is not None and not _COUNT.fullmatch(text.strip()):
         raise StorageError(f"{path}: expected a non-negative integer, found {text[:40]!r}; write the count again")
-    return int(text)
+    return None if text is None else int(text)
 
 
 def _read_names(path: Path) -> list[str] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -253,11 +254,12 @@ class Hdf5Dataset:
             StorageError: see above.
         """
         with self._faults():
-            kind, properties = self._dataset.id.get_type(), self._properties()
-            layout = properties.get_layout()
-            self._check_type(kind)
+            kind, properties = self._dataset.id.get_type(), self._dataset.id.get_create_plist()
+            may_convert = self.dtype.kind not in "iuf" or kind.get_size() <= 2  # bfloat16, for example
+            if not may_convert and kind != h5py.h5t.py_create(self.dtype, logical=True):
+                raise StorageError(f"{self._where}: a type of numbers that numpy does not have; write the file again")
             num_bytes = kind.get_size() * math.prod(self.shape or ())
-            if self.shape is None or not num_bytes or layout == h5py.h5d.COMPACT:
+            if self.shape is None or not num_bytes or properties.get_layout() == h5py.h5d.COMPACT:
                 return
             if self._dataset.is_virtual:
                 self._check_sources()
@@ -268,11 +270,6 @@ class Hdf5Dataset:
                 self._check_size(num_bytes, self._dataset.id.get_offset() + num_bytes)
             else:
                 self._check_chunks(kind.get_size(), self._dataset.chunks, properties.get_nfilters() > 0)
-
-    def _check_type(self, kind: h5py.h5t.TypeID) -> None:
-        """Refuse numbers that numpy does not have, which HDF5 would convert; bfloat16 (2 bytes) may be."""
-        if self.dtype.kind in "iuf" and kind.get_size() > 2 and kind != h5py.h5t.py_create(self.dtype, logical=True):
-            raise StorageError(f"{self._where}: a type of numbers that numpy does not have; write the file again")
 
     def _check_chunks(self, item_bytes: int, chunks: tuple[int, ...], is_filtered: bool) -> None:
         assert self.shape is not None
@@ -342,9 +339,6 @@ class Hdf5Dataset:
             num_bytes -= needed
         self._check_stored(num_bytes, 0, "bytes")
 
-    def _properties(self) -> h5py.h5p.PropDCID:
-        return self._dataset.id.get_create_plist()
-
     @property
     def _where(self) -> str:
         return f"{self.file.path}: dataset {one_line(self.name)}"
@@ -380,7 +374,7 @@ def open_hdf5(path: Path, depth: int = 0, stream: IO[bytes] | None = None) -> It
             status = os.stat(path)
         file = h5py.File(os.fspath(path), "r", locking=False) if stream is None else h5py.File(stream, "r")
     except _ERRORS as error:
-        fault = _open_fault(path, error) if stream is None else _NOT_OPENED.format(one_line(error))
+        fault = _open_fault(status, error) if stream is None else _NOT_OPENED.format(one_line(error))
         raise StorageError(f"{path}: {fault}") from error
     with file, ExitStack() as others:
         yield Hdf5File(path, status, file, others, depth)
@@ -464,9 +458,6 @@ class _SparseBytes(io.RawIOBase):
         self._place = offset + (0, self._place, self.size)[whence]
         return self._place
 
-    def tell(self) -> int:
-        return self._place
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # of h5py or ours
         view = memoryview(buffer).cast("B")
         view[:] = bytes(len(view))
@@ -500,24 +491,15 @@ def _faults(path: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _open_fault(path: Path, error: Exception) -> str:
+def _open_fault(status: os.stat_result | None, error: Exception) -> str:
     reason = one_line(error)
+    size = "" if status is None else f" of {status.st_size} bytes"
     if type(error) in _NOT_READ:
         return _NOT_READ[type(error)]
     if "truncated file" in reason:
-        size, end = _sizes(path, reason)
+        stored = re.search(r"stored_eof = (\d+)\)", reason)
+        end = "" if stored is None else f" of {stored[1]} bytes"
         return f"expected a complete HDF5 file{end}, found a truncated one{size}; copy it or write it again"
     if "file signature not found" in reason:
-        return f"expected an HDF5 file, found another format{_sizes(path, reason)[0]}; check the path"
+        return f"expected an HDF5 file, found another format{size}; check the path"
     return f"expected an HDF5 file that can be opened, found: {reason}; copy it or write it again"
-
-
-def _sizes(path: Path, reason: str) -> tuple[str, str]:
-    """Size of the file as it is, and as its header says where the library's message tells it."""
-    try:
-        size = f" of {path.stat().st_size} bytes"
-    except OSError:
-        size = ""
-    _, _, stored = reason.partition("stored_eof = ")
-    digits = stored.split(")")[0]
-    return size, f" of {digits} bytes" if digits.isdigit() else ""

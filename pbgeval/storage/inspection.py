@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from pbgeval.errors import StorageError
-from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoint_version
-from pbgeval.storage.edges import find_buckets, open_bucket
+from pbgeval.storage.edges import bucket_of_name, find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
 from pbgeval.storage.text import listed, partitions
 
-_BUCKET = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
+_PART_OF_CHECKPOINT = re.compile(rf"checkpoint_version\.txt|{_EMBEDDINGS.pattern}")
 _ENTITIES = re.compile(r"entity_count_(.+)_(0|[1-9][0-9]*)\.txt")
 _ROWS_AT_A_TIME = 1 << 20
 _SHOWN_ROWS = 3
@@ -62,17 +61,20 @@ def _names(path: Path) -> list[str]:
 
 def _describer(path: Path) -> Callable[[Path], Description] | None:
     if path.is_file():
-        return _describe_bucket if _BUCKET.fullmatch(path.name) else None
+        return _describe_bucket if bucket_of_name(path.name) else None
     names = _names(path) if path.is_dir() else []
-    for pattern, describer in ((_BUCKET, _describe_edges), (_ENTITIES, _describe_entities)):
-        if any(map(pattern.fullmatch, names)):
+    for is_part, describer in (
+        (bucket_of_name, _describe_edges),
+        (_ENTITIES.fullmatch, _describe_entities),
+        (_PART_OF_CHECKPOINT.fullmatch, _describe_checkpoint),
+    ):
+        if any(map(is_part, names)):
             return describer
-    is_checkpoint = "checkpoint_version.txt" in names or any(map(_EMBEDDINGS.fullmatch, names))
-    return _describe_checkpoint if is_checkpoint else None
+    return None
 
 
 def _describe_edges(path: Path) -> Description:
-    found = [Bucket(int(m[1]), int(m[2])) for m in map(_BUCKET.fullmatch, _names(path)) if m]
+    found = [bucket for name in _names(path) if (bucket := bucket_of_name(name)) is not None]
     num_lhs, num_rhs = (max(bucket[side] for bucket in found) + 1 for side in (0, 1))
     buckets = find_buckets(path, num_lhs, num_rhs)
     sizes = {bucket: file.num_edges for bucket, file in buckets.items()}
@@ -89,9 +91,8 @@ def _describe_edges(path: Path) -> Description:
 
 
 def _describe_bucket(path: Path) -> Description:
-    match = _BUCKET.fullmatch(path.name)
-    assert match is not None  # chosen by it
-    bucket = Bucket(int(match[1]), int(match[2]))
+    bucket = bucket_of_name(path.name)
+    assert bucket is not None  # chosen by it
     file = open_bucket(path, bucket)
     lines = [
         ("kind", f"bucket ({bucket.lhs}, {bucket.rhs})"),
@@ -101,12 +102,10 @@ def _describe_bucket(path: Path) -> Description:
     ]
     names = ["lhs", "rel", "rhs", *(["weight"] if file.has_weight else [])]
     with open_hdf5(path) as opened:
-        for name in names:
-            lines.append((name, _describe_column(opened.require(name))))
+        lines += [(name, _describe_column(opened.require(name))) for name in names]
     block = file.read(0, min(_SHOWN_ROWS, file.num_edges))
-    for row in range(block.num_edges):
-        lines.append((f"row {row}", f"{int(block.lhs[row])} -[{int(block.rel[row])}]-> {int(block.rhs[row])}"))
-    return lines
+    rows = zip(block.lhs.tolist(), block.rel.tolist(), block.rhs.tolist(), strict=True)
+    return lines + [(f"row {row}", f"{lhs} -[{rel}]-> {rhs}") for row, (lhs, rel, rhs) in enumerate(rows)]
 
 
 def _describe_column(dataset: Hdf5Dataset) -> str:

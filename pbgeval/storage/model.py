@@ -79,7 +79,13 @@ def read_model_parameters(checkpoint_path: Path, version: int) -> ModelParameter
         for name, dataset in datasets.items():
             value = _read_parameter(dataset)
             _file_away(parameters, name, dataset, value)
-            not_finite.extend(_not_finite(path, name, value))
+            wrong = torch.nonzero(~torch.isfinite(value))
+            if len(wrong):
+                indices = listed([str(tuple(index)) for index in wrong[:3].tolist()])
+                not_finite.append(
+                    f"{path}: dataset model/{one_line(name)}: expected finite numbers, found {len(wrong)} NaN or"
+                    f" infinite, first at {indices}; check whether training diverged"
+                )
     if not_finite:
         raise DataError(*not_finite)
     return parameters
@@ -137,9 +143,7 @@ def global_embedding(model: ModelParameters | None, entity_type: str, dimension:
         MismatchError: its shape is not (dimension,).
     """
     found = None if model is None else model.global_embeddings.get(entity_type)
-    if model is None or found is None:
-        return None
-    if tuple(found.shape) != (dimension,):
+    if model is not None and found is not None and tuple(found.shape) != (dimension,):
         raise MismatchError(
             f"{model.path}: the global embedding of type {one_line(entity_type)} has shape {tuple(found.shape)}, but"
             f" the config says {(dimension,)}; check dimension"
@@ -187,14 +191,3 @@ def _file_away(parameters: ModelParameters, name: str, dataset: Hdf5Dataset, val
             f"{where}: expected {one_line(parameter)} once, found it a second time; keep one of the two datasets"
         )
     place[parameter] = value
-
-
-def _not_finite(path: Path, name: str, value: Tensor) -> list[str]:
-    wrong = torch.nonzero(~torch.isfinite(value))
-    if not len(wrong):
-        return []
-    indices = listed([str(tuple(index)) for index in wrong[:3].tolist()])
-    return [
-        f"{path}: dataset model/{one_line(name)}: expected finite numbers, found {len(wrong)} NaN or infinite, first at"
-        f" {indices}; check whether training diverged"
-    ]

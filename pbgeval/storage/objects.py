@@ -20,9 +20,8 @@ from typing import Any
 from attrs import asdict, frozen
 
 from pbgeval.errors import EvalError, StorageError
-from pbgeval.storage.fingerprint import blocks_of, fingerprint, fingerprint_of
 from pbgeval.storage.hdf5 import Hdf5File, open_hdf5
-from pbgeval.storage.text import one_line
+from pbgeval.storage.text import blocks_of, fingerprint, fingerprint_of, one_line
 from pbgeval.storage.writing import make_folder, write_new
 
 INSTALL = "pip install 'pbgeval[s3]'"
@@ -36,8 +35,23 @@ _HEADER_BYTES = 1 << 17  # are kept while an object is read in place: most heade
 _RANGE_BYTES = 8 << 20  # of one request
 _RANGES_AT_A_TIME = 4
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
-_NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
-_NO_ENDPOINT = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
+# What is wrong, by the kind of the error or, for optional libraries, by its name.
+_FAULTS: tuple[tuple[tuple[type[Exception], ...], tuple[str, ...], str], ...] = (
+    ((ImportError,), (), f"this URL needs packages that are not installed ({{}}): {INSTALL}"),
+    ((FileNotFoundError,), (), "no object or prefix of that name: {}; check bucket and key"),
+    (
+        (),
+        ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"),
+        "needs credentials: {}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile",
+    ),
+    ((PermissionError,), (), "the credentials do not allow it: {}; check them and the bucket's policy"),
+    (
+        (ConnectionError, TimeoutError),
+        ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError"),
+        "the endpoint does not answer: {}; check the network and AWS_ENDPOINT_URL",
+    ),
+    ((Exception,), (), "cannot read or write the object: {}; check URL, credentials and network"),
+)
 _environment_of: dict[type, dict[str, str]] = {}  # in which the kept file systems of a kind were made
 
 
@@ -268,16 +282,7 @@ def _object(url: str, info: Mapping[str, Any]) -> RemoteObject:
 
 
 def _fault(error: Exception) -> str:
-    """Say what is wrong, by the kind of the error or, for optional libraries, by its name."""
-    reason, names = one_line(error), {kind.__name__ for kind in type(error).__mro__}
-    if isinstance(error, ImportError):
-        return f"this URL needs packages that are not installed ({reason}): {INSTALL}"
-    if isinstance(error, FileNotFoundError):
-        return f"no object or prefix of that name: {reason}; check bucket and key"
-    if names & set(_NO_CREDENTIALS):
-        return f"needs credentials: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
-    if isinstance(error, PermissionError):
-        return f"the credentials do not allow it: {reason}; check them and the bucket's policy"
-    if isinstance(error, ConnectionError | TimeoutError) or names & set(_NO_ENDPOINT):
-        return f"the endpoint does not answer: {reason}; check the network and AWS_ENDPOINT_URL"
-    return f"cannot read or write the object: {reason}; check URL, credentials and network"
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return next(
+        text.format(one_line(error)) for kinds, known, text in _FAULTS if isinstance(error, kinds) or names & {*known}
+    )

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from pbgeval.errors import StorageError
-from pbgeval.notation import Side
+from pbgeval.notation import Bucket, Side
 from pbgeval.storage import writing
 from pbgeval.storage.hdf5 import FORMAT_VERSION, Hdf5File, NewDataset, hdf5_pieces, open_hdf5
 from pbgeval.storage.text import one_line
@@ -110,7 +112,7 @@ class RowFile:
 
     def _runs(self, rows: int | np.ndarray, columns: Mapping[str, np.ndarray]) -> list[tuple[int, int, int]]:
         """Cut rows into runs of consecutive ones: (first row, position among the values, length)."""
-        lengths = {np.shape(values)[0] for values in columns.values()}
+        lengths = {len(values) for values in columns.values()}
         for name, values in columns.items():
             layout = self.layouts[name]
             if np.shape(values)[1:] != layout.row_shape or not np.can_cast(values.dtype, layout.dtype, "same_kind"):
@@ -119,20 +121,15 @@ class RowFile:
         if len(lengths) != 1:
             raise ValueError(f"columns of different lengths: {sorted(lengths)}")
         (length,) = lengths
-        runs = [(rows, 0, length)] if isinstance(rows, int) else _runs_of_rows(rows, length)
-        if not length:
-            return []
-        if runs[0][0] < 0 or runs[-1][0] + runs[-1][2] > self.num_rows:
-            raise ValueError(f"rows {runs[0][0]} to {runs[-1][0] + runs[-1][2]} of a file of {self.num_rows}")
-        return runs
-
-
-def _runs_of_rows(rows: np.ndarray, length: int) -> list[tuple[int, int, int]]:
-    if rows.shape != (length,) or bool((rows[1:] <= rows[:-1]).any()):
-        raise ValueError(f"{length} strictly increasing rows expected, got an array of shape {rows.shape}")
-    starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1).tolist()
-    stops = [*starts[1:], length]
-    return [(int(rows[start]), start, stop - start) for start, stop in zip(starts, stops, strict=False)]
+        if isinstance(rows, int):
+            rows = np.arange(rows, rows + length)
+        if rows.shape != (length,) or bool((rows[1:] <= rows[:-1]).any()):
+            raise ValueError(f"{length} strictly increasing rows expected, got an array of shape {rows.shape}")
+        if length and not 0 <= rows[0] <= rows[-1] < self.num_rows:
+            raise ValueError(f"rows {rows[0]} to {rows[-1] + 1} of a file of {self.num_rows}")
+        starts = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 2) != 1).tolist()
+        stops = [*starts[1:], length]
+        return [(int(rows[start]), start, stop - start) for start, stop in zip(starts, stops, strict=False)]
 
 
 def create_row_file(
@@ -185,13 +182,11 @@ def open_row_file(path: Path, layouts: Mapping[str, ColumnLayout], attributes: t
 
 def _attribute(file: Hdf5File, name: str) -> int | str:
     value = file.attribute(name)
-    if isinstance(value, np.integer):
-        return int(value)
-    if not isinstance(value, str):
+    if not isinstance(value, np.integer | str):
         raise StorageError(
             f"{file.path}: expected an attribute {name}, found {one_line(value)}; check that kgeval-dist wrote it"
         )
-    return value
+    return value if isinstance(value, str) else int(value)
 
 
 def _layout(file: Hdf5File, name: str, num_rows: int, layout: ColumnLayout) -> ColumnLayout:
@@ -207,7 +202,31 @@ def _layout(file: Hdf5File, name: str, num_rows: int, layout: ColumnLayout) -> C
     return ColumnLayout(layout.dtype, 0, row_shape, offset or 0)
 
 
-# A file with a group per ranked side, `head` and `tail`, and a row per row of an edge file.
+# What a run keeps of each query: a file per bucket, with a group per ranked side, `head` and `tail`, whose datasets
+# have a row per row of the edge file.
+#
+#     ranks/<path index>/ranks_<l>_<r>.h5    counts: enough for any later cut of the figures
+#     topk/<path index>/topk_<l>_<r>.h5      the k best candidates, the best one first
+
+_INT64 = np.dtype(np.int64)
+RANK_COLUMNS = {
+    "better": ColumnLayout(_INT64),  # competitors that score higher than the true entity, known answers included
+    "tied": ColumnLayout(_INT64),  # competitors that score the same
+    "num_candidates": ColumnLayout(_INT64),  # competitors and the true entity; 0 where the query was not ranked
+    "excluded_better": ColumnLayout(_INT64),  # of `better`, known answers, which do not compete in filtered figures
+    "excluded_tied": ColumnLayout(_INT64),  # of `tied`
+    "num_excluded": ColumnLayout(_INT64),  # of all competitors
+}
+TOPK_COLUMNS = {
+    "entity": ColumnLayout(_INT64, -1, None),  # row in its partition; -1 where there are fewer than k candidates
+    "partition": ColumnLayout(_INT64, -1, None),  # -1 as above
+    "score": ColumnLayout(np.dtype(np.float64), math.nan, None),
+    "known": ColumnLayout(np.dtype(np.uint8), 0, None),  # 1: a known answer other than the true entity
+}
+_COLUMNS = {"ranks": RANK_COLUMNS, "topk": TOPK_COLUMNS}
+_RANKS_FILE = re.compile(r"([0-9]+)/ranks_([0-9]+)_([0-9]+)\.h5")
+
+Kind = Literal["ranks", "topk"]
 
 
 @frozen
@@ -247,41 +266,64 @@ class QueryFile:
         return {name: self.rows.read(f"{side.label}/{name}", start, stop) for name in self.columns}
 
 
+def query_path(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -> Path:
+    """Return where what is kept of a bucket's queries lies, in the output directory `folder`."""
+    return folder / kind / str(path_index) / f"{kind}_{bucket.lhs}_{bucket.rhs}.h5"
+
+
 def create_query_file(
-    path: Path,
+    folder: Path,
+    kind: Kind,
+    path_index: int,
+    bucket: Bucket,
     num_edges: int,
     sides: Sequence[Side],
-    columns: Mapping[str, ColumnLayout],
     digest: str,
     check: Check | None = None,
+    *,
+    k: int | None = None,
 ) -> QueryFile:
     """Make a file in which nothing is said of any query yet, as `create_row_file` does.
 
     Args:
-        path: the file.
+        folder: the output directory.
+        kind: of the file.
+        path_index: index in `edge_paths`.
+        bucket: whose queries they are.
         num_edges: rows of the edge file.
         sides: those that are ranked.
-        columns: of each side.
         digest: of the run.
         check: raises if the run has lost the directory.
+        k: how many candidates `topk` keeps of each query.
     """
+    path, columns = query_path(folder, kind, path_index, bucket), _COLUMNS[kind]
+    if k is not None:
+        columns = {name: evolve(layout, row_shape=(k,)) for name, layout in columns.items()}
     layouts = _of_sides(sides, columns)
     return QueryFile(create_row_file(path, num_edges, layouts, {"digest": digest}, check), tuple(sides))
 
 
-def open_query_file(path: Path, columns: Mapping[str, ColumnLayout]) -> QueryFile:
+def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -> QueryFile:
     """Open a file that `create_query_file` made, for reading and writing.
 
     Raises:
         StorageError: there is none, or it does not hold what it should.
     """
+    path = query_path(folder, kind, path_index, bucket)
     with open_hdf5(path) as file:
         names = file.names()
     sides = tuple(side for side in Side if side.label in names)
     if not sides:
         raise StorageError(f"{path}: no group head or tail; check that kgeval-dist wrote this file")
-    return QueryFile(open_row_file(path, _of_sides(sides, columns), ("digest",)), sides)
+    return QueryFile(open_row_file(path, _of_sides(sides, _COLUMNS[kind]), ("digest",)), sides)
 
 
 def _of_sides(sides: Sequence[Side], columns: Mapping[str, ColumnLayout]) -> dict[str, ColumnLayout]:
     return {f"{side.label}/{name}": layout for side in sides for name, layout in columns.items()}
+
+
+def find_ranks(folder: Path) -> list[tuple[int, Bucket]]:
+    """Return (path index, bucket) of every file of counts in an output directory, in order."""
+    names = (path.relative_to(folder / "ranks").as_posix() for path in (folder / "ranks").glob("*/ranks_*_*.h5"))
+    matches = filter(None, map(_RANKS_FILE.fullmatch, names))
+    return sorted((int(match[1]), Bucket(int(match[2]), int(match[3]))) for match in matches)

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from torch import Tensor
 
 from pbgeval.storage.writing import ScratchFolder, write_all
@@ -21,10 +21,11 @@ class MemoryRows:
     num_rows: int
     num_columns: int
     dtype: torch.dtype
-    _rows_ND: Tensor = field(init=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._rows_ND = torch.empty((self.num_rows, self.num_columns), dtype=self.dtype)
+    _rows_ND: Tensor = field(
+        init=False,
+        repr=False,
+        default=Factory(lambda self: torch.empty((self.num_rows, self.num_columns), dtype=self.dtype), takes_self=True),
+    )
 
     def write(self, start: int, rows_ND: Tensor) -> None:
         """Store consecutive rows, from row `start` on."""
@@ -62,9 +63,8 @@ class ScratchRows:
         """Store consecutive rows, from row `start` on."""
         if rows_ND.numel():
             data = np.ascontiguousarray(rows_ND.cpu().numpy()).data.cast("B")
-            with self.scratch.file(
-                self.name
-            ) as descriptor:  # not through a map: a full disk must be an error, no signal
+            # Not through a map: a full disk must be an error, no signal.
+            with self.scratch.file(self.name) as descriptor:
                 write_all(descriptor, data, start * self._row_bytes)
 
     def read(self, start: int, stop: int) -> Tensor:

@@ -1,33 +1,21 @@
-"""The best candidates of each query -> `topk/<path index>/topk_<l>_<r>.h5`, and the same as a table with names.
-
-A group per ranked side, `head` and `tail`, with datasets (edges, k), the best candidate first:
-`entity` int64 (row in its partition) and `partition` int64, both -1 where there are fewer than k candidates;
-`score` float64; `known` uint8, 1 where the candidate is a known answer other than the true entity.
-"""
+"""The best candidates of each query (`row_files`) -> the same as a table with names."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
-from pbgeval.storage.row_files import MAKE_ROOM, ColumnLayout, QueryFile, create_query_file, open_query_file
+from pbgeval.storage.row_files import MAKE_ROOM, QueryFile
 from pbgeval.storage.text import cell_of
-from pbgeval.storage.writing import Check, write_atomically
+from pbgeval.storage.writing import write_atomically
 
 TABLE_COLUMNS = ("row", "side", "head", "relation", "tail", "place", "candidate", "score", "known", "is_true")
-COLUMNS = {
-    "entity": ColumnLayout(np.dtype(np.int64), -1, None),
-    "partition": ColumnLayout(np.dtype(np.int64), -1, None),
-    "score": ColumnLayout(np.dtype(np.float64), math.nan, None),
-    "known": ColumnLayout(np.dtype(np.uint8), 0, None),
-}
 _CELLS_AT_A_TIME = 1 << 17  # lines of the table in memory
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -45,35 +33,6 @@ class Vocabulary:
         """Return the type of each edge's entity on a side."""
         of_relation = [side.pick(*pair) for pair in self.types]
         return of_relation * len(rel_E) if len(of_relation) == 1 else [of_relation[rel] for rel in rel_E.tolist()]
-
-
-def topk_path(folder: Path, path_index: int, bucket: Bucket) -> Path:
-    """Where the best candidates of a bucket's queries are, in the output directory `folder`."""
-    return folder / "topk" / str(path_index) / f"topk_{bucket.lhs}_{bucket.rhs}.h5"
-
-
-def create_topk_file(
-    folder: Path,
-    path_index: int,
-    bucket: Bucket,
-    num_edges: int,
-    sides: Sequence[Side],
-    k: int,
-    digest: str,
-    check: Check | None = None,
-) -> QueryFile:
-    """Make a file in which no query has a candidate yet, as `create_query_file` does; k are kept of each query."""
-    columns = {name: evolve(layout, row_shape=(k,)) for name, layout in COLUMNS.items()}
-    return create_query_file(topk_path(folder, path_index, bucket), num_edges, sides, columns, digest, check)
-
-
-def open_topk_file(folder: Path, path_index: int, bucket: Bucket) -> QueryFile:
-    """Open a file that `create_topk_file` made, for reading and writing.
-
-    Raises:
-        StorageError: there is none, or it does not hold what it should.
-    """
-    return open_query_file(topk_path(folder, path_index, bucket), COLUMNS)
 
 
 def write_topk_table(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary) -> Path:

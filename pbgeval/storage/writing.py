@@ -29,25 +29,11 @@ class System:
         """Open a file; a new one has the permissions that the umask leaves."""
         return os.open(path, flags | os.O_CLOEXEC, 0o666)
 
-    def write(self, descriptor: int, data: memoryview) -> int:
-        """Write where the file stands; return how many bytes."""
-        return os.write(descriptor, data)
-
-    def write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
-        """Write at a place of the file; return how many bytes."""
-        return os.pwrite(descriptor, data, offset)
-
-    def sync(self, descriptor: int) -> None:
-        """Wait until what was written is on the disk."""
-        os.fsync(descriptor)
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, replacing what had it."""
-        os.replace(source, target)
-
-    def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name, which must be free: atomic on network file systems too."""
-        os.link(source, target)
+    write = staticmethod(os.write)  # where the file stands; returns how many bytes
+    write_at = staticmethod(os.pwrite)  # at a place of the file; returns how many bytes
+    sync = staticmethod(os.fsync)  # waits until what was written is on the disk
+    rename = staticmethod(os.replace)  # replacing what had the name
+    link = staticmethod(os.link)  # a second name, which must be free: atomic on network file systems too
 
 
 system = System()

@@ -20,10 +20,9 @@ from pbgeval.cluster.journal import DamagedEntryError
 from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
-from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
+from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
-from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.metrics.rank import query_mean
 from pbgeval.metrics.summary import AucSample, SortedPools, summarise
 from pbgeval.notation import Bucket, Side, WorkUnit, distinct
@@ -302,7 +301,7 @@ def do_buckets(
     context.work.observer.phase("scoring")
     with collectively(team, watch):
         plan, room = _plan(context, done)
-        progress = BucketProgress(plan.units, team, prefix, context.evaluated.num_rows)
+        progress = BucketProgress(plan.units, team, prefix, lambda unit: context.evaluated.num_between(*unit))
         interim = InterimReport(context) if context.evaluated.sample is None else None
         results = _UnitResults(context, record, files, Record.empty(context.work.protocol), interim)
         context.journal.take(record.add_packed)
@@ -359,8 +358,7 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
     units = [
         unit
         for unit in context.work.protocol.units
-        if context.evaluated.any_between(unit.path_index, unit.bucket, unit.start, unit.stop)
-        and unit_name(unit) not in done
+        if context.evaluated.num_between(*unit) and unit_name(unit) not in done
     ]
     room, numbering = _room(context), context.numberer.numbering
     mean_rows = numbering.num_entities / max(len(numbering.slots), 1)
@@ -425,7 +423,7 @@ def unit_name(unit: WorkUnit) -> str:
 
 def _read(context: WorkerContext, unit: WorkUnit) -> tuple[EdgeBlock, EdgeOrigin, EdgeColumns | None]:
     """Return the edges of a unit, where they are from, and their entities' numbers, if they have any."""
-    file = context.inputs.bucket_file(unit)
+    file = context.inputs.buckets[unit.path_index][unit.bucket]
     with context.time_use.spent_on(READING):
         edges = file.read(unit.start, unit.stop)
     numbered = None if context.inputs.featurized else context.numberer.numbered(file, edges)
@@ -506,7 +504,7 @@ def _groups_of(
 def _unit_report(
     context: WorkerContext, progress: BucketProgress, unit: WorkUnit, headline: RankStats, seconds: float
 ) -> UnitReport:
-    config, num_edges = context.inputs.config, context.evaluated.num_rows(unit)
+    config, num_edges = context.inputs.config, context.evaluated.num_between(*unit)
     mean_reciprocal_rank = query_mean(headline.total, MEAN_RECIPROCAL_RANK, RankType(config.headline))
     done, average, half_width = progress.running(unit, mean_reciprocal_rank)
     # Of a sample only the round in hand is known.

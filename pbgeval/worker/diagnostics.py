@@ -25,7 +25,7 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
         for bucket, file in sorted(files.items()):
             first = num_edges
             for _, start, stop in parts_of_file(file):
-                if not context.evaluated.any_between(path_index, bucket, start, stop):
+                if not context.evaluated.num_between(path_index, bucket, start, stop):
                     continue
                 block = context.numberer.numbered(file, file.read(start, stop))
                 kept = context.evaluated.positions(block, path_index, bucket, start)

@@ -133,5 +133,6 @@ def _lists(
     windows = edges.row_E[edge] // ROWS_AT_A_TIME
     for window in distinct(windows).tolist():
         of_window = edge[windows == window]
-        given = file.read(hidden, edges.row_E[of_window], np.zeros(of_window.shape, np.int64), sizes)
-        yield of_window, offset_P[given.partitions_EK] + given.ids_EK
+        types = np.zeros(of_window.shape, np.int64)
+        ids_EK, partitions_EK = file.read(hidden, edges.row_E[of_window], types, sizes)
+        yield of_window, offset_P[partitions_EK] + ids_EK

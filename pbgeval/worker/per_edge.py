@@ -16,9 +16,8 @@ from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.ranks import QueryCounts
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
-from pbgeval.storage.ranks import create_ranks_file, open_ranks_file
-from pbgeval.storage.row_files import QueryFile
-from pbgeval.storage.topk import Vocabulary, create_topk_file, write_topk_table
+from pbgeval.storage.row_files import QueryFile, create_query_file, open_query_file
+from pbgeval.storage.topk import Vocabulary, write_topk_table
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
@@ -120,10 +119,10 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
             if kept is not None:
                 ranks[place] = kept
             elif saves_ranks:
-                ranks[place] = create_ranks_file(folder, *place, file.num_edges, sides, digest, check)
+                ranks[place] = create_query_file(folder, "ranks", *place, file.num_edges, sides, digest, check)
                 is_whole = False
             if k is not None:
-                topk[place] = create_topk_file(folder, *place, file.num_edges, sides, k, digest, check)
+                topk[place] = create_query_file(folder, "topk", *place, file.num_edges, sides, digest, check, k=k)
         if entries and not is_whole:
             context.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:
@@ -140,7 +139,7 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
 def _kept(folder: Path, path_index: int, edges: EdgeSource, digest: str) -> QueryFile | None:
     """Return the file of a bucket's ranks, if it is there and of this run."""
     try:
-        found = open_ranks_file(folder, path_index, edges.bucket)
+        found = open_query_file(folder, "ranks", path_index, edges.bucket)
     except StorageError:
         return None
     return found if found.digest == digest and found.num_edges == edges.num_edges else None

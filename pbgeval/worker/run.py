@@ -120,7 +120,7 @@ def _begin_scratch(work: Work, context: WorkerContext) -> None:
     work.claim.check()
     remove_scratch(work.scratch_path)
     make_folder(context.scratch.path)
-    context.journal.journal.make()
+    make_folder(context.journal.journal.folder)
     write_atomically(context.scratch.path / LEASE, context.team.nonce, check=work.claim.check)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking import kernels
-from pbgeval.storage.topk import open_topk_file
+from pbgeval.storage.row_files import open_query_file
 from tests import reference
 from tests.kit.graphs import Relation, TinyGraph
 from tests.kit.on_disk import write_graph
@@ -59,7 +59,7 @@ def test_the_best_candidates_are_those_of_a_sort(
 
         known = reference.known_edges(graph, graph.buckets)
         for bucket, edges in graph.buckets.items():
-            file = open_topk_file(tmp_path, 0, Bucket(*bucket))
+            file = open_query_file(tmp_path, "topk", 0, Bucket(*bucket))
             for side in Side:
                 best = file.read(side, 0, len(edges))
                 for row, edge in enumerate(edges):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pbgeval import Report, evaluate
 from pbgeval.notation import Bucket as PackageBucket
-from pbgeval.storage.ranks import COLUMNS
+from pbgeval.storage.row_files import RANK_COLUMNS
 from tests import reference
 from tests.examples import among, examples
 from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
@@ -117,7 +117,7 @@ def ranks_in(output: Path, graphs: Sequence[TinyGraph], sides: Sequence[str]) ->
             for side in sides:
                 columns = ranks.columns[SIDES[side]]
                 for row in range(len(edges)):
-                    counts = {name: int(columns[name][row]) for name in COLUMNS}
+                    counts = {name: int(columns[name][row]) for name in RANK_COLUMNS}
                     if counts["num_candidates"]:
                         found[path_index, bucket, row, side] = counts
                     else:

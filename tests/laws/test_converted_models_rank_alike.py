@@ -14,7 +14,7 @@ from pbgeval.importing.model import EdgeFiles, EdgeForm, SkippedEdges, import_ed
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from pbgeval.storage.edges import find_buckets
-from pbgeval.storage.ranks import COLUMNS
+from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
 from tests.kit.commands import run_main
@@ -41,7 +41,8 @@ def ranks_of_rows(output: Path, edges: np.ndarray, borders: list[int]) -> dict[t
         rows = np.flatnonzero((lhs == bucket[0]) & (rhs == bucket[1])).tolist()
         ranks = read_ranks(output, 0, Bucket(*bucket))
         for side, columns in ranks.columns.items():
-            for row, counts in zip(rows, zip(*(columns[name].tolist() for name in COLUMNS), strict=True), strict=True):
+            of_rows = zip(*(columns[name].tolist() for name in RANK_COLUMNS), strict=True)
+            for row, counts in zip(rows, of_rows, strict=True):
                 found[row, side] = counts
     return found
 

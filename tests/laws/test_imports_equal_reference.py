@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.importing import engine
+from pbgeval.importing.dictionaries import Partitioning, RelationTypes
 from pbgeval.importing.edge_files import ColumnForm
-from pbgeval.importing.engine import Limits
 from pbgeval.importing.graph import GraphFiles, import_graph
-from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import Observer
 from tests import import_reference
 from tests.examples import examples
@@ -24,7 +23,7 @@ from tests.kit.names import buckets_in, names_in, relations_in, unknown_in
 # Names that a reader may take for something else; few, so that edges repeat and degrees tie.
 NAMES = ["a", "A", "é", "日本", '"', "'", "\\N", "NULL", "-1", "007", "7", "a b", "*", "#x", "a,b", "\U0001f600", "all"]
 RELATIONS = {"likes": ("user", "item"), "knows": ("user", "user"), "of": ("item", "kind")}
-LIMITS = Limits(memory_bytes=2 * 10**8, num_threads=2)
+MEMORY_BYTES = 2 * 10**8
 ONE_TYPE = ("all", "all")
 
 
@@ -88,7 +87,7 @@ def test_an_import_writes_what_plain_python_says(graph: dict) -> None:
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "GROUPS_SHARE", graph["groups_share"])
-            import_graph(files, root / "graph", LIMITS, Observer())
+            import_graph(files, root / "graph", MEMORY_BYTES, Observer())
 
         assert names == names_in(root / "graph" / "entity", counts)
         assert relations == relations_in(root / "graph" / "entity")
@@ -136,7 +135,10 @@ def test_every_form_of_file_gives_the_same_graph(form: str, tmp_path: Path) -> N
     names = import_reference.dictionaries(EDGES, types, {"all": 2}, False, 5)
 
     import_graph(
-        GraphFiles({"train": [path]}, columns, None, Partitioning(2, seed=5)), tmp_path / "graph", LIMITS, Observer()
+        GraphFiles({"train": [path]}, columns, None, Partitioning(2, seed=5)),
+        tmp_path / "graph",
+        MEMORY_BYTES,
+        Observer(),
     )
 
     assert names == names_in(tmp_path / "graph" / "entity", {"all": 2})
@@ -150,7 +152,7 @@ def test_integers_of_parquet_are_names(tmp_path: Path) -> None:
         str(path)
     )
 
-    import_graph(GraphFiles({"all": [path]}), tmp_path / "graph", LIMITS, Observer())
+    import_graph(GraphFiles({"all": [path]}), tmp_path / "graph", MEMORY_BYTES, Observer())
 
     assert {"5", "-7", "12"} == set(names_in(tmp_path / "graph" / "entity", {"all": 1})["all"][0])
     assert ["0"] == relations_in(tmp_path / "graph" / "entity")
@@ -167,7 +169,7 @@ def test_rows_of_many_blocks_and_files_keep_their_order(tmp_path: Path, monkeypa
     names = import_reference.dictionaries(edges, types, {"all": 3}, True, 0)
 
     files = GraphFiles({"train": halves}, partitioning=Partitioning(3, by_degree=True))
-    import_graph(files, tmp_path / "graph", LIMITS, Observer())
+    import_graph(files, tmp_path / "graph", MEMORY_BYTES, Observer())
 
     expected, _ = import_reference.buckets(edges, types, names, list(types))
     assert expected == buckets_in(tmp_path / "graph" / "train")

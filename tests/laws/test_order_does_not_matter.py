@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pbgeval.cluster.claim import Ownership, describe_process
 from pbgeval.cluster.liveness import Watch
 from pbgeval.config import EvalConfig
-from pbgeval.inputs.dispatch import share_of_worker
+from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
@@ -167,7 +167,7 @@ def units_of(sizes: Sequence[int], window: int) -> list[WorkUnit]:
 def test_workers_share_the_units_without_gap_or_overlap(sizes, window, team_size):
     units = units_of(sizes, window)
 
-    shares = [share_of_worker(units, rank, team_size) for rank in range(team_size)]
+    shares = equal_parts(units, team_size)
 
     assert units == [unit for share in shares for unit in share]
     largest = max((unit.num_edges for unit in units), default=0)

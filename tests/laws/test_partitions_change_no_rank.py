@@ -19,7 +19,7 @@ import pytest
 from pbgeval import evaluate
 from pbgeval.notation import Bucket as PackageBucket
 from pbgeval.notation import Side
-from pbgeval.storage.ranks import COLUMNS
+from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.examples import crossed
 from tests.kit.graphs import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
 from tests.kit.on_disk import write_graph
@@ -129,7 +129,7 @@ def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> d
         for bucket, indices in index_of.items():
             ranks = read_ranks(Path(folder) / "out", 0, PackageBucket(*bucket))
             for side, columns in ranks.columns.items():
-                rows = zip(*(columns[name].tolist() for name in COLUMNS), strict=True)
+                rows = zip(*(columns[name].tolist() for name in RANK_COLUMNS), strict=True)
                 for index, counts in zip(indices, rows, strict=True):
                     found[index, side] = counts
     assert {(index, side) for index in range(len(plain.edges)) for side in Side} == set(found)

@@ -27,7 +27,7 @@ from pbgeval.ranking.edge_sample import EdgeSample
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32, with_clusters
 from pbgeval.stats.ranks import RankCounts
-from pbgeval.storage.ranks import COLUMNS, find_ranks
+from pbgeval.storage.row_files import RANK_COLUMNS, find_ranks
 from pbgeval.worker import rounds
 from pbgeval.worker import rounds as sampling
 from tests.examples import crossed
@@ -77,7 +77,7 @@ def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
         for side in Side:
             drawn = some.columns[side]["num_candidates"] > 0
             sampled += int(drawn.sum())
-            for column in COLUMNS:
+            for column in RANK_COLUMNS:
                 expected = np.where(drawn, whole.columns[side][column], 0)
                 np.testing.assert_array_equal(expected, some.columns[side][column], column)
     assert sampled == report.document["num_queries"]

@@ -21,7 +21,7 @@ from pbgeval.notation import Side
 from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.report import saved_run
 from pbgeval.report.figures import decimals_of
-from pbgeval.storage.ranks import find_ranks
+from pbgeval.storage.row_files import find_ranks
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, metrics_of, run_command, run_main, run_of
 from tests.paired_reference import Query, value_of

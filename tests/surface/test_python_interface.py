@@ -226,7 +226,7 @@ def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: P
 
 
 def test_what_is_in_memory_writes_no_ranks_that_nobody_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pbgeval.worker.per_edge.create_ranks_file", None)  # a call of it is a fault
+    monkeypatch.setattr("pbgeval.worker.per_edge.create_query_file", None)  # a call of it is a fault
 
     assert evaluate_triples(SCORER, TEST).path is None
 

@@ -13,7 +13,7 @@ import yaml
 
 from pbgeval import Report
 from pbgeval.command_line.verification import SequentialTest
-from pbgeval.storage.ranks import find_ranks, ranks_path
+from pbgeval.storage.row_files import find_ranks, query_path
 from tests.kit.case import TinyCase
 from tests.kit.commands import Done, flags, run_command, run_main
 
@@ -45,7 +45,7 @@ def forged(result: Path, folder: Path, share: float) -> Path:
     """Improve the ranks of a share of the edges, on both sides, and let all figures follow from them."""
     shutil.copytree(result, folder)
     generator = np.random.default_rng(1)
-    files = [h5py.File(ranks_path(folder, index, bucket), "r+") for index, bucket in find_ranks(folder)]
+    files = [h5py.File(query_path(folder, "ranks", index, bucket), "r+") for index, bucket in find_ranks(folder)]
     for file in files:
         for side in file.values():
             better, known = side["better"][:], side["excluded_better"][:]

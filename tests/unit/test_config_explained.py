@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config, numeric_settings
+from pbgeval.config import EntitySchema, EvalConfig, RelationSchema, help_config
 from pbgeval.config.schema import GROUPS, TRAINING_KEYS, keys_of
 from pbgeval.errors import ConfigError
+from pbgeval.inputs.provenance import numeric_settings
 
 
 def config(**changes: Any) -> EvalConfig:

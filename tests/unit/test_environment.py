@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.cluster.environment import GroupPlace, advice_on_restarts, expand_node_list, place_in_group
+from pbgeval.cluster.environment import GroupPlace, advice_on_restarts, place_in_group
 from pbgeval.errors import LaunchError
 
 TORCHRUN = {
@@ -168,21 +168,23 @@ def test_the_store_is_torchruns_where_its_agent_holds_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "hosts"),
+    ("text", "first"),
     [
-        ("n1", ["n1"]),
-        ("n[1-3,7]", ["n1", "n2", "n3", "n7"]),
-        ("a1,b[01-02]", ["a1", "b01", "b02"]),
-        ("b[08-11],a", ["b08", "b09", "b10", "b11", "a"]),
-        ("rack[1-2]n[0,5]", ["rack1n0", "rack1n5", "rack2n0", "rack2n5"]),
-        ("gpu-[1-2]-ib.site", ["gpu-1-ib.site", "gpu-2-ib.site"]),
+        ("n1", "n1"),
+        ("n[1-3,7]", "n1"),
+        ("a1,b[01-02]", "a1"),
+        ("b[08-11],a", "b08"),
+        ("rack[1-2]n[0,5]", "rack1n0"),
+        ("gpu-[1-2]-ib.site", "gpu-1-ib.site"),
     ],
 )
-def test_a_list_is_expanded_in_its_order(text: str, hosts: list[str]) -> None:
-    assert hosts == expand_node_list(text)
+def test_a_step_meets_on_the_first_host_of_its_list(text: str, first: str) -> None:
+    place = place_in_group(STEP | {"SLURM_STEP_NODELIST": text})
+    assert place is not None
+    assert place.address == first
 
 
-@pytest.mark.parametrize("text", ["", "n[1-", "n[1-x]", "n1,", ",n1", "n]1[", "n[]"])
+@pytest.mark.parametrize("text", ["n[1-", "n[1-x]", "n1,", ",n1", "n]1[", "n[]"])
 def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a "):
-        expand_node_list(text)
+    with pytest.raises(LaunchError, match="expected a list of hosts"):
+        place_in_group(STEP | {"SLURM_STEP_NODELIST": text})

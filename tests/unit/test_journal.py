@@ -20,7 +20,7 @@ ARRAYS = st.lists(st.lists(st.sampled_from(LIMITS), max_size=5), max_size=4)
 
 def journal(folder: Path, digest: str = "run", writer: str = "me") -> Journal:
     made = Journal(folder / "journal", digest, writer)
-    made.make()
+    made.folder.mkdir(parents=True, exist_ok=True)
     return made
 
 
@@ -95,7 +95,7 @@ def test_without_its_lease_a_writer_writes_nothing(tmp_path):
     lease.parent.mkdir()
     lease.touch()
     ours = Journal(tmp_path / "journal", "run", "me", Claim(tmp_path, {}, lease=lease).check)
-    ours.make()
+    ours.folder.mkdir(parents=True, exist_ok=True)
     ours.log("start", unit="a")
     assert [ours.write(["a"], [])] == ours.entries()
     lease.unlink()
@@ -118,7 +118,7 @@ def test_a_writer_that_is_held_up_while_it_writes_brings_nothing_back(tmp_path, 
             lease.unlink(missing_ok=True)
 
     lease.touch()
-    ours.make()
+    ours.folder.mkdir(parents=True, exist_ok=True)
     with monkeypatch.context() as patched:
         patched.setattr(files, "system", TakenOver())
         with pytest.raises(IncompleteError, match="were removed"):

@@ -13,10 +13,9 @@ from benchmarks.scaling.local_counter import LocalCounter
 from benchmarks.scaling.simulator import Machines, simulate
 from pbgeval.config import load_config
 from pbgeval.errors import DataError
-from pbgeval.inputs.dispatch import make_dispatch_plan
+from pbgeval.inputs.dispatch import PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.inputs.queue import PartitionCache, UnitQueue
 from pbgeval.notation import Bucket, Side, WorkUnit
 from tests.kit.case import TinyCase
 

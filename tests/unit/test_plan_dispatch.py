@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from benchmarks.scaling.bounds import min_loads
 from benchmarks.scaling.local_counter import LocalCounter
-from pbgeval.inputs.dispatch import DispatchPlan, Stripe, Uses, best_walk, evict, make_dispatch_plan, num_loads
-from pbgeval.inputs.queue import UnitQueue
+from pbgeval.inputs.dispatch import (
+    DispatchPlan,
+    Stripe,
+    UnitQueue,
+    Uses,
+    best_walk,
+    evict,
+    make_dispatch_plan,
+    num_loads,
+)
 from pbgeval.notation import Bucket, WorkUnit
 
 
@@ -139,7 +147,6 @@ def test_every_unit_is_handed_out_once_where_stripes_are_many_and_short(num_work
     plan = DispatchPlan(
         units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(stops[-1])),
         num_large=0,
-        num_small=0,
         stripes=tuple(Stripe(start, stop) for start, stop in pairwise(stops)),
         needs=(frozenset({0}),) * stops[-1],
         cost_before=np.arange(stops[-1] + 1.0),
@@ -195,10 +202,10 @@ def test_large_units_come_first_and_small_ones_last_by_falling_cost():
 
     edges = [unit.num_edges for unit in plan.units]
     large, small = edges[: plan.num_large], edges[plan.first_small :]
-    assert large == sorted(large, reverse=True)
-    assert small == sorted(small, reverse=True)
     assert large
     assert small
+    assert large == sorted(large, reverse=True)
+    assert small == sorted(small, reverse=True)
     assert max(edges) == large[0]
     assert min(edges) == small[-1]
     assert max(edges[plan.num_large : plan.first_small]) <= large[-1]
@@ -247,10 +254,9 @@ def test_stripes_cost_few_loads_more_than_one_worker_needs(num_workers):
 def test_a_band_keeps_its_partitions_while_the_others_pass():
     walk = best_walk([unit.bucket for unit in grid(6)], one_type, room=4)
 
-    first = walk[0]
-    assert [{0}, {0, 1}, {0, 1, 2}] == [set().union(*step) for step in first[:3]]
-    assert [{0, 1, 2, 3}, {0, 1, 2, 4}, {0, 1, 2, 5}] == [set().union(*step) for step in first[3:]]
-    assert 5 in walk[1][0][0]  # the last to pass begins the next band
+    assert [{0}, {0, 1}, {0, 1, 2}] == [set().union(*step) for step in walk[:3]]
+    assert [{0, 1, 2, 3}, {0, 1, 2, 4}, {0, 1, 2, 5}] == [set().union(*step) for step in walk[3:6]]
+    assert walk[6] == [Bucket(5, 5)]  # the last to pass begins the next band
 
 
 def test_what_is_needed_again_last_is_dropped():

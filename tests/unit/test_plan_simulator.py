@@ -49,7 +49,6 @@ def plan_of(needs: list[set[int]], stripes: list[tuple[int, int]]) -> DispatchPl
     return DispatchPlan(
         units=tuple(WorkUnit(0, Bucket(0, 0), row, row + 1) for row in range(len(needs))),
         num_large=0,
-        num_small=0,
         stripes=tuple(Stripe(*stripe) for stripe in stripes),
         needs=tuple(frozenset(needed) for needed in needs),
         cost_before=np.arange(len(needs) + 1.0),

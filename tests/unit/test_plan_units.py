@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from pbgeval.inputs.dispatch import best_order, num_loads, share_of_worker
+from pbgeval.inputs.dispatch import best_order, equal_parts, num_loads
 from pbgeval.notation import Bucket, WorkUnit
 
 
 def test_shares_are_of_equal_numbers_of_edges():
     units = [WorkUnit(0, Bucket(0, at), 0, size) for at, size in enumerate([10, 10, 5, 5, 30])]
 
-    shares = [[unit.bucket.rhs for unit in share_of_worker(units, rank, 2)] for rank in range(2)]
+    shares = [[unit.bucket.rhs for unit in part] for part in equal_parts(units, 2)]
 
     assert [[0, 1, 2, 3], [4]] == shares
 

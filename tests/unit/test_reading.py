@@ -16,9 +16,9 @@ import pytest
 from pbgeval.config import load_config
 from pbgeval.config.output_checks import read_relation_groups
 from pbgeval.errors import EvalError, StorageError
+from pbgeval.importing.dictionaries import RelationTypes
 from pbgeval.importing.edge_files import ColumnForm, load_edges
 from pbgeval.importing.model import EdgeForm, SkippedEdges
-from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.metrics.taxonomy import Taxonomy
 from pbgeval.models.model import read_labels
 from pbgeval.models.pickles import read_saved, read_trusting
@@ -31,9 +31,8 @@ from pbgeval.report.report import Report
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint import read_checkpoint_version
 from pbgeval.storage.entities import read_entity_count, read_entity_names
-from pbgeval.storage.fingerprint import fingerprint
 from pbgeval.storage.hdf5 import open_hdf5
-from pbgeval.storage.text import check_compressed, read_small_text, text_lines
+from pbgeval.storage.text import check_compressed, fingerprint, read_small_text, text_lines
 
 RANDOM = random.Random(7)
 NAMES = [f"e{RANDOM.randrange(10**6)}" for _ in range(2000)]

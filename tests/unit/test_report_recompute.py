@@ -23,7 +23,7 @@ from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.notation import Bucket
 from pbgeval.report import saved_run
 from pbgeval.report.output import OutputDirectory, digest_of
-from pbgeval.storage.ranks import COLUMNS
+from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.examples import examples
 from tests.kit import pbg_files
 from tests.kit.graphs import Relation, TinyGraph, tiny_graphs
@@ -179,12 +179,12 @@ class SavedCase(NamedTuple):
                 with h5py.File(self.path(path_index, bucket), "r+") as file:
                     for side in file:
                         at = [queries[side, PLACES.index((path_index, bucket, row))] for row in range(len(edges))]
-                        for index, column in enumerate(COLUMNS):
+                        for index, column in enumerate(RANK_COLUMNS):
                             file[side][column][:] = [counts[index] for counts in at]
 
 
 class Counts(NamedTuple):
-    """As COLUMNS."""
+    """As RANK_COLUMNS."""
 
     better: int
     tied: int

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.errors import ConfigError, StorageError
-from pbgeval.inputs.names import relation_groups, relation_labels
-from pbgeval.inputs.restrictions import Restrictions, read_restrictions
+from pbgeval.inputs.names import Restrictions, read_restrictions, relation_groups, relation_labels
 from pbgeval.notation import EntityNumbering, Side
 from tests.examples import examples
 

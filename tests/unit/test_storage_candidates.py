@@ -54,22 +54,20 @@ def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path
     tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
 
     assert {Side.LHS: 2, Side.RHS: 1} == file.num_candidates
-    assert [[0, 1], [2, 3], [3, 3]] == heads.ids_EK.tolist()
-    assert [[0, 0]] * 3 == heads.partitions_EK.tolist()
-    assert [[4], [0]] == tails.ids_EK.tolist()
-    assert [[1], [1]] == tails.partitions_EK.tolist()
-    assert (np.int64, np.int64) == (tails.ids_EK.dtype, tails.partitions_EK.dtype)
+    assert [[0, 1], [2, 3], [3, 3]] == heads[0].tolist()
+    assert [[0, 0]] * 3 == heads[1].tolist()
+    assert [[4], [0]] == tails[0].tolist()
+    assert [[1], [1]] == tails[1].tolist()
+    assert (np.int64, np.int64) == (tails[0].dtype, tails[1].dtype)
 
 
 def test_a_partition_may_be_given_and_a_type_with_one_has_no_other(tmp_path: Path) -> None:
     file = opened(tmp_path, Side.RHS, tail=[[8, 3], [4, 4], [0, 0]], tail_partition=[[1, 0], [1, 7], [0, 1]])
     tails = file.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)
 
-    assert [[1, 0], [0, 0], [0, 1]] == tails.partitions_EK.tolist()
+    assert [[1, 0], [0, 0], [0, 1]] == tails[1].tolist()
     plain = opened(tmp_path, Side.RHS, tail=[[3, 3], [4, 4], [0, 0]])
-    assert [[1, 1], [0, 0], [1, 1]] == plain.read(
-        Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES
-    ).partitions_EK.tolist()
+    assert [[1, 1], [0, 0], [1, 1]] == plain.read(Side.RHS, np.arange(0, 3), types(0, 1, 0), SIZES)[1].tolist()
 
 
 @settings(max_examples=examples(15))
@@ -88,7 +86,7 @@ def test_a_range_of_rows_is_that_of_the_whole(
     start, stop = sorted((data.draw(st.integers(0, num_edges)), data.draw(st.integers(0, num_edges))))
 
     part = files[BUCKET].read(Side.LHS, np.arange(start, stop), np.zeros(stop - start, np.int64), SIZES)
-    assert values[start:stop].tolist() == part.ids_EK.tolist()
+    assert values[start:stop].tolist() == part[0].tolist()
 
 
 ROW = "expected a row of its partition, 0 to"

@@ -1,7 +1,7 @@
 import pytest
 
 from pbgeval.errors import StorageError
-from pbgeval.storage.fingerprint import fingerprint
+from pbgeval.storage.text import fingerprint
 
 
 def test_it_is_32_hex_digits_and_depends_on_content_alone(tmp_path):

@@ -18,7 +18,7 @@ from pbgeval.storage.candidates import find_candidate_files
 from pbgeval.storage.checkpoint import open_embeddings
 from pbgeval.storage.edges import find_buckets
 from pbgeval.storage.model import read_model_parameters
-from pbgeval.storage.ranks import create_ranks_file
+from pbgeval.storage.row_files import create_query_file
 from tests.kit.pbg_files import write_edges, write_embeddings, write_model
 from tests.saved_ranks import read_ranks
 
@@ -34,7 +34,7 @@ def written(folder: Path, reader: str) -> Path:
     elif reader == "model":
         write_model(folder, {(0, Side.RHS): {"diagonal": VALUES[:, 0]}}, version=3)
     elif reader == "ranks":
-        create_ranks_file(folder, 0, Bucket(0, 0), NUM_ROWS, list(Side), "digest")
+        create_query_file(folder, "ranks", 0, Bucket(0, 0), NUM_ROWS, list(Side), "digest")
     else:
         write_edges(folder, (0, 0), IDS, IDS, IDS, weight=np.ones(NUM_ROWS) if reader == "weight" else None)
         with h5py.File(folder / "candidates_0_0.h5", "w") as file:

@@ -149,7 +149,7 @@ def test_what_s3_s_libraries_raise_is_one_line(module: str) -> None:
     library = pytest.importorskip(module)
     error = library.NoCredentialsError() if module.startswith("botocore") else library.ClientPayloadError("cut")
 
-    words = "s3://bucket/key: (needs credentials|cannot read the object): "
+    words = "s3://bucket/key: (needs credentials|cannot read or write the object): "
     with pytest.raises(StorageError, match=words), object_faults("s3://bucket/key"):
         raise error
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError, StorageError
 from pbgeval.notation import Bucket, Side
-from pbgeval.storage.ranks import (
-    COLUMNS,
-    create_ranks_file,
+from pbgeval.storage.row_files import (
+    RANK_COLUMNS,
+    QueryFile,
+    create_query_file,
     find_ranks,
-    open_ranks_file,
-    ranks_path,
+    open_query_file,
+    query_path,
 )
-from pbgeval.storage.row_files import QueryFile
 from tests.examples import examples
 from tests.saved_ranks import read_ranks
 
@@ -31,12 +31,12 @@ BUCKET = Bucket(1, 20)
 
 
 def create(folder: Path, num_edges: int = 10, sides: tuple[Side, ...] = tuple(Side)) -> QueryFile:
-    return create_ranks_file(folder, 2, BUCKET, num_edges, sides, "abc")
+    return create_query_file(folder, "ranks", 2, BUCKET, num_edges, sides, "abc")
 
 
 def columns_of(rows: np.ndarray, side: Side) -> dict[str, np.ndarray]:
     """Values that say where they belong; some negative or as large as may be."""
-    values = {name: 1000 * rows + 10 * index + side.value for index, name in enumerate(COLUMNS)}
+    values = {name: 1000 * rows + 10 * index + side.value for index, name in enumerate(RANK_COLUMNS)}
     values["tied"] = np.where(rows % 2 == 0, np.iinfo(np.int64).max, -rows)
     return values
 
@@ -45,10 +45,10 @@ def test_a_new_file_says_of_every_query_that_it_was_not_ranked(tmp_path: Path) -
     file = create(tmp_path)
     ranks = read_ranks(tmp_path, 2, BUCKET).columns
 
-    assert tmp_path / "ranks" / "2" / "ranks_1_20.h5" == file.path == ranks_path(tmp_path, 2, BUCKET)
+    assert tmp_path / "ranks" / "2" / "ranks_1_20.h5" == file.path == query_path(tmp_path, "ranks", 2, BUCKET)
     assert set(Side) == set(ranks)
     for columns in ranks.values():
-        assert list(COLUMNS) == list(columns)
+        assert list(RANK_COLUMNS) == list(columns)
         for values in columns.values():
             assert ((10,), np.int64, 0) == (values.shape, values.dtype, np.abs(values).max())
     assert ["ranks_1_20.h5"] == os.listdir(file.path.parent)
@@ -61,7 +61,7 @@ def test_the_file_is_plain_hdf5_in_one_piece_per_dataset(tmp_path: Path) -> None
     with h5py.File(file.path) as read:
         assert ["tail"] == list(read)
         assert (1, 3, "abc") == (read.attrs["format_version"], read.attrs["num_rows"], read.attrs["digest"])
-        for name in COLUMNS:
+        for name in RANK_COLUMNS:
             assert read["tail"][name].chunks is None
             assert columns_of(np.arange(3), Side.RHS)[name].tolist() == read["tail"][name][:].tolist()
 
@@ -76,20 +76,20 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
 ) -> None:
     folder = tmp_path_factory.mktemp("r")
     file = create(folder, num_edges=30)
-    expected = {(side, name): [0] * 30 for side in Side for name in COLUMNS}
+    expected = {(side, name): [0] * 30 for side in Side for name in RANK_COLUMNS}
     for side, rows in writes:
         values = columns_of(rows, side)
         file.write(side, rows, values)
-        for name in COLUMNS:
+        for name in RANK_COLUMNS:
             for row, value in zip(rows.tolist(), values[name].tolist(), strict=True):
                 expected[side, name][row] = value
 
     actual = read_ranks(folder, 2, BUCKET).columns
-    assert expected == {(side, name): actual[side][name].tolist() for side in Side for name in COLUMNS}
+    assert expected == {(side, name): actual[side][name].tolist() for side in Side for name in RANK_COLUMNS}
     for side in Side:
-        part = open_ranks_file(folder, 2, BUCKET).read(side, 7, 19)
-        assert all(expected[side, name][7:19] == part[name].tolist() for name in COLUMNS)
-        assert [0] * len(COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
+        part = open_query_file(folder, "ranks", 2, BUCKET).read(side, 7, 19)
+        assert all(expected[side, name][7:19] == part[name].tolist() for name in RANK_COLUMNS)
+        assert [0] * len(RANK_COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
 
 
 def write_every_third(file: QueryFile, worker: int) -> None:
@@ -121,7 +121,7 @@ def test_processes_fill_one_file_at_the_same_time(tmp_path: Path) -> None:
 
 def test_a_file_is_found_again_with_all_it_takes_to_write(tmp_path: Path) -> None:
     made = create(tmp_path, sides=(Side.LHS,))
-    opened = open_ranks_file(tmp_path, 2, BUCKET)
+    opened = open_query_file(tmp_path, "ranks", 2, BUCKET)
 
     assert made == opened == pickle.loads(pickle.dumps(made))
     assert ((Side.LHS,), 10, "abc") == (opened.sides, opened.num_edges, opened.digest)
@@ -132,15 +132,15 @@ def test_a_bucket_without_edges_has_a_file_without_rows(tmp_path: Path) -> None:
     file.write(Side.LHS, 0, columns_of(np.arange(0), Side.LHS))
     file.write(Side.LHS, np.empty(0, np.int64), columns_of(np.arange(0), Side.LHS))
 
-    assert 0 == open_ranks_file(tmp_path, 2, BUCKET).num_edges
+    assert 0 == open_query_file(tmp_path, "ranks", 2, BUCKET).num_edges
     assert {0} == {len(values) for values in read_ranks(tmp_path, 2, BUCKET).columns[Side.RHS].values()}
 
 
 def test_a_new_run_replaces_the_file_of_an_old_one(tmp_path: Path) -> None:
     create(tmp_path).write(Side.LHS, 0, columns_of(np.arange(10), Side.LHS))
-    create_ranks_file(tmp_path, 2, BUCKET, 4, [Side.LHS], "def")
+    create_query_file(tmp_path, "ranks", 2, BUCKET, 4, [Side.LHS], "def")
 
-    file = open_ranks_file(tmp_path, 2, BUCKET)
+    file = open_query_file(tmp_path, "ranks", 2, BUCKET)
     assert (4, "def", [0] * 4) == (file.num_edges, file.digest, file.read(Side.LHS, 0, 4)["better"].tolist())
 
 
@@ -148,7 +148,7 @@ def test_files_of_all_paths_and_buckets_are_found_in_order(tmp_path: Path) -> No
     assert [] == find_ranks(tmp_path)
     places = [(0, Bucket(0, 0)), (0, Bucket(2, 1)), (0, Bucket(10, 0)), (10, Bucket(0, 0))]
     for path_index, bucket in reversed(places):
-        create_ranks_file(tmp_path, path_index, bucket, 1, [Side.LHS], "abc")
+        create_query_file(tmp_path, "ranks", path_index, bucket, 1, [Side.LHS], "abc")
     (tmp_path / "ranks" / "0" / "ranks_x_1.h5").touch()
 
     assert places == find_ranks(tmp_path)

@@ -18,12 +18,10 @@ from pbgeval.storage import entities as labels_module
 from pbgeval.storage import topk as topk_module
 from pbgeval.storage.edges import BucketFile, find_buckets
 from pbgeval.storage.entities import EntityLabels
-from pbgeval.storage.row_files import QueryFile
+from pbgeval.storage.row_files import QueryFile, create_query_file, open_query_file
 from pbgeval.storage.topk import (
     TABLE_COLUMNS,
     Vocabulary,
-    create_topk_file,
-    open_topk_file,
     write_topk_table,
 )
 from tests.kit.pbg_files import write_edges
@@ -64,7 +62,7 @@ def best(
 
 
 def create(folder: Path, num_edges: int = 3, k: int = 2, sides: tuple[Side, ...] = SIDES) -> QueryFile:
-    return create_topk_file(folder, 0, BUCKET, num_edges, sides, k, "abc")
+    return create_query_file(folder, "topk", 0, BUCKET, num_edges, sides, "abc", k=k)
 
 
 def table(path: Path) -> list[list[str]]:
@@ -84,7 +82,7 @@ def test_the_file_is_plain_hdf5_and_is_found_again(tmp_path: Path) -> None:
     assert ("int64", [-1, 1, -1]) == tail["partition"]
     assert ("float64", -math.inf) == (tail["score"][0], tail["score"][1][1])
     assert ("uint8", [0, 1, 0]) == tail["known"]
-    opened = open_topk_file(tmp_path, 0, BUCKET)
+    opened = open_query_file(tmp_path, "topk", 0, BUCKET)
     assert (3, (Side.RHS,), "abc") == (opened.num_edges, opened.sides, opened.digest)
     assert [4] == pickle.loads(pickle.dumps(opened)).read(Side.RHS, 1, 2)["entity"].ravel().tolist()
 
