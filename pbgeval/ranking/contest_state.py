@@ -28,17 +28,10 @@ from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.storage.rows import Rows
 
 KEYS_AT_A_TIME = 4096  # prepared together; changes no number
 QUERIES_AT_A_TIME = 8192  # true scores computed together
-
-
-class Rows(Protocol):
-    """Vectors kept between the sweeps."""
-
-    def write(self, start: int, rows_ND: Tensor) -> None: ...
-    def read(self, start: int, stop: int) -> Tensor: ...
-    def take(self, rows: Tensor) -> Tensor: ...
 
 
 class QuerySource(Protocol):

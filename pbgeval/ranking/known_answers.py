@@ -8,15 +8,18 @@ One thread works here; numpy releases the interpreter's lock, so another can rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
+import torch
 from attrs import define, field, frozen
+from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.notation import EntityNumbering, Side, sort_distinct
+from pbgeval.ranking.chunks import concatenated_ranges
+from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, KeyTable, QueryKeys, check_codes_fit, key_codes
 from pbgeval.storage.writing import ScratchFolder
 
@@ -28,18 +31,9 @@ JIT_MIN_ROWS = 1 << 22  # of those fed before: loading numba takes as long as nu
 _SPREAD = np.int64(0x9E3779B97F4A7C15 - (1 << 64))  # odd, without structure: relations of one entity fall apart
 
 
-class PairSink(Protocol):
-    """Takes the pairs that a semi-join finds; one pair may come any number of times."""
-
-    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-        """Take pairs of the queries that hide a side.
-
-        Args:
-            hidden: the side.
-            key_P: positions in the side's `QueryKeys`, int64.
-            answer_P: numbers of entities that answer them, int64.
-        """
-        ...
+# Takes (hidden side, key_P, answer_P) of pairs that a semi-join finds: positions in the side's `QueryKeys`, and numbers
+# of entities that answer them, int64. One pair may come any number of times.
+PairSink = Callable[[Side, np.ndarray, np.ndarray], None]
 
 
 class SemiJoin:
@@ -79,7 +73,7 @@ class SemiJoin:
         for (keys, _), pairs in zip(self._sides, found, strict=True):
             key_P, answer_P = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
             if len(key_P):
-                self._sink.add(keys.hidden, key_P, answer_P)
+                self._sink(keys.hidden, key_P, answer_P)
 
 
 @frozen(eq=False)
@@ -120,6 +114,92 @@ def _passes(rel_n, known_n, spread, is_marked, row_P):  # type: ignore[no-untype
 _PASSES = CompiledLoop(_passes)
 
 
+# Known answers, and those of each block of scores.
+
+
+@frozen(eq=False)
+class KnownAnswers:
+    """The known answers of some keys within one range of candidates."""
+
+    key_P: np.ndarray  # int64, ascending: index of the answer's key
+    number_P: np.ndarray  # int64, ascending within a key: number of the answer, or its row in a partition
+
+    def select(self, keys_U: np.ndarray) -> KnownAnswers:
+        """Return the answers of some keys, each numbered by its place among them.
+
+        Args:
+            keys_U: int64, in any order; a key may repeat, and -1 has no answers.
+        """
+        if np.array_equal(keys_U, np.arange(keys_U.size)):  # the first keys, usually all
+            return self.of_keys(0, keys_U.size)
+        first_U, length_U = self.lists(keys_U)
+        key = np.repeat(np.arange(keys_U.size), length_U)
+        return KnownAnswers(key, self.number_P[concatenated_ranges(first_U, length_U)])
+
+    def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the answers of each of some keys begin, and how many they are."""
+        first_U = np.searchsorted(self.key_P, keys_U)
+        return first_U, np.searchsorted(self.key_P, keys_U, "right") - first_U
+
+    def of_keys(self, first: int, stop: int) -> KnownAnswers:
+        """Return those of consecutive keys, as views."""
+        part = slice(*np.searchsorted(self.key_P, [first, stop]))
+        return KnownAnswers(self.key_P[part], self.number_P[part])
+
+    def between(self, first: int, stop: int) -> KnownAnswers:
+        """Return those that are consecutive entities."""
+        inside_P = (self.number_P >= first) & (self.number_P < stop)
+        return self if inside_P.all() else KnownAnswers(self.key_P[inside_P], self.number_P[inside_P])
+
+    def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Tell of each (key, entity) whether it is a known answer, bool."""
+        if not self.number_P.size or not number.size:
+            return np.zeros(number.shape, bool)
+        low = min(int(self.number_P.min()), int(number.min()))
+        width = max(int(self.number_P.max()), int(number.max())) - low + 1
+        return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+
+
+def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return where each number is in a sorted array; far below zero where it is not."""
+    first, last = int(sorted_numbers[0]), int(sorted_numbers[-1])
+    if last - first + 1 == sorted_numbers.size:  # none is left out, so nothing need be searched for
+        return np.where((wanted >= first) & (wanted <= last), wanted - first, np.int64(-(1 << 62)))
+    at = np.searchsorted(sorted_numbers, wanted)
+    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
+    return np.where(found, at, np.int64(-(1 << 62)))
+
+
+@frozen(eq=False)
+class KnownByBlock:
+    """Known answers as cells, those of one block of scores next to each other."""
+
+    code_P: np.ndarray  # ascending: run of columns, then key
+    key_P: np.ndarray
+    column_P: np.ndarray  # within its run
+    num_keys: int
+
+    @classmethod
+    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray, width: int) -> KnownByBlock:
+        """Arrange them for blocks of `width` columns."""
+        column_P = positions(numbers_C, known.number_P)
+        competes_P = column_P >= 0
+        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
+        num_keys = int(key_P.max()) + 1 if key_P.size else 1
+        if width >= numbers_C.size:  # one run, and keys are in order
+            return cls(key_P, key_P, column_P, num_keys)
+        code_P = column_P // width * num_keys + key_P
+        order = np.argsort(code_P, kind="stable")
+        return cls(code_P[order], key_P[order], column_P[order] % width, num_keys)
+
+    def in_block(self, part: int, keys: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
+        first_key, _ = keys
+        first, stop = np.searchsorted(self.code_P, part * self.num_keys + np.minimum(keys, self.num_keys))
+        row_P = torch.from_numpy(self.key_P[first:stop] - first_key)
+        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
+
+
 # Pairs (query key, known answer) -> the distinct ones, by the slot of the answer, where candidates are ranked.
 #
 # A pair is one int64: the answer's row in its slot, then the key. So the pairs of a range of candidates are one slice
@@ -137,37 +217,14 @@ class KnownPairs:
 
     packed_P: np.ndarray  # int64, increasing: row << KEY_BITS | key
 
-    def in_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (key_P, row_P), int64, of the answers in rows start to stop of the slot; by key, then by row."""
+    def in_rows(self, start: int = 0, stop: int = _MOST) -> KnownAnswers:
+        """Return the answers in rows start to stop of the slot, each by its row."""
         first, last = np.searchsorted(self.packed_P, [start << KEY_BITS, stop << KEY_BITS])
-        return _unpack(_swap(self.packed_P[first:last]))
-
-    def by_key(self) -> AnswersByKey:
-        """Return the same pairs in the order of keys: another array of the same size."""
-        return AnswersByKey(_swap(self.packed_P))
-
-
-@frozen(eq=False)
-class AnswersByKey:
-    """The pairs of one side and slot, to be asked for the answers of a key."""
-
-    packed_P: np.ndarray  # int64, increasing: key << KEY_BITS | row
-
-    def of_keys(self, key_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the known answers of keys, list after list.
-
-        Args:
-            key_U: keys, int64, in any order; a key may repeat, and -1 has no answers.
-
-        Returns:
-            Offsets, int64 (U + 1): where each key's list starts, and the number of all; and the rows of the slot,
-            int64, increasing within a list.
-        """
-        begin_U = np.searchsorted(self.packed_P, key_U << KEY_BITS)
-        length_U = np.searchsorted(self.packed_P, (key_U + 1) << KEY_BITS) - begin_U
-        offsets = np.concatenate([[0], np.cumsum(length_U)])
-        at = np.repeat(begin_U - offsets[:-1], length_U) + np.arange(offsets[-1])
-        return offsets, self.packed_P[at] & _KEY_MASK
+        packed_P = self.packed_P[first:last]
+        by_key_P = (packed_P & _KEY_MASK) << KEY_BITS
+        by_key_P |= packed_P >> KEY_BITS
+        by_key_P.sort()
+        return KnownAnswers(by_key_P >> KEY_BITS, by_key_P & _KEY_MASK)
 
 
 @define(eq=False)
@@ -303,18 +360,6 @@ def _rows_by_slot(numbering: EntityNumbering, answer_P: np.ndarray) -> list[tupl
     order = np.argsort(slot_P, kind="stable")
     slots, begins = np.unique(slot_P[order], return_index=True)
     return list(zip(slots.tolist(), np.split(order, begins[1:]), strict=True))
-
-
-def _swap(packed_P: np.ndarray) -> np.ndarray:
-    """Exchange the two halves of packed pairs, and sort them anew."""
-    swapped = (packed_P & _KEY_MASK) << KEY_BITS
-    swapped |= packed_P >> KEY_BITS
-    swapped.sort()
-    return swapped
-
-
-def _unpack(packed_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return packed_P >> KEY_BITS, packed_P & _KEY_MASK
 
 
 # Known edges -> the entities seen at each side of the relations that are evaluated (`type_constraint = "observed"`).

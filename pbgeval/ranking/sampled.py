@@ -19,14 +19,12 @@ from pbgeval.ranking import blocks
 from pbgeval.ranking.block_threads import MOST_THREADS, BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
-from pbgeval.ranking.competitors import num_competitors
-from pbgeval.ranking.copies import copies_of_true
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
 from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel, choose_kernel
-from pbgeval.ranking.known_cells import known_cells
+from pbgeval.ranking.list_cells import copies_of_true, known_cells, num_competitors
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
 from pbgeval.scoring.certified import CertifiedComparator
@@ -195,14 +193,8 @@ def _excluded_and_known(
         excluded = excluded[0][order], excluded[1][order]
     if known is None:
         return excluded, (NONE, NONE)
-    of_side = known[hidden]
-    known_query, known_candidate = known_cells(
-        of_side.key_E[rows_BQ.numpy()],
-        group.side(hidden).ids_E[rows_BQ].numpy(),
-        list_BC,
-        of_side.key_P,
-        of_side.row_P,
-    )
+    key_BQ, true_BQ = group.competition.key_E[hidden][rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy()
+    known_query, known_candidate = known_cells(key_BQ, true_BQ, list_BC, known[hidden])
     if excluded_QC is not None:
         competes = ~excluded_QC[known_query, known_candidate]
         known_query, known_candidate = known_query[competes], known_candidate[competes]

@@ -67,7 +67,7 @@ class _Distinct:
 
 @define(eq=False)
 class _Leaked:
-    """Marks the distinct edges that known pairs name; a sink of the semi-join."""
+    """Marks the distinct edges that known pairs name; as a sink of the semi-join."""
 
     edges: _Distinct
     is_leaked_U: np.ndarray = field(init=False)  # bool
@@ -147,7 +147,7 @@ def _in_training(
     leaked, seen = _Leaked(distinct), _Seen(entities)
 
     with collectively(context.team):
-        join = SemiJoin({Side.RHS: distinct.keys}, leaked)
+        join = SemiJoin({Side.RHS: distinct.keys}, leaked.add)
         team = context.team
         parts = shares_of_files(context.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(context.numberer, parts):

@@ -22,7 +22,8 @@ from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, PassSettings, Relation
+from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.settings import Competition, EdgeOrigin, PassSettings, Relation
 from pbgeval.ranking.tally import SideResult
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.entities import EntityTable
@@ -117,12 +118,11 @@ class Case:
             for side in Side:
                 key_P = np.sort(random.integers(0, self.num_edges, 120))
                 codes = np.unique(key_P * self.num_entities + random.integers(0, self.num_entities, 120))
-                known[side] = KnownInUnit(
-                    np.arange(self.num_edges), codes // self.num_entities, codes % self.num_entities
-                )
+                known[side] = KnownAnswers(codes // self.num_entities, codes % self.num_entities)
         if self.constrained:
             sets = CandidateSets(self.num_entities, np.flatnonzero(random.random(self.num_entities) < 0.7))
-        return Competition(known=known, sets=sets, first_number=lambda *_: 0)
+        key_E = dict.fromkeys(Side, np.arange(self.num_edges))
+        return Competition(known=known, key_E=key_E, sets=sets, first_number=lambda *_: 0)
 
 
 AUC = AucSampling(0.3, 0.5, 12)
