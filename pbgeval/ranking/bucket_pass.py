@@ -125,10 +125,7 @@ def count_against_partition(
 ) -> None:
     """Rank the edges of a group against all entities of each side's partition that may compete."""
     for hidden in settings.sides:
-        state = _state(group, hidden, rows_E, settings, auc_words[hidden], tallies[hidden])
-        tallies[hidden].add_outside(rows_E.numel() - state.queries.num_queries)
-        if not state.queries.num_queries:
-            continue
+        state = _state(group, hidden, rows_E, settings, auc_words[hidden])
         state.prepare((0, state.queries.num_keys))
         known = _known_answers(group, state.queries)
         threads, rows_at_a_time = _threads_and_rows(group, state)
@@ -137,7 +134,7 @@ def count_against_partition(
             stop = min(start + rows_at_a_time, table.num_rows)
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
             rank(state, part, start, None if known is None else known.between(start, stop), threads)
-        _tally(group, state, settings, tallies[hidden])
+        _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
 
 
 def _state(
@@ -146,7 +143,6 @@ def _state(
     rows_E: Tensor,
     settings: PassSettings,
     auc_words_EW: np.ndarray | None,
-    tally: SideTally,
 ) -> ContestState:
     scorer, table = group.relation.scorer, group.side(hidden).table
     sets = group.competition.sets
@@ -181,7 +177,6 @@ def _state(
         MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
         group.relation.dtype,
         table.device,
-        score_sink=_Scores(queries, tally),
     )
     if auc_words_EW is not None:
         words_QW = auc_words_EW[queries.edge_Q]
@@ -215,13 +210,13 @@ def _known_answers(group: Group, queries: ContestQueries) -> KnownAnswers | None
     return group.competition.known[hidden].select(key_K)
 
 
-def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally) -> None:
+def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
     """Hand over what was found, in the order of the edges."""
     queries, counts, true_Q = state.queries, state.counts(), state.true_values()
     order = torch.from_numpy(np.argsort(queries.edge_Q))
     rows_Q = torch.from_numpy(queries.edge_Q)
-    tally.add_queries(rows_Q[order], counts.select(order))
-    if state.losses is not None:
+    loss_Q = None
+    if state.losses is not None and queries.blocks:
         lengths_Q = counts.filtered.num_competitors_Q
         if settings.pbg_semantics:
             sizes = [state.competing.size(block.relation) for block in queries.blocks]
@@ -231,18 +226,18 @@ def _tally(group: Group, state: ContestState, settings: PassSettings, tally: Sid
         parts = [state.losses.of_block[block.first] for block in queries.blocks]
         weights_Q = group.weights(rows_Q)
         losses = [
-            fold.finish(lengths_Q[block.first : block.stop], _of_block(weights_Q, block.first, block.stop)).cpu()
+            fold.finish(lengths_Q[block.first : block.stop], weights_Q[block.first : block.stop]).cpu()
             for block, fold in zip(queries.blocks, parts, strict=True)
         ]
-        tally.add_losses(torch.cat(losses)[order])
+        loss_Q = torch.cat(losses)[order]
+    tally.add_queries(rows_Q[order], counts.select(order), num_outside=num_outside, loss_Q=loss_Q)
     kept_Q = torch.ones(queries.num_queries, dtype=torch.bool)
     if state.sample is not None:
         kept_Q = torch.from_numpy(state.sample.true_kept_Q)
     tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
-
-
-def _of_block(weights_Q: Tensor | float, first: int, stop: int) -> Tensor | float:
-    return weights_Q[first:stop] if isinstance(weights_Q, Tensor) else weights_Q
+    for query_P, score_P, known_P in state.result.scores.parts:
+        is_known = torch.from_numpy(known_P) if group.competition.filtered else None
+        tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], is_known)
 
 
 @frozen(eq=False)
@@ -269,15 +264,3 @@ class _Source:
 
     def nan_score(self, query: int, number: int) -> EvalError:
         return self.group.nan_score(self.queries.contest.hidden, int(self.queries.edge_Q[query]), number)
-
-
-@frozen(eq=False)
-class _Scores:
-    """Hands scores that the pooled AUC compares to the tally, by the rows of their edges."""
-
-    queries: ContestQueries
-    tally: SideTally
-
-    def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
-        rows_P = torch.from_numpy(self.queries.edge_Q[query_P])
-        self.tally.add_scores(score_P, rows_P, None if known_P is None else torch.from_numpy(known_P))

@@ -7,7 +7,7 @@ at a time as stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -485,8 +485,10 @@ def count_sampled(
         for hidden, (cells, found) in of_block.items():
             _tally(block, lists[hidden], cells, found, 0, tallies[hidden])
         return
-    longest = max(candidates.length for candidates in lists.values())
-    for start, stop in _chunks_at_a_time(block, longest):
+    num_chunks, num_queries = block.rows_BQ.shape
+    step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.length for candidates in lists.values())))
+    for start in range(0, num_chunks, step):
+        stop = min(start + step, num_chunks)
         rows = {side: rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
             known_BQD = known_rows(group, block, hidden.other, rows, start, stop)
@@ -496,33 +498,26 @@ def count_sampled(
             _tally(block, candidates, cells, found, start, tallies[hidden])
 
 
-def _chunks_at_a_time(block: ChunkBlock, longest: int) -> Iterator[tuple[int, int]]:
-    num_chunks, num_queries = block.rows_BQ.shape
-    step = max(1, CELLS_AT_A_TIME // (num_queries * longest))
-    for start in range(0, num_chunks, step):
-        yield start, min(start + step, num_chunks)
-
-
 def _tally(
     block: ChunkBlock, candidates: CandidateList, cells: PartCells, found: ChunkResult, start: int, tally: SideTally
 ) -> None:
     """Hand over what was found about the queries whose true entity may compete."""
-    rows_Q, inside_Q, copies = cells.rows_BQ.flatten(), cells.inside_Q, cells.copied_query
-    num_kept = cells.num_queries if inside_Q is None else int(inside_Q.sum())
-    topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
-    device = found.true_Q.device
-    tally.add_outside(cells.num_queries - num_kept)
-    tally.add_queries(
-        rows_Q if inside_Q is None else rows_Q[inside_Q],
-        found.counts if inside_Q is None else found.counts.select(inside_Q.to(device)),
-        num_short_lists=num_kept if topped_up else 0,
-        num_excluded=copies.numel() if inside_Q is None else int(inside_Q[copies].sum()),
-    )
+    rows_Q, inside_Q, device = cells.rows_BQ.flatten(), cells.inside_Q, found.true_Q.device
+    kept: Tensor | slice = slice(None) if inside_Q is None else inside_Q
+    rows_kept_Q, copied_query = rows_Q[kept], cells.copied_query
+    drawn_from = None
     if candidates.drawn_from is not None:
         first = start * cells.rows_BQ.shape[1]
-        drawn_from = candidates.drawn_from.of(slice(first, first + cells.num_queries))
-        tally.add_drawn_from(drawn_from if inside_Q is None else drawn_from.of(inside_Q))
-    if found.loss_Q is not None:
-        tally.add_losses(found.loss_Q if inside_Q is None else found.loss_Q[inside_Q.to(device)])
+        drawn_from = candidates.drawn_from.of(slice(first, first + cells.num_queries)).of(kept)
+    topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
+    tally.add_queries(
+        rows_kept_Q,
+        found.counts.select(kept),
+        num_outside=cells.num_queries - rows_kept_Q.numel(),
+        num_short_lists=rows_kept_Q.numel() if topped_up else 0,
+        num_excluded=copied_query.numel() if inside_Q is None else int(inside_Q[copied_query].sum()),
+        loss_Q=None if found.loss_Q is None else found.loss_Q[kept],
+        drawn_from=drawn_from,
+    )
     tally.add_true_scores(found.true_Q[cells.true_is_sampled_Q.to(device)], rows_Q[cells.true_is_sampled_Q])
     tally.add_scores(found.competing, rows_Q[found.competing_query], found.competing_is_known)
