@@ -9,7 +9,6 @@ One thread works here; numpy releases the interpreter's lock, so another can rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.notation import EntityNumbering, Side, sort_distinct
 from pbgeval.ranking.chunks import concatenated_ranges
 from pbgeval.ranking.constraints import is_among
-from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, KeyTable, QueryKeys, check_codes_fit, key_codes
+from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, QueryKeys, check_codes_fit, key_codes
 from pbgeval.storage.writing import ScratchFolder
 
 ROWS_PER_STEP = 1 << 16
@@ -52,14 +51,14 @@ class SemiJoin:
         """
         rows_per_handover = ROWS_PER_STEP * STEPS_PER_HANDOVER
         for start in range(0, block.num_edges, rows_per_handover):
-            self._feed_rows(block.rows(start, start + rows_per_handover))
+            self._feed_rows(block.select(slice(start, start + rows_per_handover)))
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
         compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
-            rows = block.rows(start, start + ROWS_PER_STEP)
+            rows = block.select(slice(start, start + ROWS_PER_STEP))
             spread_n = None if compiled else rows.rel_n * _SPREAD
             for (keys, sieve), pairs in zip(self._sides, found, strict=True):
                 known_n = rows.entity(keys.hidden.other)
@@ -392,10 +391,10 @@ class ObservedEntities:
     def feed(self, block: EdgeColumns) -> None:
         """See known edges, of any order and number."""
         for start in range(0, block.num_edges, _ROWS_AT_ONCE):
-            edges = block.rows(start, start + _ROWS_AT_ONCE)
+            edges = block.select(slice(start, start + _ROWS_AT_ONCE))
             rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
-                edges = EdgeColumns(edges.lhs_n[rows], edges.rel_n[rows], edges.rhs_n[rows])
+                edges = edges.select(rows)
             for side in Side:
                 self.merge(side, key_codes(edges.rel_n, edges.entity(side), self._num_entities))
 
@@ -419,10 +418,8 @@ class ObservedEntities:
 class KeyFrequency:
     """How many evaluated edges have each key of the queries that hide one side; keys not listed occur once."""
 
-    hidden: Side
     num_entities: int
-    codes_K: np.ndarray  # int64, increasing: relation x num_entities + known entity, of keys that occur at least twice
-    counts_K: np.ndarray  # int64, 2 or more
+    repeated: CodeCounts  # of relation x num_entities + known entity, for keys that occur at least twice
 
     @classmethod
     def of_blocks(cls, hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int) -> KeyFrequency:
@@ -445,18 +442,9 @@ class KeyFrequency:
         parts.clear()
         counted = CodeCounts.of_codes(codes)
         is_repeated = counted.counts > 1
-        return cls(hidden, num_entities, counted.codes[is_repeated], counted.counts[is_repeated])
-
-    @cached_property
-    def _table(self) -> KeyTable:
-        return KeyTable.of_codes(self.codes_K)
-
-    @cached_property
-    def _counts_and_one(self) -> np.ndarray:
-        return np.append(self.counts_K, 1)  # at -1, the index of what is not listed
+        return cls(num_entities, CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated]))
 
     def of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
         """Return how many evaluated edges have the key of each of these, which are evaluated edges: int64 (E,)."""
-        index_E = self._table.index_of(key_codes(rel_E, known_E, self.num_entities))
-        counts_E: np.ndarray = self._counts_and_one[index_E]
+        counts_E: np.ndarray = np.maximum(self.repeated.of(key_codes(rel_E, known_E, self.num_entities)), 1)
         return counts_E

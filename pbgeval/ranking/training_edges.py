@@ -66,21 +66,26 @@ class SlotCounts:
         check_codes_fit(num_relations, numbering.num_entities)
         keys = DistinctCodes()
         edges_R = np.zeros(num_relations, np.int64)
-        frequency_of = {slot: np.zeros(_size(numbering.range_of_slot(slot)), np.int64) for slot in slots}
+        ranges = {slot: numbering.range_of_slot(slot) for slot in slots}
+        frequency_of = {slot: np.zeros(stop - first, np.int64) for slot, (first, stop) in ranges.items()}
         for block in blocks:
             for slot, frequency_N in frequency_of.items():
-                rel_n, number_n = _edges_in(block, side, numbering.range_of_slot(slot))
+                rel_n, number_n = _edges_in(block, side, ranges[slot])
                 if len(rel_n):
                     edges_R += np.bincount(rel_n, minlength=num_relations)
                     keys.add(key_codes(rel_n, number_n, numbering.num_entities))
-                    _count_into(frequency_N, number_n - numbering.range_of_slot(slot)[0])
+                    # Sorted: a table of all entities for each block would cost more than counting.
+                    counted = CodeCounts.of_codes(number_n - ranges[slot][0])
+                    frequency_N[counted.codes] += counted.counts
         keys_R = np.bincount(keys.sorted() // max(numbering.num_entities, 1), minlength=num_relations)
         histogram, frequencies = CodeCounts.zero(), CodeCounts.zero()
         entity_types = _types_of(numbering)
         for slot, frequency_N in frequency_of.items():
             type_code = entity_types.index(numbering.slots[slot][0]) << _FREQUENCY_BITS
             histogram += CodeCounts.of_codes(frequency_N | type_code)
-            frequencies += _of_evaluated(frequency_N, numbering.range_of_slot(slot), evaluated)
+            of_slot = evaluated[slice(*np.searchsorted(evaluated, ranges[slot]))]
+            frequency = frequency_N[of_slot - ranges[slot][0]]
+            frequencies += CodeCounts(of_slot[frequency > 0], frequency[frequency > 0])
         counts = cls.zero(num_relations, numbering)
         counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
         nothing = CodeCounts.zero()
@@ -183,10 +188,6 @@ def _types_of(numbering: EntityNumbering) -> tuple[str, ...]:
     return tuple(sorted({entity_type for entity_type, _ in numbering.slots}))
 
 
-def _size(of_slot: tuple[int, int]) -> int:
-    return of_slot[1] - of_slot[0]
-
-
 def _edges_in(block: EdgeColumns, side: Side, of_slot: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return relation and number of the edges whose entity at a side is in a slot."""
     number_n = block.entity(side)
@@ -194,17 +195,3 @@ def _edges_in(block: EdgeColumns, side: Side, of_slot: tuple[int, int]) -> tuple
     if len(rows) == len(number_n):
         return block.rel_n, number_n
     return block.rel_n[rows], number_n[rows]
-
-
-def _count_into(frequency_N: np.ndarray, row_n: np.ndarray) -> None:
-    """Count the rows of a slot."""
-    counted = CodeCounts.of_codes(row_n)  # sorted: a table of all entities for each block would cost more than counting
-    frequency_N[counted.codes] += counted.counts
-
-
-def _of_evaluated(frequency_N: np.ndarray, of_slot: tuple[int, int], evaluated: np.ndarray) -> CodeCounts:
-    """Return the frequencies of the evaluated entities of a slot."""
-    first, last = np.searchsorted(evaluated, of_slot)
-    frequency = frequency_N[evaluated[first:last] - of_slot[0]]
-    is_seen = frequency > 0
-    return CodeCounts(evaluated[first:last][is_seen], frequency[is_seen])

@@ -373,7 +373,7 @@ def _add(
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if context.evaluated.sample is not None and numbered is not None:
             sampled = context.evaluated.sample[unit.path_index, unit.bucket]
-            codes_Q = context.numberer.key_codes(side, EdgeColumns(*numbered.columns(rows_Q)))
+            codes_Q = context.numberer.key_codes(side, numbered.select(rows_Q))
             record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
 
@@ -422,7 +422,7 @@ def _groups_of(
     if numbered is None:
         nowhere = np.zeros(len(rows_Q), np.int64)
         return tools.dimensions.groups_of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
-    of_queries = EdgeColumns(*numbered.columns(rows_Q))
+    of_queries = numbered.select(rows_Q)
     frequency_Q = None if tools.frequencies is None else tools.frequencies.look_up(side, unit.bucket, of_queries)
     return tools.dimensions.groups_of(side, of_queries, frequency_Q)
 

@@ -123,7 +123,7 @@ def finish(
             sampled = None if context.evaluated.sample is None else context.evaluated.sample[key.path_index, key.bucket]
             result = _result(context, table, start, stop, sampled, edges)
             ranked = rows[result.rows_Q.numpy()]
-            of_ranked = EdgeColumns(*block.columns(ranked))
+            of_ranked = block.select(ranked)
             frequency_Q = None  # of a sample that may still grow: counted at the end
             if context.evaluated.sample is None:
                 frequency_Q = frequency.of(of_ranked.rel_n, of_ranked.entity(side.other))

@@ -10,7 +10,7 @@ from attrs import define, field
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import Bucket, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.keys import EdgeColumns, QueryKeys
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KeyFrequency, KnownAnswers, ObservedEntities, PairStore, SemiJoin
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.collective import collectively
@@ -166,17 +166,16 @@ class KeyFrequencies:
         return self._held[hidden, slots].of(edges.rel_n, edges.entity(hidden.other))
 
     def _joined(self, hidden: Side, slots: frozenset[int]) -> KeyFrequency:
-        tables = [self._table(hidden, slot) for slot in sorted(slots)]
-        codes = np.concatenate([table.codes_K for table in tables])
-        order = np.argsort(codes)
-        counts = np.concatenate([table.counts_K for table in tables])
-        return KeyFrequency(hidden, self.context.numberer.numbering.num_entities, codes[order], counts[order])
+        repeated = CodeCounts.zero()
+        for slot in sorted(slots):
+            repeated += self._table(hidden, slot).repeated
+        return KeyFrequency(self.context.numberer.numbering.num_entities, repeated)
 
     def _table(self, hidden: Side, slot: int) -> KeyFrequency:
         if self.context.team.size == 1:
             return self._of_slot[hidden, slot]
         codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
-        return KeyFrequency(hidden, self.context.numberer.numbering.num_entities, codes, counts)
+        return KeyFrequency(self.context.numberer.numbering.num_entities, CodeCounts(codes, counts))
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:
@@ -193,7 +192,7 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
             if context.team.size == 1:
                 frequencies._of_slot[hidden, slot] = table
             else:
-                context.scratch.append(_name(hidden, slot), np.stack([table.codes_K, table.counts_K]))
+                context.scratch.append(_name(hidden, slot), np.stack([table.repeated.codes, table.repeated.counts]))
     return frequencies
 
 
@@ -217,4 +216,4 @@ def _edges_of_slot(context: WorkerContext, hidden: Side, slot: int) -> Iterator[
                     kept = np.zeros(block.num_edges, bool)
                     kept[context.evaluated.positions(block, path_index, bucket, start)] = True
                     inside &= kept
-                yield block if inside.all() else EdgeColumns(*block.columns(np.flatnonzero(inside)))
+                yield block if inside.all() else block.select(np.flatnonzero(inside))

@@ -167,7 +167,7 @@ def test_every_cell_but_the_true_entities_is_handed_over() -> None:
     row_Q, known = torch.tensor([0, 0, 1]), (torch.tensor([0, 0]), torch.tensor([1, 4]))
     added: list[tuple[Any, ...]] = []
     sink = SimpleNamespace(add=lambda *arguments: added.append(arguments))
-    state: Any = SimpleNamespace(scores=sink)
+    state: Any = SimpleNamespace(result=SimpleNamespace(scores=sink))
     block: Any = SimpleNamespace(first=10, stop=13)
 
     ranking_pass._add_all(state, block, scores_QC, own_Q, row_Q, known)
