@@ -124,6 +124,11 @@ class DistinctCodes:
         if self._num_new > max(MIN_NEW_CODES, len(self._distinct)):
             self.sorted()
 
+    @property
+    def num_held(self) -> int:
+        """How many codes are in memory, some of them perhaps repeated."""
+        return len(self._distinct) + self._num_new
+
     def sorted(self) -> np.ndarray:
         """Return the distinct codes in increasing order; not to be written to."""
         if self._new:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
@@ -226,34 +226,6 @@ class KnownPairs:
         return KnownAnswers(by_key_P >> KEY_BITS, by_key_P & _KEY_MASK)
 
 
-@define(eq=False)
-class _Buffer:
-    """Pairs of one side and slot that are in memory."""
-
-    parts: list[np.ndarray] = field(factory=list)  # int64, packed
-    num_pairs: int = 0
-    num_distinct: int = 0  # how many of them are in order and distinct: the first part
-
-    def add(self, packed: np.ndarray) -> None:
-        self.parts.append(packed)
-        self.num_pairs += len(packed)
-
-    def compact(self) -> np.ndarray:
-        """Keep each pair once, and return all of them in order; takes as much memory again while it works."""
-        if len(self.parts) != 1 or self.num_pairs != self.num_distinct:
-            joined = np.concatenate([np.empty(0, np.int64), *self.parts])
-            self.parts.clear()
-            self.parts.append(sort_distinct(joined))
-            self.num_pairs = self.num_distinct = len(self.parts[0])
-        return self.parts[0]
-
-    def take(self) -> np.ndarray:
-        """Return all pairs in order and empty the buffer."""
-        pairs = self.compact()
-        self.parts, self.num_pairs, self.num_distinct = [], 0, 0
-        return pairs
-
-
 class PairStore:
     """Keeps the pairs of both sides packed, in memory up to a budget and then in a scratch folder.
 
@@ -271,15 +243,14 @@ class PairStore:
             scratch: where pairs are spilled; without it they all stay in memory.
         """
         self._numbering = numbering
-        self._budget = budget_bytes // 8  # pairs
+        self._budget_bytes = budget_bytes
         self._scratch = scratch
-        self._buffers: dict[tuple[Side, int], _Buffer] = {}
-        self._num_pairs = 0
+        self._buffers: dict[tuple[Side, int], DistinctCodes] = {}
 
     @property
     def num_bytes(self) -> int:
         """What the pairs in memory take."""
-        return 8 * self._num_pairs
+        return 8 * sum(buffer.num_held for buffer in self._buffers.values())
 
     def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
         """Take pairs (see `PairSink`).
@@ -296,51 +267,28 @@ class PairStore:
             row_P, key_in_slot_P = answer_P[rows] - self._numbering.range_of_slot(slot)[0], key_P[rows]
             if row_P.max() >= _MOST:
                 raise ValueError(f"slot {slot}: expected rows 0 to 2^31 - 1, found {row_P.max()}")
-            self._buffers.setdefault((hidden, slot), _Buffer()).add(row_P << KEY_BITS | key_in_slot_P)
-        self._num_pairs += len(key_P)
-        if self._num_pairs > self._budget:
-            self._make_room()
+            self._buffers.setdefault((hidden, slot), DistinctCodes()).add(row_P << KEY_BITS | key_in_slot_P)
+        if self._scratch is not None and self.num_bytes > self._budget_bytes:
+            # Repetitions go first; if that frees less than half of the budget, all pairs are spilled.
+            for buffer in self._buffers.values():
+                buffer.sorted()
+            if self.num_bytes > self._budget_bytes // 2:
+                self.flush()
 
     def flush(self) -> None:
         """Write all pairs in memory to the scratch folder, for other workers to read; nothing where there is none."""
         if self._scratch is not None:
-            for hidden, slot in list(self._buffers):
-                self._spill(hidden, slot)
+            for (hidden, slot), buffer in self._buffers.items():
+                self._scratch.append(_scratch_name(hidden, slot), buffer.sorted())
+            self._buffers = {}
 
     def pairs(self, hidden: Side, slot: int) -> KnownPairs:
         """Return the distinct pairs of a side and slot: this store's, and what others flushed to the same folder."""
-        buffer = self._buffers.get((hidden, slot), _Buffer())
-        before = buffer.num_pairs
-        in_memory = buffer.compact()
-        self._num_pairs += buffer.num_pairs - before
+        in_memory = self._buffers.get((hidden, slot), DistinctCodes()).sorted()
         if self._scratch is None:
             return KnownPairs(in_memory)
         spilled = self._scratch.read(_scratch_name(hidden, slot), np.int64)
         return KnownPairs(sort_distinct(np.concatenate([spilled, in_memory]) if len(in_memory) else spilled))
-
-    def _make_room(self) -> None:
-        """Drop repetitions, the largest buffers first; then spill until half of the budget is free."""
-        by_size = sorted(self._buffers.items(), key=lambda item: -item[1].num_pairs)
-        for _, buffer in by_size:
-            if self._num_pairs <= self._budget // 2:
-                return
-            # Where half is in order already there is little to gain, and sorting it at every call would cost much.
-            if buffer.num_pairs >= 2 * buffer.num_distinct:
-                self._num_pairs -= buffer.num_pairs
-                buffer.compact()
-                self._num_pairs += buffer.num_pairs
-        if self._scratch is None or self._num_pairs <= self._budget:
-            return
-        for (hidden, slot), _ in by_size:
-            if self._num_pairs <= self._budget // 2:
-                return
-            self._spill(hidden, slot)
-
-    def _spill(self, hidden: Side, slot: int) -> None:
-        assert self._scratch is not None, "only a store with a scratch folder spills"
-        buffer = self._buffers.pop((hidden, slot))
-        self._num_pairs -= buffer.num_pairs
-        self._scratch.append(_scratch_name(hidden, slot), buffer.take())
 
 
 def _scratch_name(hidden: Side, slot: int) -> str:
