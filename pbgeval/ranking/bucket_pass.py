@@ -15,7 +15,7 @@ from torch import Tensor
 from pbgeval.errors import EvalError
 from pbgeval.notation import Side
 from pbgeval.ranking import kernels
-from pbgeval.ranking.block_threads import MOST_THREADS, BlockThreads
+from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample, SampledCells, drawn_cells
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
 from pbgeval.ranking.contest_state import ContestState, LossFolds
@@ -199,7 +199,7 @@ def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, 
         rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
     if state.kernel is Kernel.FUSED:
         rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
-    return BlockThreads.of_device(table.device, MOST_THREADS), rows_at_a_time
+    return BlockThreads.of_device(table.device), rows_at_a_time
 
 
 def _known_answers(group: Group, queries: ContestQueries) -> KnownAnswers | None:

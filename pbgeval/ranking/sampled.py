@@ -15,15 +15,13 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking import blocks
-from pbgeval.ranking.block_threads import MOST_THREADS, BlockThreads
+from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
-from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
-from pbgeval.ranking.kernels import Kernel, choose_kernel
+from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
 from pbgeval.ranking.list_cells import copies_of_true, known_cells, num_competitors
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
@@ -201,8 +199,6 @@ def _excluded_and_known(
     return excluded, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
 
 
-CELLS_OF_BLOCK = 1 << 18  # so large chunks are counted as blocks are
-
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 #
 # From a block of scores, or exactly, for certified ranks.
@@ -295,8 +291,6 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> C
     scorer = part.group.relation.scorer
     if scorer.certified is not None:
         return _certified(scorer.certified, part, cells, settings)
-    if settings.loss is None and cells.sampled is not None and _counts_by_blocks(part):
-        return _by_blocks(part, cells)
     true_Q, scores_QC = _scores(part)
     counts = count(
         scores_QC, true_Q, own_Q=part.own_Q, excluded=cells.excluded, known=_to(cells.known, scores_QC.device)
@@ -306,39 +300,6 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> C
         return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
     return ChunkResult(counts, true_Q, scores_QC[query, candidate], cells.sampled[0], cells.sampled_is_known, loss_Q)
-
-
-def _counts_by_blocks(part: ChunkPart) -> bool:
-    """Tell whether chunks are as large as blocks, each of which a compiled loop multiplies and counts."""
-    query_BQD, candidate_BCD = part.queries_BQD, part.candidates_BCD
-    num_cells = query_BQD.shape[1] * candidate_BCD.shape[1]
-    relation = part.group.relation
-    kernel = choose_kernel(relation.scorer, query_BQD.device, relation.dtype, wants_scores=False, num_cells=num_cells)
-    if num_cells < CELLS_OF_BLOCK or kernel is not Kernel.COMPILED:
-        return False
-    return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
-
-
-def _by_blocks(part: ChunkPart, cells: PartCells) -> ChunkResult:
-    """Count chunk after chunk without keeping scores, each thread some of them."""
-    assert cells.sampled is not None, "the caller has asked"
-    num_chunks, num_queries = part.rows_BQ.shape
-    true_Q, query_Q = part.true_scores(), torch.arange(num_queries)
-    own_Q = part.own_Q[:num_queries]
-
-    def count_chunk(chunk: int) -> QueryCounts:
-        queries = slice(chunk * num_queries, (chunk + 1) * num_queries)
-        known, excluded = (_of_queries(of, queries.start, queries.stop) for of in (cells.known, cells.excluded))
-        limits = true_Q[queries], true_Q[queries]
-        rows = part.queries_BQD[chunk], part.candidates_BCD[chunk]
-        return blocks.count(*rows, limits, (query_Q, own_Q), known, excluded).counts
-
-    threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
-    counts = QueryCounts.concatenate(threads.map(count_chunk, range(num_chunks)))
-    query, candidate = cells.sampled
-    pairs = part.queries_BQD.flatten(0, 1)[query], part.candidates_BCD[query // num_queries, candidate]
-    score_P = part.group.relation.scorer.comparator.paired_scores(*pairs)
-    return ChunkResult(counts, true_Q, score_P, query, cells.sampled_is_known)
 
 
 def _to(cells: CellIndex, device: torch.device) -> CellIndex:
@@ -423,7 +384,7 @@ def score_block(
     cells = {side: cells_of_part(group, block, side, candidates, 0, num_chunks) for side, candidates in lists.items()}
     ends = {side: _end(group, block, side, lists.get(side), cells.get(side)) for side in Side}
     chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, (num_chunks, num_queries))
-    threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
+    threads = BlockThreads.of_device(torch.device("cpu"))
     if not all(threads.map(chunks.count, threads.split(num_chunks))):
         return None
     found = {}

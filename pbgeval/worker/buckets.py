@@ -229,11 +229,12 @@ def do_buckets(
         results = _UnitResults(context, record, files, Record.empty(context.work.protocol), interim)
         context.journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
+        claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
         holding = PartitionCache(queue, room.partitions)
         with PartitionHolder(
             context.inputs, context.global_embeddings, context.device, holding, room.one_more
         ) as partitions:
-            while (index := _draw(context, queue)) is not None:
+            while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
                     context.journal.begin(unit_name(unit))
@@ -291,11 +292,6 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
         units, context.inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
     )
     return plan, room
-
-
-def _draw(context: WorkerContext, queue: UnitQueue) -> int | None:
-    with context.time_use.spent_on(QUEUE):
-        return queue.claim_next()
 
 
 def _room(context: WorkerContext) -> PartitionRoom:
