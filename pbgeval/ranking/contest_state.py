@@ -229,8 +229,7 @@ class ContestState:
             if self.certified is not None:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
-            paired_scores = self.kernel.paired_scores(self.comparator)
-            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, paired_scores)
+            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
             bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
             if bad is not None:
                 raise self.source.nan_score(at + bad, int(true_Q[bad]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import Side, distinct
@@ -51,22 +51,6 @@ TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever 
 SIEVE_CELLS = 1 << 22  # bytes; a power of two
 
 
-@frozen(eq=False)
-class _Distinct:
-    """The distinct evaluated edges."""
-
-    keys: QueryKeys  # of tail queries
-    codes_U: np.ndarray  # int64, ascending: position of the edge's key x number of entities + tail
-    copies_U: np.ndarray  # int64: how many evaluated edges are this one
-
-    @classmethod
-    def from_edges(cls, edges: QueryEdges) -> _Distinct:
-        num_entities = edges.numbering.num_entities
-        keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_entities)
-        codes_E = keys.index_of(edges.rel_E, edges.lhs_E) * num_entities + edges.rhs_E
-        return cls(keys, *np.unique(codes_E, return_counts=True))
-
-
 @define(eq=False)
 class _Seen:
     """Marks which of some entities edges name."""
@@ -100,34 +84,38 @@ def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
         return None
     with collectively(context.team):
         edges = read_query_edges(context)
-    of_edges = _Distinct.from_edges(edges)
+    num_numbers = edges.numbering.num_entities
+    keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_numbers)
+    # A distinct edge is its key's position x number of entities + tail; and how many evaluated edges are this one.
+    codes_U, copies_U = np.unique(
+        keys.index_of(edges.rel_E, edges.lhs_E) * num_numbers + edges.rhs_E, return_counts=True
+    )
     entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    leaked, is_seen = _in_training(context, of_edges, entities)
+    leaked, is_seen = _in_training(context, keys, codes_U, entities)
     return EdgeDiagnostics(
         num_edges=edges.num_edges,
-        num_repeated=edges.num_edges - len(of_edges.codes_U),
-        num_in_training=None if leaked is None else int(of_edges.copies_U[leaked].sum()),
+        num_repeated=edges.num_edges - len(codes_U),
+        num_in_training=None if leaked is None else int(copies_U[leaked].sum()),
         num_entities=len(entities),
         num_entities_unseen=None if is_seen is None else int((~is_seen).sum()),
     )
 
 
 def _in_training(
-    context: WorkerContext, distinct: _Distinct, entities: np.ndarray
+    context: WorkerContext, keys: QueryKeys, codes_U: np.ndarray, entities: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Tell which distinct edges and which of some entities training edges name, bool; None if they were not read."""
     if not context.inputs.config.train_paths:
         return None, None
-    seen, codes_U = _Seen(entities), distinct.codes_U
-    is_leaked_U = np.zeros(len(codes_U), bool)
+    seen, is_leaked_U = _Seen(entities), np.zeros(len(codes_U), bool)
 
     def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-        codes_P = key_P * distinct.keys.num_entities + answer_P
+        codes_P = key_P * keys.num_entities + answer_P
         at_P = np.minimum(np.searchsorted(codes_U, codes_P), len(codes_U) - 1)
         is_leaked_U[at_P[codes_U[at_P] == codes_P]] = True
 
     with collectively(context.team):
-        join = SemiJoin({Side.RHS: distinct.keys}, mark)
+        join = SemiJoin({Side.RHS: keys}, mark)
         team = context.team
         parts = shares_of_files(context.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(context.numberer, parts):

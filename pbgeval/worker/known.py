@@ -67,8 +67,6 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
 
 def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.ndarray:
     """Return what all workers have observed, on every worker."""
-    if context.team.size == 1:
-        return seen.codes(side)
     name = f"observed-{side.name}"
 
     with collectively(context.team):
@@ -149,7 +147,6 @@ class KeyFrequencies:
     """The tables of all slots of known entities; those of the bucket in hand are in memory."""
 
     context: WorkerContext
-    _of_slot: dict[tuple[Side, int], KeyFrequency] = field(factory=dict)  # of a worker alone
     _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
 
     def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
@@ -172,15 +169,12 @@ class KeyFrequencies:
         return KeyFrequency(self.context.numberer.numbering.num_entities, repeated)
 
     def _table(self, hidden: Side, slot: int) -> KeyFrequency:
-        if self.context.team.size == 1:
-            return self._of_slot[hidden, slot]
         codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
         return KeyFrequency(self.context.numberer.numbering.num_entities, CodeCounts(codes, counts))
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:
     """Count the keys of all evaluated edges, a part of the slots on each worker; every worker takes part."""
-    frequencies = KeyFrequencies(context)
     numbering = context.numberer.numbering
     slots = [(side, slot) for side in context.settings.sides for slot in range(len(numbering.slots))]
 
@@ -189,11 +183,8 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
             if number % context.team.size != context.team.rank_in_team:
                 continue
             table = KeyFrequency.of_blocks(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
-            if context.team.size == 1:
-                frequencies._of_slot[hidden, slot] = table
-            else:
-                context.scratch.append(_name(hidden, slot), np.stack([table.repeated.codes, table.repeated.counts]))
-    return frequencies
+            context.scratch.append(_name(hidden, slot), np.stack([table.repeated.codes, table.repeated.counts]))
+    return KeyFrequencies(context)
 
 
 def _name(hidden: Side, slot: int) -> str:
