@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
@@ -93,24 +94,27 @@ ROWS_AT_A_TIME = 256  # of a CPU, so that their products stay in cache; changes 
 def row_hashes(prepared_ND: Tensor) -> Tensor:
     """Return a 64-bit hash of each row's values, int64 (N,); equal rows have equal hashes, 0.0 and -0.0 being equal.
 
-    It is an inner product of the bits of numbers with random integers, where numbers above 2^64 go round.
+    It is an inner product of words of 64 bits with random integers, where numbers above 2^64 go round.
     """
-    of_bits, half = (torch.int32, 16) if prepared_ND.dtype is torch.float32 else (torch.int64, 32)
-    multiplier_D = _multipliers(prepared_ND.shape[1]).to(prepared_ND.device)
+    if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
+        prepared_ND = F.pad(prepared_ND, (0, 1))
+    words_per_row = prepared_ND.shape[1] * prepared_ND.element_size() // 8
+    multiplier_W = _multipliers(words_per_row).to(prepared_ND.device)
     hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
     step = max(len(hash_N), 1) if prepared_ND.is_cuda else ROWS_AT_A_TIME
     for start in range(0, len(hash_N), step):
-        bits_ND = (prepared_ND[start : start + step] + 0.0).view(of_bits)
-        mixed_ND = bits_ND ^ (bits_ND >> half)  # of small numbers the lower half is zeros
-        hash_N[start : start + step] = (mixed_ND.long() * multiplier_D).sum(1)
+        words_NW = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
+        words_NW = words_NW ^ (words_NW >> 32)  # of small numbers the lower halves are zeros
+        words_NW ^= words_NW >> 16
+        hash_N[start : start + step] = words_NW.mul_(multiplier_W).sum(1)
     return hash_N
 
 
 @functools.cache
-def _multipliers(dimension: int) -> Tensor:
-    """Return random odd numbers, int64 (D,)."""
-    words_D = np.random.Philox(key=0).random_raw(dimension) | np.uint64(1)
-    return torch.from_numpy(words_D.view(np.int64))
+def _multipliers(number: int) -> Tensor:
+    """Return random odd numbers, int64 (number,)."""
+    words = np.random.Philox(key=0).random_raw(number) | np.uint64(1)
+    return torch.from_numpy(words.view(np.int64))
 
 
 @frozen(eq=False)
