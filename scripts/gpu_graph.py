@@ -18,21 +18,23 @@ from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.kernels import choose_kernel
-from pbgeval.ranking.known_by_block import KnownAnswers
-from pbgeval.ranking.query_edges import CompetingEntities, EdgeSegment, QueryEdges, contest_queries
-from pbgeval.ranking.ranking_pass import rank
-from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, LossSettings, PassSettings, Relation
-from pbgeval.ranking.sweep_pass import (
+from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.query_edges import (
+    CompetingEntities,
+    EdgeSegment,
     EntityVectors,
     GatheredEntities,
     GatheredQueries,
+    QueryEdges,
+    contest_queries,
     entities_of_edges,
 )
+from pbgeval.ranking.ranking_pass import rank
+from pbgeval.ranking.settings import Competition, EdgeOrigin, LossSettings, PassSettings, Relation
 from pbgeval.ranking.topk import TopCandidates
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.contest import contests
 from pbgeval.scoring.operators import OPERATORS
-from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.scorer import RelationScorer, contests
 from pbgeval.scoring.true_scores import TrueScores
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.storage.rows import MemoryRows
@@ -128,12 +130,12 @@ def rank_bucket(
         StatsLayout((1, 10)), (relation,), len(graph.edges.rel), SampledLists(10, 10), 0, tuple(Side), auc, loss
     )
     table = EntityVectors({}, None, graph.dtype, device).table(TYPE, 0, graph.embeddings_ND)
-    known = {}
+    known, key_E = {}, {}
     for side in Side:
-        key_E, (key_P, row_P) = graph.keys(side)
-        known[side] = KnownInUnit(key_E, key_P, row_P)
+        key_E[side], answers = graph.keys(side)
+        known[side] = KnownAnswers(*answers)
     tables = {(TYPE, side): table for side in Side}
-    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known))
+    results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known, key_E=key_E))
     found: dict[str, Tensor] = {}
     for side, result in results.items():
         order = torch.argsort(result.rows_Q)

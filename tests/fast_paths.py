@@ -20,12 +20,8 @@ from pbgeval.jit import CompiledLoop
 from pbgeval.ranking import blocks, certified, chunk_loops, counting, fused, gathered_chunks, ranking_pass
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.scoring import certified as exact
-from pbgeval.scoring import (
-    contest,
-    distances,
-    fast_products,
-    operators,
-)
+from pbgeval.scoring import distances, fast_products, operators
+from pbgeval.scoring.scorer import SharedCandidates, contests
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats import ranks as ranking
 from pbgeval.worker import sweep
@@ -119,7 +115,7 @@ def watch_kernel(patch: pytest.MonkeyPatch, note: Note) -> None:
 def watch_moved(patch: pytest.MonkeyPatch, note: Note) -> None:
     of_side = sweep.contests
 
-    def watched(*arguments: Any) -> list[contest.SharedCandidates]:
+    def watched(*arguments: Any) -> list[SharedCandidates]:
         found = of_side(*arguments)
         for one in found:
             if one.moved and any(scorer.acts_on_candidates(one.hidden) for scorer in one.scorers.values()):
@@ -163,7 +159,7 @@ PATHS: Mapping[str, FastPath] = {
     ),
     "moved_operators": FastPath(
         turn_on=leave_as_it_is,
-        turn_off=lambda patch: patch.setattr(sweep, "contests", functools.partial(contest.contests, move=False)),
+        turn_off=lambda patch: patch.setattr(sweep, "contests", functools.partial(contests, move=False)),
         watch=watch_moved,
         same_bits=False,
     ),

@@ -32,7 +32,7 @@ from pbgeval.models.model import read_labels
 from pbgeval.models.triple_lines import triples_of
 from pbgeval.notation import EntityNumbering, Side
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import AnswersByKey, PairStore, SemiJoin
+from pbgeval.ranking.known_answers import KnownAnswers, PairStore, SemiJoin
 from pbgeval.stats.ranks import RankCounts, from_scores
 from pbgeval.storage.edges import Edges
 from pbgeval.storage.text import text_lines
@@ -114,7 +114,7 @@ class KnownBySide:
     """The answers of evaluated queries that are known, by side."""
 
     keys: Mapping[Side, QueryKeys]
-    answers: Mapping[Side, AnswersByKey]
+    answers: Mapping[Side, KnownAnswers]
 
     @classmethod
     def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownBySide:
@@ -122,14 +122,14 @@ class KnownBySide:
         lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
         keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
         pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
-        SemiJoin(keys, pairs).feed(EdgeColumns(*known_K3.numpy().T))
-        return cls(keys, {side: pairs.pairs(side, 0).by_key() for side in Side})
+        SemiJoin(keys, pairs.add).feed(EdgeColumns(*known_K3.numpy().T))
+        return cls(keys, {side: pairs.pairs(side, 0).in_rows() for side in Side})
 
     def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the row in a batch (b, 3) and the entity of every known answer of its queries."""
         key_b = self.keys[side].index_of(batch[:, 1], side.pick(batch[:, 2], batch[:, 0]))
-        offsets, answers = self.answers[side].of_keys(key_b)
-        return np.repeat(np.arange(len(key_b)), np.diff(offsets)), answers
+        known = self.answers[side].select(key_b)
+        return known.key_P, known.number_P
 
 
 def rank_side(side: Side, batch: np.ndarray, scores_bN: Tensor, known: KnownBySide | None) -> RankCounts:

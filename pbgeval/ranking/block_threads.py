@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from attrs import frozen
 
-MOST_THREADS = 64  # where nothing else limits them
+MAX_THREADS = 64  # where nothing else limits them
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ class BlockThreads:
     num_threads: int
 
     @classmethod
-    def of_device(cls, device: torch.device, most: int) -> BlockThreads:
+    def of_device(cls, device: torch.device, most: int = MAX_THREADS) -> BlockThreads:
         """Return as many threads as torch uses on a CPU, but no more than `most`; a GPU gets its work from one."""
         return cls(1 if device.type != "cpu" else max(1, min(torch.get_num_threads(), most)))
 

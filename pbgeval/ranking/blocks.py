@@ -117,7 +117,6 @@ def count(
     high_and_low_Q: tuple[Tensor, Tensor],
     row_and_own_Q: tuple[Tensor, Tensor],
     known: CellIndex | None,
-    excluded: CellIndex | None = None,
     room_for_open: int = 0,
 ) -> BlockFound:
     """Count every candidate for every query.
@@ -131,8 +130,6 @@ def count(
             not compete, out of range where it is none of these.
         known: (row, candidate) of known answers, each once; the true entity may be among them and is left out. None:
             nothing is filtered.
-        excluded: (query, candidate) that do not compete either, each once, none of them known; not where cells are
-            listed.
         room_for_open: so many cells that tie are listed, if there are no more.
     """
     row_Q, own_Q = (of_query.contiguous().numpy() for of_query in row_and_own_Q)
@@ -142,7 +139,6 @@ def count(
     listed = tuple(np.empty((2, room_for_open), np.int64))
     tail_SD = padded_in_chunks(candidate_CD[num_candidates // COLUMNS_AT_A_TIME * COLUMNS_AT_A_TIME :])
     known_start_R, known_P = by_row(known, query_KD.shape[0], num_candidates)
-    excluded_start_Q, excluded_P = by_row(excluded, num_queries, num_candidates)
     with routine.one_thread():
         num_open = count_block(
             routine.multiplication(query_RD.shape[0], COLUMNS_AT_A_TIME, query_RD.shape[1], inner),
@@ -152,7 +148,6 @@ def count(
             np.searchsorted(row_Q, np.arange(query_KD.shape[0] + 1)),
             (*(limit_Q.contiguous().numpy() for limit_Q in high_and_low_Q), own_Q),
             (known_start_R.copy(), known_start_R, known_P, np.empty(known_P.size, np.float32)),
-            (excluded_start_Q.copy(), excluded_start_Q, excluded_P),
             listed,
             np.empty(ROWS_AT_A_TIME * max(COLUMNS_AT_A_TIME, tail_SD.shape[0]), np.float32),
             counts_6Q,

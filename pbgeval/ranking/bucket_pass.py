@@ -8,15 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
 
+from pbgeval.errors import EvalError
 from pbgeval.notation import Side
+from pbgeval.ranking import kernels
+from pbgeval.ranking.block_threads import BlockThreads
+from pbgeval.ranking.cells import CellSample, SampledCells, drawn_cells
 from pbgeval.ranking.chunks import CandidatePolicy, RelationGroup, chunk_blocks, group_by_relation, rows_of_chunks
+from pbgeval.ranking.contest_state import ContestState, LossFolds
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.groups import Group, check_relations, make_group
-from pbgeval.ranking.partition import count_against_partition
+from pbgeval.ranking.kernels import Kernel, choose_kernel
+from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, queries_by_key
+from pbgeval.ranking.ranking_pass import rank
 from pbgeval.ranking.sampled import count_sampled
 from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
+from pbgeval.scoring.block_scorer import ScorerComparator
+from pbgeval.scoring.comparators import UnrankableRowsError
+from pbgeval.scoring.scorer import SharedCandidates
+from pbgeval.storage.rows import MemoryRows
 
 
 def bucket_pass(
@@ -91,3 +106,161 @@ def _with_chunks(
         first, stop = np.searchsorted(competition.chunks, [before, before + num_chunks])
         yield part, competition.chunks[first:stop] - before
         before += num_chunks
+
+
+# Queries of one relation -> counts against every entity of the bucket's partition (`candidates = "partition"`).
+#
+# The pass is that of `candidates = "all"`; the table of candidates is the partition, a range of rows at a time.
+
+
+BYTES_PER_RANGE = 1 << 25  # of candidates that are prepared together; changes no number
+
+
+def count_against_partition(
+    group: Group,
+    rows_E: Tensor,
+    settings: PassSettings,
+    auc_words: dict[Side, np.ndarray | None],
+    tallies: dict[Side, SideTally],
+) -> None:
+    """Rank the edges of a group against all entities of each side's partition that may compete."""
+    for hidden in settings.sides:
+        state = _state(group, hidden, rows_E, settings, auc_words[hidden])
+        state.prepare((0, state.queries.num_keys))
+        known = _known_answers(group, state.queries)
+        threads, rows_at_a_time = _threads_and_rows(group, state)
+        table = group.side(hidden).table
+        for start in range(0, table.num_rows, rows_at_a_time):  # the partition streams past the queries
+            stop = min(start + rows_at_a_time, table.num_rows)
+            part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
+            rank(state, part, start, None if known is None else known.between(start, stop), threads)
+        _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
+
+
+def _state(
+    group: Group,
+    hidden: Side,
+    rows_E: Tensor,
+    settings: PassSettings,
+    auc_words_EW: np.ndarray | None,
+) -> ContestState:
+    scorer, table = group.relation.scorer, group.side(hidden).table
+    sets = group.competition.sets
+    by_relation = sets is not None and sets.by_relation
+    competing = CompetingEntities(0, table.num_rows, lambda relation: group.allowed_rows(hidden, relation), by_relation)
+    wants_scores = settings.loss is not None or settings.auc.exact
+    num_cells = rows_E.numel() * table.num_rows
+    kernel = choose_kernel(scorer, table.device, group.relation.dtype, wants_scores=wants_scores, num_cells=num_cells)
+    contest = SharedCandidates(hidden, table.entity_type, {0: scorer}, moved=False, has_constant=False)
+    rel_E, known_E, true_E = (
+        ids_E.numpy() for ids_E in (group.edges.rel, group.side(hidden.other).ids_E, group.side(hidden).ids_E)
+    )
+    edge_Q = rows_E.numpy()
+    edge_Q = edge_Q[group.may_compete(hidden, rel_E[edge_Q], true_E[edge_Q])]
+    queries = queries_by_key(
+        contest,
+        edge_Q,
+        (rel_E, known_E, true_E),
+        np.zeros_like(rel_E),
+        int(known_E.max(initial=0)) + 1,
+        kernel.queries_per_block(scorer.comparator),
+        by_relation=by_relation,
+        in_order=settings.loss is not None,  # the last bits of a loss depend on the queries beside it
+    )
+    dtype, dimension = group.relation.prepared_dtype, table.embeddings_ND.shape[1]
+    state = ContestState(
+        queries,
+        competing,
+        kernel,
+        _Source(group, queries),
+        MemoryRows(queries.num_keys, contest.width(dimension), dtype),
+        MemoryRows(queries.num_queries, contest.true_width(dimension, dtype), dtype),
+        group.relation.dtype,
+        table.device,
+    )
+    if auc_words_EW is not None:
+        words_QW = auc_words_EW[queries.edge_Q]
+        position_Q, rel_Q = np.arange(queries.num_queries), rel_E[queries.edge_Q]
+        cells = drawn_cells(position_Q, rel_Q, words_QW, competing, settings.auc)
+        state.sample = SampledCells(CellSample.by_number(*cells), settings.auc.true_is_kept(words_QW).numpy())
+    if settings.loss is not None:
+        state.losses = LossFolds(settings.loss, scorer.comparator)
+    return state
+
+
+def _threads_and_rows(group: Group, state: ContestState) -> tuple[BlockThreads, int]:
+    """Return the threads that count, and how many rows of the partition they count together."""
+    table = group.side(state.hidden).table
+    if isinstance(state.comparator, ScorerComparator):  # a user's function need not bear several threads
+        return BlockThreads(1), table.num_rows
+    rows_at_a_time = max(BYTES_PER_RANGE // (4 * max(table.embeddings_ND.shape[1], 1)), 1)
+    if state.losses is not None:  # it is folded over whole runs of those that compete
+        runs = -(-rows_at_a_time // kernels.LOSS_CANDIDATES_PER_BLOCK)
+        rows_at_a_time = runs * kernels.LOSS_CANDIDATES_PER_BLOCK if group.competition.sets is None else table.num_rows
+    if state.kernel is Kernel.FUSED:
+        rows_at_a_time = state.kernel.candidates_per_block(state.comparator, 0, with_loss=False)
+    return BlockThreads.of_device(table.device), rows_at_a_time
+
+
+def _known_answers(group: Group, queries: ContestQueries) -> KnownAnswers | None:
+    if group.competition.known is None:
+        return None
+    hidden, is_first_Q = queries.contest.hidden, np.diff(queries.key_Q, prepend=-1) != 0
+    key_K = group.competition.key_E[hidden][queries.edge_Q[is_first_Q]]
+    return group.competition.known[hidden].select(key_K)
+
+
+def _tally(group: Group, state: ContestState, settings: PassSettings, tally: SideTally, *, num_outside: int) -> None:
+    """Hand over what was found, in the order of the edges."""
+    queries, counts, true_Q = state.queries, state.counts(), state.true_values()
+    order = torch.from_numpy(np.argsort(queries.edge_Q))
+    rows_Q = torch.from_numpy(queries.edge_Q)
+    loss_Q = None
+    if state.losses is not None and queries.blocks:
+        lengths_Q = counts.filtered.num_competitors_Q
+        if settings.pbg_semantics:
+            sizes = [state.competing.size(block.relation) for block in queries.blocks]
+            lengths_Q = torch.tensor(sizes).repeat_interleave(
+                torch.tensor([block.stop - block.first for block in queries.blocks])
+            )
+        parts = [state.losses.of_block[block.first] for block in queries.blocks]
+        weights_Q = group.weights(rows_Q)
+        losses = [
+            fold.finish(lengths_Q[block.first : block.stop], weights_Q[block.first : block.stop]).cpu()
+            for block, fold in zip(queries.blocks, parts, strict=True)
+        ]
+        loss_Q = torch.cat(losses)[order]
+    tally.add_queries(rows_Q[order], counts.select(order), num_outside=num_outside, loss_Q=loss_Q)
+    kept_Q = torch.ones(queries.num_queries, dtype=torch.bool)
+    if state.sample is not None:
+        kept_Q = torch.from_numpy(state.sample.true_kept_Q)
+    tally.add_true_scores(true_Q[kept_Q], rows_Q[kept_Q])
+    for query_P, score_P, known_P in state.result.scores.parts:
+        is_known = torch.from_numpy(known_P) if group.competition.filtered else None
+        tally.add_scores(torch.from_numpy(score_P), rows_Q[query_P], is_known)
+
+
+@frozen(eq=False)
+class _Source:
+    """The vectors of the queries of a group, and names for errors."""
+
+    group: Group
+    queries: ContestQueries
+
+    def known(self, first_key: int, stop_key: int) -> Tensor:
+        side = self.group.side(self.queries.contest.hidden.other)
+        return side.rows(torch.from_numpy(self.queries.known_K[first_key:stop_key]))
+
+    def true(self, first: int, stop: int) -> Tensor:
+        side = self.group.side(self.queries.contest.hidden)
+        return side.rows(torch.from_numpy(self.queries.true_Q[first:stop]))
+
+    def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
+        hidden = self.queries.contest.hidden
+        if key is None:
+            return self.group.unrankable(error, hidden, number, None)
+        row = int(self.queries.edge_Q[np.searchsorted(self.queries.key_Q, key)])
+        return self.group.unrankable(error, hidden.other, number, row)
+
+    def nan_score(self, query: int, number: int) -> EvalError:
+        return self.group.nan_score(self.queries.contest.hidden, int(self.queries.edge_Q[query]), number)

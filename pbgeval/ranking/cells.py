@@ -51,33 +51,30 @@ class CellSample:
 class ScoreCollector:
     """Scores of competitors, with the query that each belongs to."""
 
-    _query: list[np.ndarray] = field(factory=list)
-    _score: list[np.ndarray] = field(factory=list)
-    _known: list[np.ndarray] = field(factory=list)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(factory=list)  # query, float32 score, is known
 
     def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None:
         """Add scores of competitors; `known_P` tells which of them are known answers (None: nothing is filtered)."""
-        self._query.append(query_P)
-        self._score.append(score_P.float().cpu().numpy())
-        self._known.append(np.zeros(query_P.shape, bool) if known_P is None else known_P)
+        known_P = np.zeros(query_P.shape, bool) if known_P is None else known_P
+        self.parts.append((query_P, score_P.float().cpu().numpy(), known_P))
 
     def pack(self) -> list[np.ndarray]:
         """Return (query, bits of the score, known) of all scores added, for `add_packed`."""
-        bits = [score.view(np.int32) for score in self._score]
-        parts = ((self._query, np.int64), (bits, np.int32), (self._known, bool))
-        return [np.concatenate([np.empty(0, dtype), *of_part]) for of_part, dtype in parts]
+        query, score, known = self._joined()
+        return [query, score.view(np.int32), known]
 
     def add_packed(self, query: np.ndarray, bits: np.ndarray, known: np.ndarray) -> None:
         """Add what another one packed, as integers of any type."""
-        self._query.append(query.astype(np.int64))
-        self._score.append(bits.astype(np.int32).view(np.float32))
-        self._known.append(known.astype(bool))
+        self.parts.append((query.astype(np.int64), bits.astype(np.int32).view(np.float32), known.astype(bool)))
 
     def images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (query, order image, known) of all scores added, int64, int32 and bool."""
-        query = np.concatenate([np.empty(0, np.int64), *self._query])
-        score = np.concatenate([np.empty(0, np.float32), *self._score])
-        return query, sortable_int32(torch.from_numpy(score)), np.concatenate([np.empty(0, bool), *self._known])
+        query, score, known = self._joined()
+        return query, sortable_int32(torch.from_numpy(score)), known
+
+    def _joined(self) -> list[np.ndarray]:
+        nothing = np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, bool)
+        return [np.concatenate(column) for column in zip(nothing, *self.parts, strict=True)]
 
 
 @frozen(eq=False)

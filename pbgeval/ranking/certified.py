@@ -21,28 +21,22 @@ from pbgeval.stats.ranks import QueryCounts, RankCounts
 PAIRS_AT_A_TIME = 1 << 12  # decided together; changes no number
 
 
-@frozen(eq=False)
-class Thresholds:
-    """What the scores of a block are compared with, in their own type."""
+def _limits(
+    offset_and_error_K: tuple[Tensor, Tensor], true: CertifiedTrue, row_Q: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return above which score of a block a candidate is better, and below which it is worse, in the scores' type.
 
-    high_Q: Tensor  # a higher score is better
-    low_Q: Tensor  # a lower score is worse
-
-    @classmethod
-    def of_block(cls, fast: FastScores, true: CertifiedTrue, row_Q: Tensor) -> Thresholds:
-        """Allow for the errors of a block and of the true scores; `row_Q` is the row of each query."""
-        return cls.of_bounds((fast.offset_K, fast.error_K), true, row_Q, fast.scores_KC.dtype)
-
-    @classmethod
-    def of_bounds(
-        cls, offset_and_error_K: tuple[Tensor, Tensor], true: CertifiedTrue, row_Q: Tensor, dtype: torch.dtype
-    ) -> Thresholds:
-        """Do the same for scores of a type whose offsets and errors are given."""
-        offset_K, error_K = offset_and_error_K
-        middle_Q = true.score_Q + offset_K[row_Q]
-        # The last term allows for the roundings of these lines.
-        width_Q = (true.error_Q + error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
-        return cls(_rounded(middle_Q + width_Q, dtype, torch.inf), _rounded(middle_Q - width_Q, dtype, -torch.inf))
+    Args:
+        offset_and_error_K: of the block's rows.
+        true: what candidates are compared with.
+        row_Q: row of each query.
+        dtype: of the block's scores.
+    """
+    offset_K, error_K = offset_and_error_K
+    middle_Q = true.score_Q + offset_K[row_Q]
+    # The last term allows for the roundings of these lines.
+    width_Q = (true.error_Q + error_K[row_Q]) * (1 + 2.0**-40) + middle_Q.abs() * 2.0**-50
+    return _rounded(middle_Q + width_Q, dtype, torch.inf), _rounded(middle_Q - width_Q, dtype, -torch.inf)
 
 
 def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
@@ -53,21 +47,12 @@ def _rounded(x_Q: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
     return torch.where(short_Q, next_Q, rounded_Q)
 
 
-def undecided(scores_KC: Tensor, thresholds: Thresholds, row_Q: Tensor, num_Q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (query, column) of the scores that no bound decides.
-
-    Args:
-        scores_KC: fast scores.
-        thresholds: what they are compared with.
-        row_Q: row of each query.
-        num_Q: zero where a query has none.
-    """
+def _undecided(scores_KC: Tensor, limits: tuple[Tensor, Tensor], row_Q: Tensor, num_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (query, column) of the scores that lie between the limits of their query; `num_Q` is 0 where none do."""
     open_Q = num_Q.nonzero().squeeze(1)
     scores_OC = scores_KC[row_Q[open_Q]]
-    inside_OC = (scores_OC <= thresholds.high_Q[open_Q].unsqueeze(1)) & (
-        scores_OC >= thresholds.low_Q[open_Q].unsqueeze(1)
-    )
-    at, column = inside_OC.nonzero(as_tuple=True)
+    high_O1, low_O1 = (limit_Q[open_Q].unsqueeze(1) for limit_Q in limits)
+    at, column = ((scores_OC <= high_O1) & (scores_OC >= low_O1)).nonzero(as_tuple=True)
     return open_Q[at], column
 
 
@@ -159,10 +144,10 @@ def count_certified(
         excluded: (query, column) of other cells that do not compete, each once.
     """
     row_Q, true = queries.rows, queries.true
-    thresholds = Thresholds.of_block(fast, true, row_Q)
-    scores_KC, limits = fast.scores_KC, (thresholds.high_Q, thresholds.low_Q)
+    scores_KC = fast.scores_KC
+    limits = _limits((fast.offset_K, fast.error_K), true, row_Q, scores_KC.dtype)
     counts = count(scores_KC, *limits, row_Q=queries.row_Q, own_Q=own_Q, excluded=excluded, known=known)
-    query_P, column_P = undecided(scores_KC, thresholds, row_Q, counts.raw.tied_Q)
+    query_P, column_P = _undecided(scores_KC, limits, row_Q, counts.raw.tied_Q)
     competes_P = (column_P != own_Q[query_P]) & ~are_among(query_P, column_P, excluded, scores_KC.shape[1])
     return _decided(queries, candidates_CL, first_Q, counts, (query_P[competes_P], column_P[competes_P]), known)
 
@@ -230,11 +215,10 @@ def _counted(
 ) -> QueryCounts | None:
     """Count a block; None if its product leaves more than so many cells open."""
     row_Q = queries.rows
-    limits = Thresholds.of_bounds(operands.bounds(), queries.true, row_Q, torch.float32)
     found = blocks.count(
         operands.queries.rows_NW,
         operands.candidates.rows_NW,
-        (limits.high_Q, limits.low_Q),
+        _limits(operands.bounds(), queries.true, row_Q, torch.float32),
         (row_Q, own_Q),
         known,
         room_for_open=most_open,

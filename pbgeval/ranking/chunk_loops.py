@@ -194,7 +194,6 @@ def _count_block(
     first_R: Compiled,
     queries: Compiled,
     known: Compiled,
-    excluded: Compiled,
     open_cells: Compiled,
     scores: Compiled,
     counts_6Q: Compiled,
@@ -202,7 +201,6 @@ def _count_block(
     """Count all candidates for all queries; return how many cells are open. `blocks.count` says what the arrays are."""
     high_Q, low_Q, own_Q = queries
     known_at_R, known_start_R, known_P, known_score_P = known
-    excluded_at_Q, excluded_start_Q, excluded_P = excluded
     arguments, num_candidates, num_open = multiplication[1], candidate_CD.shape[0], 0
     for start in range(0, num_candidates, COLUMNS_AT_A_TIME):
         num_columns = min(COLUMNS_AT_A_TIME, num_candidates - start)
@@ -221,9 +219,8 @@ def _count_block(
                 gather_scores(scores_C, start, known_here_P, known_score_here_P)
                 for query in range(first_R[row], first_R[row + 1]):
                     limits, own = (high_Q[query], low_Q[query]), own_Q[query]
-                    here = next_cells(excluded_P, start + num_columns, query, excluded_at_Q, excluded_start_Q)
                     tied, _ = count_row(
-                        scores_C, start, query, limits, own, excluded_P[here[0] : here[1]],
+                        scores_C, start, query, limits, own, known_P[:0],  # nobody else is excluded
                         known_here_P, known_score_here_P, counts_6Q,
                     )  # fmt: skip
                     if open_cells[0].size and tied:

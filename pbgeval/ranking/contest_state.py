@@ -28,17 +28,10 @@ from pbgeval.scoring.comparators import UnrankableRowsError
 from pbgeval.scoring.fast_products import values_of_pairs
 from pbgeval.scoring.true_scores import CertifiedTrue, TrueScores
 from pbgeval.stats.ranks import QueryCounts, RankCounts
+from pbgeval.storage.rows import Rows
 
 KEYS_AT_A_TIME = 4096  # prepared together; changes no number
 QUERIES_AT_A_TIME = 8192  # true scores computed together
-
-
-class Rows(Protocol):
-    """Vectors kept between the sweeps."""
-
-    def write(self, start: int, rows_ND: Tensor) -> None: ...
-    def read(self, start: int, stop: int) -> Tensor: ...
-    def take(self, rows: Tensor) -> Tensor: ...
 
 
 class QuerySource(Protocol):
@@ -46,25 +39,15 @@ class QuerySource(Protocol):
 
     def known(self, first_key: int, stop_key: int) -> Tensor:
         """Return those of the known entities of consecutive keys, all of one relation schema."""
-        ...
 
     def true(self, first: int, stop: int) -> Tensor:
         """Return those of the true entities of consecutive queries."""
-        ...
 
     def unrankable(self, error: UnrankableRowsError, number: int, key: int | None) -> EvalError:
         """Return the error that names the known entity of a key, or (None) a candidate, that cannot be prepared."""
-        ...
 
     def nan_score(self, query: int, number: int) -> EvalError:
         """Return the error that names a query and a candidate whose score is not a number."""
-        ...
-
-
-class ScoreSink(Protocol):
-    """Takes the scores of competitors that the pooled AUC compares, and the query of each."""
-
-    def add(self, query_P: np.ndarray, score_P: Tensor, known_P: np.ndarray | None) -> None: ...
 
 
 @define(eq=False)
@@ -131,7 +114,6 @@ class ContestState:
     dtype: torch.dtype  # of vectors before they are prepared
     device: torch.device
     sample: SampledCells | None = None  # None: the pooled AUC compares every score
-    score_sink: ScoreSink | None = None  # in place of `result.scores`
     losses: LossFolds | None = None
     result: ContestResult = field(init=False)
     bfloat16: Bfloat16Use = field(factory=Bfloat16Use, init=False)  # if ranks are certified
@@ -165,11 +147,6 @@ class ContestState:
         """Whether every score of a block is asked for."""
         by_key = self.result.top is not None or self.result.gains is not None
         return by_key or self.losses is not None or self.sample is None
-
-    @property
-    def scores(self) -> ScoreSink:
-        """Where the scores go that the pooled AUC compares."""
-        return self.result.scores if self.score_sink is None else self.score_sink
 
     def true(self, first: int, stop: int) -> TrueScores:
         """Return the true scores of consecutive queries."""
@@ -208,11 +185,11 @@ class ContestState:
         except UnrankableRowsError as error:
             raise self.source.unrankable(error, int(numbers_C[error.rows[0]]), None) from error
 
-    def add(self, first: int, stop: int, counts: QueryCounts) -> None:
-        """Add what a block of candidates says about consecutive queries."""
+    def add(self, block: QueryBlock, counts: QueryCounts) -> None:
+        """Add what some candidates say about a block's queries."""
         parts = (counts.raw, counts.known)
         rows = [column for part in parts for column in (part.better_Q, part.tied_Q, part.num_competitors_Q)]
-        self.result.counts_6Q[:, first:stop] += torch.stack(rows).cpu()
+        self.result.counts_6Q[:, block.first : block.stop] += torch.stack(rows).cpu()
 
     def counts(self) -> QueryCounts:
         """Return the counts of all queries, once every candidate has been met."""
@@ -252,8 +229,7 @@ class ContestState:
             if self.certified is not None:
                 self.true_scores.write(at, CertifiedTrue.from_pairs(self.certified, queries_QD, candidates_QD).packed())
                 continue
-            paired_scores = self.kernel.paired_scores(self.comparator)
-            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, paired_scores)
+            true = TrueScores.from_pairs(self.comparator, queries_QD, candidates_QD, self.paired_scores)
             bad = first_nan_of_pairs(self.comparator, queries_QD, candidates_QD, true.score_Q)
             if bad is not None:
                 raise self.source.nan_score(at + bad, int(true_Q[bad]))

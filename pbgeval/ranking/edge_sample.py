@@ -15,7 +15,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from attrs import define, field, frozen
@@ -30,12 +29,7 @@ SHUFFLE_ROUNDS = 12  # of the Feistel network: even on ten units all subsets are
 _POSITIONS_PER_BLOCK = 1 << 16  # keeps the temporaries in cache; changes no number
 
 
-class BucketUnits(NamedTuple):
-    """How many units a bucket holds."""
-
-    path_index: int  # index in `edge_paths`
-    bucket: Bucket
-    num_units: int
+BucketUnits = tuple[int, Bucket, int]  # index in `edge_paths`, bucket, how many units it holds
 
 
 def make_strata(sizes: Sequence[int], num_draws: int) -> tuple[range, ...]:
@@ -180,6 +174,8 @@ class EdgeSample:
                 self._places[path_index, bucket] = (index, size, size + num_units)
                 size += num_units
             sizes.append(size)
+        if len(self._places) < len(self.population):
+            raise ValueError("a bucket stands twice in the population")
         offset = int(_stream(self.seed, "offset").words(0, 1)[0])
         self._sizes_H = np.array(sizes, dtype=np.int64)
         self._drawn_RH = np.array([allocate(sizes, total, offset) for total in (0, *self.round_totals)], dtype=np.int64)
@@ -187,7 +183,7 @@ class EdgeSample:
         self._clusters_RH = np.cumsum(added_RH).reshape(added_RH.shape) - added_RH  # round by round, stratum by stratum
 
     @classmethod
-    def of_size(cls, population: Sequence[tuple[int, Bucket, int]], num_draws: int, seed: int) -> EdgeSample:
+    def of_size(cls, population: Sequence[BucketUnits], num_draws: int, seed: int) -> EdgeSample:
         """Draw a number of units in one round; all of them, exactly, if there are no more than that.
 
         Args:
@@ -200,14 +196,13 @@ class EdgeSample:
         """
         if num_draws < 1:
             raise ValueError(f"a sample has at least 1 unit, got {num_draws}")
-        units = _checked(population)
-        sizes = [bucket.num_units for bucket in units]
+        sizes = [num_units for _, _, num_units in population]
         drawn = min(num_draws, sum(sizes))
-        return cls(units, seed, (drawn,), make_strata(sizes, drawn))
+        return cls(tuple(population), seed, (drawn,), make_strata(sizes, drawn))
 
     @classmethod
     def of_rounds(
-        cls, population: Sequence[tuple[int, Bucket, int]], seed: int, first_units: int = FIRST_ROUND_EDGES
+        cls, population: Sequence[BucketUnits], seed: int, first_units: int = FIRST_ROUND_EDGES
     ) -> EdgeSample:
         """Draw in rounds that double the sample until it is the population.
 
@@ -219,10 +214,9 @@ class EdgeSample:
         Raises:
             ValueError: a first round of no units, or a bucket stands twice in the population.
         """
-        units = _checked(population)
-        sizes = [bucket.num_units for bucket in units]
+        sizes = [num_units for _, _, num_units in population]
         totals = doubling_rounds(sum(sizes), first_units)
-        return cls(units, seed, totals, make_strata(sizes, totals[0]))
+        return cls(tuple(population), seed, totals, make_strata(sizes, totals[0]))
 
     def with_totals(self, round_totals: tuple[int, ...]) -> EdgeSample:
         """Return the sample of the same strata and orders whose rounds end with other totals."""
@@ -270,13 +264,6 @@ class EdgeSample:
                 added = np.sort(RandomOrder(stream, size).positions(start, stop))
             self._latest = (stratum, round_number), added
         return self._latest[1]
-
-
-def _checked(population: Sequence[tuple[int, Bucket, int]]) -> tuple[BucketUnits, ...]:
-    units = tuple(BucketUnits(*bucket) for bucket in population)
-    if len({(path_index, bucket) for path_index, bucket, _ in units}) < len(units):
-        raise ValueError("a bucket stands twice in the population")
-    return units
 
 
 def _stream(seed: int, purpose: str) -> DrawStream:

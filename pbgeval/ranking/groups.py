@@ -83,10 +83,12 @@ class Group:
             raise ValueError("constraints need the numbering of entities")
         return self.competition.first_number(self.side(side).table.entity_type, side)
 
-    def weights(self, rows_E: Tensor) -> Tensor | float:
-        """Return what each query's loss counts."""
-        relation_weight = self.relation.scorer.weight
-        return relation_weight if self.edges.weight is None else self.edges.weight[rows_E] * relation_weight
+    def weights(self, rows_E: Tensor) -> Tensor:
+        """Return what each query's loss counts, float64."""
+        weight_E = (
+            torch.ones_like(rows_E, dtype=torch.float64) if self.edges.weight is None else self.edges.weight[rows_E]
+        )
+        return weight_E * self.relation.scorer.weight
 
     def queries(self, hidden: Side, known_ED: Tensor, rows_E: Tensor) -> Tensor:
         """Return prepared queries; a row that cannot be prepared is the user's fault."""

@@ -124,6 +124,11 @@ class DistinctCodes:
         if self._num_new > max(MIN_NEW_CODES, len(self._distinct)):
             self.sorted()
 
+    @property
+    def num_held(self) -> int:
+        """How many codes are in memory, some of them perhaps repeated."""
+        return len(self._distinct) + self._num_new
+
     def sorted(self) -> np.ndarray:
         """Return the distinct codes in increasing order; not to be written to."""
         if self._new:
@@ -165,10 +170,12 @@ class CodeCounts:
 
     def of(self, codes: np.ndarray) -> np.ndarray:
         """Return the count of each code, int64, 0 where it does not occur."""
-        if not len(self.codes):
-            return np.zeros(len(codes), np.int64)
-        at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
-        return np.where(self.codes[at] == codes, self.counts[at], 0)
+        counts: np.ndarray = np.append(self.counts, 0)[self._table.index_of(codes)]  # the last, at -1, is no code's
+        return counts
+
+    @cached_property
+    def _table(self) -> KeyTable:
+        return KeyTable.of_codes(self.codes)
 
 
 @frozen(eq=False)
@@ -187,13 +194,9 @@ class EdgeColumns:
         """Return the entities at a side."""
         return side.pick(self.lhs_n, self.rhs_n)
 
-    def columns(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (lhs, rel, rhs) of some of the edges, as copies."""
-        return self.lhs_n[at], self.rel_n[at], self.rhs_n[at]
-
-    def rows(self, start: int, stop: int) -> EdgeColumns:
-        """Return the edges from start to stop, as views."""
-        return EdgeColumns(self.lhs_n[start:stop], self.rel_n[start:stop], self.rhs_n[start:stop])
+    def select(self, at: np.ndarray | slice) -> EdgeColumns:
+        """Return some of the edges: copies, of a slice views."""
+        return EdgeColumns(self.lhs_n[at], self.rel_n[at], self.rhs_n[at])
 
 
 @frozen(eq=False)

@@ -8,16 +8,18 @@ One thread works here; numpy releases the interpreter's lock, so another can rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-from attrs import define, field, frozen
+import torch
+from attrs import frozen
+from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
 from pbgeval.notation import EntityNumbering, Side, sort_distinct
-from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, KeyTable, QueryKeys, check_codes_fit, key_codes
+from pbgeval.ranking.chunks import concatenated_ranges
+from pbgeval.ranking.constraints import is_among
+from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, QueryKeys, check_codes_fit, key_codes
 from pbgeval.storage.writing import ScratchFolder
 
 ROWS_PER_STEP = 1 << 16
@@ -28,18 +30,9 @@ JIT_MIN_ROWS = 1 << 22  # of those fed before: loading numba takes as long as nu
 _SPREAD = np.int64(0x9E3779B97F4A7C15 - (1 << 64))  # odd, without structure: relations of one entity fall apart
 
 
-class PairSink(Protocol):
-    """Takes the pairs that a semi-join finds; one pair may come any number of times."""
-
-    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-        """Take pairs of the queries that hide a side.
-
-        Args:
-            hidden: the side.
-            key_P: positions in the side's `QueryKeys`, int64.
-            answer_P: numbers of entities that answer them, int64.
-        """
-        ...
+# Takes (hidden side, key_P, answer_P) of pairs that a semi-join finds: positions in the side's `QueryKeys`, and numbers
+# of entities that answer them, int64. One pair may come any number of times.
+PairSink = Callable[[Side, np.ndarray, np.ndarray], None]
 
 
 class SemiJoin:
@@ -58,14 +51,14 @@ class SemiJoin:
         """
         rows_per_handover = ROWS_PER_STEP * STEPS_PER_HANDOVER
         for start in range(0, block.num_edges, rows_per_handover):
-            self._feed_rows(block.rows(start, start + rows_per_handover))
+            self._feed_rows(block.select(slice(start, start + rows_per_handover)))
 
     def _feed_rows(self, block: EdgeColumns) -> None:
         self._num_rows += block.num_edges
         compiled = is_installed() and (_PASSES.is_loaded or self._num_rows >= JIT_MIN_ROWS)
         found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in self._sides]
         for start in range(0, block.num_edges, ROWS_PER_STEP):
-            rows = block.rows(start, start + ROWS_PER_STEP)
+            rows = block.select(slice(start, start + ROWS_PER_STEP))
             spread_n = None if compiled else rows.rel_n * _SPREAD
             for (keys, sieve), pairs in zip(self._sides, found, strict=True):
                 known_n = rows.entity(keys.hidden.other)
@@ -79,7 +72,7 @@ class SemiJoin:
         for (keys, _), pairs in zip(self._sides, found, strict=True):
             key_P, answer_P = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
             if len(key_P):
-                self._sink.add(keys.hidden, key_P, answer_P)
+                self._sink(keys.hidden, key_P, answer_P)
 
 
 @frozen(eq=False)
@@ -120,6 +113,92 @@ def _passes(rel_n, known_n, spread, is_marked, row_P):  # type: ignore[no-untype
 _PASSES = CompiledLoop(_passes)
 
 
+# Known answers, and those of each block of scores.
+
+
+@frozen(eq=False)
+class KnownAnswers:
+    """The known answers of some keys within one range of candidates."""
+
+    key_P: np.ndarray  # int64, ascending: index of the answer's key
+    number_P: np.ndarray  # int64, ascending within a key: number of the answer, or its row in a partition
+
+    def select(self, keys_U: np.ndarray) -> KnownAnswers:
+        """Return the answers of some keys, each numbered by its place among them.
+
+        Args:
+            keys_U: int64, in any order; a key may repeat, and -1 has no answers.
+        """
+        if np.array_equal(keys_U, np.arange(keys_U.size)):  # the first keys, usually all
+            return self.of_keys(0, keys_U.size)
+        first_U, length_U = self.lists(keys_U)
+        key = np.repeat(np.arange(keys_U.size), length_U)
+        return KnownAnswers(key, self.number_P[concatenated_ranges(first_U, length_U)])
+
+    def lists(self, keys_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the answers of each of some keys begin, and how many they are."""
+        first_U = np.searchsorted(self.key_P, keys_U)
+        return first_U, np.searchsorted(self.key_P, keys_U, "right") - first_U
+
+    def of_keys(self, first: int, stop: int) -> KnownAnswers:
+        """Return those of consecutive keys, as views."""
+        part = slice(*np.searchsorted(self.key_P, [first, stop]))
+        return KnownAnswers(self.key_P[part], self.number_P[part])
+
+    def between(self, first: int, stop: int) -> KnownAnswers:
+        """Return those that are consecutive entities."""
+        inside_P = (self.number_P >= first) & (self.number_P < stop)
+        return self if inside_P.all() else KnownAnswers(self.key_P[inside_P], self.number_P[inside_P])
+
+    def are_known(self, key: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Tell of each (key, entity) whether it is a known answer, bool."""
+        if not self.number_P.size or not number.size:
+            return np.zeros(number.shape, bool)
+        low = min(int(self.number_P.min()), int(number.min()))
+        width = max(int(self.number_P.max()), int(number.max())) - low + 1
+        return is_among(key * width + number - low, self.key_P * width + self.number_P - low)
+
+
+def positions(sorted_numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return where each number is in a sorted array; far below zero where it is not."""
+    first, last = int(sorted_numbers[0]), int(sorted_numbers[-1])
+    if last - first + 1 == sorted_numbers.size:  # none is left out, so nothing need be searched for
+        return np.where((wanted >= first) & (wanted <= last), wanted - first, np.int64(-(1 << 62)))
+    at = np.searchsorted(sorted_numbers, wanted)
+    found = sorted_numbers[np.minimum(at, sorted_numbers.size - 1)] == wanted
+    return np.where(found, at, np.int64(-(1 << 62)))
+
+
+@frozen(eq=False)
+class KnownByBlock:
+    """Known answers as cells, those of one block of scores next to each other."""
+
+    code_P: np.ndarray  # ascending: run of columns, then key
+    key_P: np.ndarray
+    column_P: np.ndarray  # within its run
+    num_keys: int
+
+    @classmethod
+    def arrange(cls, known: KnownAnswers, numbers_C: np.ndarray, width: int) -> KnownByBlock:
+        """Arrange them for blocks of `width` columns."""
+        column_P = positions(numbers_C, known.number_P)
+        competes_P = column_P >= 0
+        key_P, column_P = known.key_P[competes_P], column_P[competes_P]
+        num_keys = int(key_P.max()) + 1 if key_P.size else 1
+        if width >= numbers_C.size:  # one run, and keys are in order
+            return cls(key_P, key_P, column_P, num_keys)
+        code_P = column_P // width * num_keys + key_P
+        order = np.argsort(code_P, kind="stable")
+        return cls(code_P[order], key_P[order], column_P[order] % width, num_keys)
+
+    def in_block(self, part: int, keys: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return (row, column) of the known answers of a block's keys in a run of columns, rows ascending."""
+        first_key, _ = keys
+        first, stop = np.searchsorted(self.code_P, part * self.num_keys + np.minimum(keys, self.num_keys))
+        row_P = torch.from_numpy(self.key_P[first:stop] - first_key)
+        return row_P.to(device), torch.from_numpy(self.column_P[first:stop]).to(device)
+
+
 # Pairs (query key, known answer) -> the distinct ones, by the slot of the answer, where candidates are ranked.
 #
 # A pair is one int64: the answer's row in its slot, then the key. So the pairs of a range of candidates are one slice
@@ -137,65 +216,14 @@ class KnownPairs:
 
     packed_P: np.ndarray  # int64, increasing: row << KEY_BITS | key
 
-    def in_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (key_P, row_P), int64, of the answers in rows start to stop of the slot; by key, then by row."""
+    def in_rows(self, start: int = 0, stop: int = _MOST) -> KnownAnswers:
+        """Return the answers in rows start to stop of the slot, each by its row."""
         first, last = np.searchsorted(self.packed_P, [start << KEY_BITS, stop << KEY_BITS])
-        return _unpack(_swap(self.packed_P[first:last]))
-
-    def by_key(self) -> AnswersByKey:
-        """Return the same pairs in the order of keys: another array of the same size."""
-        return AnswersByKey(_swap(self.packed_P))
-
-
-@frozen(eq=False)
-class AnswersByKey:
-    """The pairs of one side and slot, to be asked for the answers of a key."""
-
-    packed_P: np.ndarray  # int64, increasing: key << KEY_BITS | row
-
-    def of_keys(self, key_U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the known answers of keys, list after list.
-
-        Args:
-            key_U: keys, int64, in any order; a key may repeat, and -1 has no answers.
-
-        Returns:
-            Offsets, int64 (U + 1): where each key's list starts, and the number of all; and the rows of the slot,
-            int64, increasing within a list.
-        """
-        begin_U = np.searchsorted(self.packed_P, key_U << KEY_BITS)
-        length_U = np.searchsorted(self.packed_P, (key_U + 1) << KEY_BITS) - begin_U
-        offsets = np.concatenate([[0], np.cumsum(length_U)])
-        at = np.repeat(begin_U - offsets[:-1], length_U) + np.arange(offsets[-1])
-        return offsets, self.packed_P[at] & _KEY_MASK
-
-
-@define(eq=False)
-class _Buffer:
-    """Pairs of one side and slot that are in memory."""
-
-    parts: list[np.ndarray] = field(factory=list)  # int64, packed
-    num_pairs: int = 0
-    num_distinct: int = 0  # how many of them are in order and distinct: the first part
-
-    def add(self, packed: np.ndarray) -> None:
-        self.parts.append(packed)
-        self.num_pairs += len(packed)
-
-    def compact(self) -> np.ndarray:
-        """Keep each pair once, and return all of them in order; takes as much memory again while it works."""
-        if len(self.parts) != 1 or self.num_pairs != self.num_distinct:
-            joined = np.concatenate([np.empty(0, np.int64), *self.parts])
-            self.parts.clear()
-            self.parts.append(sort_distinct(joined))
-            self.num_pairs = self.num_distinct = len(self.parts[0])
-        return self.parts[0]
-
-    def take(self) -> np.ndarray:
-        """Return all pairs in order and empty the buffer."""
-        pairs = self.compact()
-        self.parts, self.num_pairs, self.num_distinct = [], 0, 0
-        return pairs
+        packed_P = self.packed_P[first:last]
+        by_key_P = (packed_P & _KEY_MASK) << KEY_BITS
+        by_key_P |= packed_P >> KEY_BITS
+        by_key_P.sort()
+        return KnownAnswers(by_key_P >> KEY_BITS, by_key_P & _KEY_MASK)
 
 
 class PairStore:
@@ -215,15 +243,14 @@ class PairStore:
             scratch: where pairs are spilled; without it they all stay in memory.
         """
         self._numbering = numbering
-        self._budget = budget_bytes // 8  # pairs
+        self._budget_bytes = budget_bytes
         self._scratch = scratch
-        self._buffers: dict[tuple[Side, int], _Buffer] = {}
-        self._num_pairs = 0
+        self._buffers: dict[tuple[Side, int], DistinctCodes] = {}
 
     @property
     def num_bytes(self) -> int:
         """What the pairs in memory take."""
-        return 8 * self._num_pairs
+        return 8 * sum(buffer.num_held for buffer in self._buffers.values())
 
     def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
         """Take pairs (see `PairSink`).
@@ -240,51 +267,28 @@ class PairStore:
             row_P, key_in_slot_P = answer_P[rows] - self._numbering.range_of_slot(slot)[0], key_P[rows]
             if row_P.max() >= _MOST:
                 raise ValueError(f"slot {slot}: expected rows 0 to 2^31 - 1, found {row_P.max()}")
-            self._buffers.setdefault((hidden, slot), _Buffer()).add(row_P << KEY_BITS | key_in_slot_P)
-        self._num_pairs += len(key_P)
-        if self._num_pairs > self._budget:
-            self._make_room()
+            self._buffers.setdefault((hidden, slot), DistinctCodes()).add(row_P << KEY_BITS | key_in_slot_P)
+        if self._scratch is not None and self.num_bytes > self._budget_bytes:
+            # Repetitions go first; if that frees less than half of the budget, all pairs are spilled.
+            for buffer in self._buffers.values():
+                buffer.sorted()
+            if self.num_bytes > self._budget_bytes // 2:
+                self.flush()
 
     def flush(self) -> None:
         """Write all pairs in memory to the scratch folder, for other workers to read; nothing where there is none."""
         if self._scratch is not None:
-            for hidden, slot in list(self._buffers):
-                self._spill(hidden, slot)
+            for (hidden, slot), buffer in self._buffers.items():
+                self._scratch.append(_scratch_name(hidden, slot), buffer.sorted())
+            self._buffers = {}
 
     def pairs(self, hidden: Side, slot: int) -> KnownPairs:
         """Return the distinct pairs of a side and slot: this store's, and what others flushed to the same folder."""
-        buffer = self._buffers.get((hidden, slot), _Buffer())
-        before = buffer.num_pairs
-        in_memory = buffer.compact()
-        self._num_pairs += buffer.num_pairs - before
+        in_memory = self._buffers.get((hidden, slot), DistinctCodes()).sorted()
         if self._scratch is None:
             return KnownPairs(in_memory)
         spilled = self._scratch.read(_scratch_name(hidden, slot), np.int64)
         return KnownPairs(sort_distinct(np.concatenate([spilled, in_memory]) if len(in_memory) else spilled))
-
-    def _make_room(self) -> None:
-        """Drop repetitions, the largest buffers first; then spill until half of the budget is free."""
-        by_size = sorted(self._buffers.items(), key=lambda item: -item[1].num_pairs)
-        for _, buffer in by_size:
-            if self._num_pairs <= self._budget // 2:
-                return
-            # Where half is in order already there is little to gain, and sorting it at every call would cost much.
-            if buffer.num_pairs >= 2 * buffer.num_distinct:
-                self._num_pairs -= buffer.num_pairs
-                buffer.compact()
-                self._num_pairs += buffer.num_pairs
-        if self._scratch is None or self._num_pairs <= self._budget:
-            return
-        for (hidden, slot), _ in by_size:
-            if self._num_pairs <= self._budget // 2:
-                return
-            self._spill(hidden, slot)
-
-    def _spill(self, hidden: Side, slot: int) -> None:
-        assert self._scratch is not None, "only a store with a scratch folder spills"
-        buffer = self._buffers.pop((hidden, slot))
-        self._num_pairs -= buffer.num_pairs
-        self._scratch.append(_scratch_name(hidden, slot), buffer.take())
 
 
 def _scratch_name(hidden: Side, slot: int) -> str:
@@ -303,18 +307,6 @@ def _rows_by_slot(numbering: EntityNumbering, answer_P: np.ndarray) -> list[tupl
     order = np.argsort(slot_P, kind="stable")
     slots, begins = np.unique(slot_P[order], return_index=True)
     return list(zip(slots.tolist(), np.split(order, begins[1:]), strict=True))
-
-
-def _swap(packed_P: np.ndarray) -> np.ndarray:
-    """Exchange the two halves of packed pairs, and sort them anew."""
-    swapped = (packed_P & _KEY_MASK) << KEY_BITS
-    swapped |= packed_P >> KEY_BITS
-    swapped.sort()
-    return swapped
-
-
-def _unpack(packed_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return packed_P >> KEY_BITS, packed_P & _KEY_MASK
 
 
 # Known edges -> the entities seen at each side of the relations that are evaluated (`type_constraint = "observed"`).
@@ -347,10 +339,10 @@ class ObservedEntities:
     def feed(self, block: EdgeColumns) -> None:
         """See known edges, of any order and number."""
         for start in range(0, block.num_edges, _ROWS_AT_ONCE):
-            edges = block.rows(start, start + _ROWS_AT_ONCE)
+            edges = block.select(slice(start, start + _ROWS_AT_ONCE))
             rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
-                edges = EdgeColumns(edges.lhs_n[rows], edges.rel_n[rows], edges.rhs_n[rows])
+                edges = edges.select(rows)
             for side in Side:
                 self.merge(side, key_codes(edges.rel_n, edges.entity(side), self._num_entities))
 
@@ -374,10 +366,8 @@ class ObservedEntities:
 class KeyFrequency:
     """How many evaluated edges have each key of the queries that hide one side; keys not listed occur once."""
 
-    hidden: Side
     num_entities: int
-    codes_K: np.ndarray  # int64, increasing: relation x num_entities + known entity, of keys that occur at least twice
-    counts_K: np.ndarray  # int64, 2 or more
+    repeated: CodeCounts  # of relation x num_entities + known entity, for keys that occur at least twice
 
     @classmethod
     def of_blocks(cls, hidden: Side, blocks: Iterable[EdgeColumns], num_entities: int) -> KeyFrequency:
@@ -400,18 +390,9 @@ class KeyFrequency:
         parts.clear()
         counted = CodeCounts.of_codes(codes)
         is_repeated = counted.counts > 1
-        return cls(hidden, num_entities, counted.codes[is_repeated], counted.counts[is_repeated])
-
-    @cached_property
-    def _table(self) -> KeyTable:
-        return KeyTable.of_codes(self.codes_K)
-
-    @cached_property
-    def _counts_and_one(self) -> np.ndarray:
-        return np.append(self.counts_K, 1)  # at -1, the index of what is not listed
+        return cls(num_entities, CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated]))
 
     def of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
         """Return how many evaluated edges have the key of each of these, which are evaluated edges: int64 (E,)."""
-        index_E = self._table.index_of(key_codes(rel_E, known_E, self.num_entities))
-        counts_E: np.ndarray = self._counts_and_one[index_E]
+        counts_E: np.ndarray = np.maximum(self.repeated.of(key_codes(rel_E, known_E, self.num_entities)), 1)
         return counts_E

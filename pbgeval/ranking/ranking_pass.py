@@ -7,9 +7,10 @@ all scores are wanted, and of a user's model, they are read from the blocks that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -19,20 +20,19 @@ from torch import Tensor
 from pbgeval.ranking import blocks, fused
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample
-from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled
+from pbgeval.ranking.certified import CertifiedQueries, count_certified, count_certified_compiled, decide
 from pbgeval.ranking.chunk_loops import COLUMNS_AT_A_TIME
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.counting import CellIndex, count, count_cells, count_known, expand_by_row, own_cells
 from pbgeval.ranking.groups import first_nan, first_nan_of_pairs, largest, overflow_is_impossible
 from pbgeval.ranking.kernels import Kernel
-from pbgeval.ranking.known_by_block import KnownAnswers, KnownByBlock, positions
+from pbgeval.ranking.known_answers import KnownAnswers, KnownByBlock, positions
 from pbgeval.ranking.query_edges import QueryBlock
 from pbgeval.scoring.block_scorer import ScorerComparator
-from pbgeval.scoring.duplicates import DuplicateRows
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.fast_products import PreparedRows, fast_scores
 from pbgeval.scoring.product import padded_rows
-from pbgeval.scoring.true_scores import TrueScores
+from pbgeval.scoring.true_scores import DuplicateRows, TrueScores, row_hashes
 from pbgeval.stats.ranks import QueryCounts, RankCounts
 
 TASKS_PER_THREAD = 4  # so that none waits long for the last
@@ -55,7 +55,8 @@ def rank(
     Raises:
         DataError: a candidate without a direction under cos, or a score that is not a number.
     """
-    of_relations = [(relation, list(blocks)) for relation, blocks in groupby(state.queries.blocks, _relation)]
+    by_relation = groupby(state.queries.blocks, attrgetter("relation"))
+    of_relations = [(relation, list(blocks)) for relation, blocks in by_relation]
     stop = first_number + table.num_rows
     rows_of = {relation: _competing_rows(state, relation, first_number, stop) for relation, _ in of_relations}
     prepared_rows = _together(list(rows_of.values()), table.num_rows)
@@ -73,16 +74,12 @@ def rank(
         if not numbers_C.size:
             continue
         width = _width(state, of_relation_CD, len(queries), threads)
-        work = RangeWork(state, queries, Columns(state, numbers_C, of_relation_CD, width), known)
-        tasks = _tasks(queries, len(work.columns.largest), threads.num_threads if state.losses is None else 1)
-        for task, counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
-            state.add(task.block.first, task.block.stop, counts)
+        work = RangeWork(state, queries, numbers_C, of_relation_CD, width, known)
+        tasks = work.tasks(threads.num_threads if state.losses is None else 1)
+        for (block, _), counts in zip(tasks, threads.map(partial(_count, work), tasks), strict=True):
+            state.add(block, counts)
     if state.sample is not None and not _reads_cells(state):
         score_cells(state, table, first_number, state.sample.cells, known)
-
-
-def _relation(block: QueryBlock) -> int:
-    return block.relation
 
 
 def _competing_rows(state: ContestState, relation: int, first: int, stop: int) -> np.ndarray | None:
@@ -137,15 +134,20 @@ def _width(state: ContestState, prepared_CD: Tensor, num_blocks: int, threads: B
 
 
 @frozen(eq=False)
-class Columns:
-    """The candidates of a range that compete in some blocks' queries, in runs of a width."""
+class RangeWork:
+    """The candidates of a range that compete in some blocks' queries, in runs of a width, and what those share."""
 
     state: ContestState
+    queries: list[QueryBlock]
     numbers_C: np.ndarray
     prepared_CD: Tensor
     width: int
+    known: KnownAnswers | None  # in this range; None: nothing is filtered
     certified: tuple[PreparedRows, ...] = field(init=False)  # the runs, if ranks are certified: made while in cache
     largest: tuple[float, ...] = field(init=False)  # magnitude in each run
+    known_of: KnownByBlock | None = field(init=False)
+    duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
+    cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
 
     @certified.default
     def _certified(self) -> tuple[PreparedRows, ...]:
@@ -159,62 +161,43 @@ class Columns:
     def _largest(self) -> tuple[float, ...]:
         return tuple(largest(run_CD) for run_CD in torch.split(self.prepared_CD, self.width))
 
-    def rows(self, run: int) -> Tensor:
-        """Return the prepared rows of a run."""
-        return self.prepared_CD[run * self.width : (run + 1) * self.width]
-
-
-@frozen(eq=False)
-class RangeWork:
-    """What all blocks of queries that meet the same candidates have in common."""
-
-    state: ContestState
-    queries: list[QueryBlock]
-    columns: Columns
-    known: KnownAnswers | None  # in this range; None: nothing is filtered
-    known_of: KnownByBlock | None = field(init=False)
-    duplicates: DuplicateRows | None = field(init=False)  # None: ranks are certified
-    cells: CellSample | None = field(init=False)  # that are read from blocks of scores, by query
-
     @known_of.default
     def _known_of(self) -> KnownByBlock | None:
         if self.known is None:
             return None
         known = self.known.of_keys(self.queries[0].first_key, self.queries[-1].stop_key)
-        return KnownByBlock.arrange(known, self.columns.numbers_C, self.columns.width)
+        return KnownByBlock.arrange(known, self.numbers_C, self.width)
 
     @duplicates.default
     def _duplicates(self) -> DuplicateRows | None:
-        return DuplicateRows.from_rows(self.columns.prepared_CD) if self.state.certified is None else None
+        return DuplicateRows.from_rows(self.prepared_CD) if self.state.certified is None else None
 
     @cells.default
     def _cells(self) -> CellSample | None:
         sample = self.state.sample
-        return sample.cells.within(self.columns.numbers_C) if sample is not None and _reads_cells(self.state) else None
+        return sample.cells.within(self.numbers_C) if sample is not None and _reads_cells(self.state) else None
 
     @property
     def device(self) -> torch.device:
-        return self.columns.prepared_CD.device
+        return self.prepared_CD.device
+
+    def rows(self, run: int) -> Tensor:
+        """Return the prepared rows of a run."""
+        return self.prepared_CD[run * self.width : (run + 1) * self.width]
 
     def known_in(self, run: int, block: QueryBlock) -> CellIndex | None:
         """Return (row, column) of the known answers of a block's keys in a run of columns; None: no filter."""
-        return None if self.known_of is None else self.known_of.in_block(run, block, self.device)
+        if self.known_of is None:
+            return None
+        return self.known_of.in_block(run, (block.first_key, block.stop_key), self.device)
 
-
-@frozen(eq=False)
-class BlockTask:
-    """A block of queries and the runs of candidates that it meets in one thread."""
-
-    block: QueryBlock
-    runs: range
-
-
-def _tasks(queries: list[QueryBlock], num_runs: int, num_threads: int) -> list[BlockTask]:
-    """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
-    tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // len(queries))) if num_threads > 1 else 1
-    length = -(-num_runs // tasks_per_block)
-    starts = range(0, num_runs, length)
-    return [BlockTask(block, range(at, min(at + length, num_runs))) for block in queries for at in starts]
+    def tasks(self, num_threads: int) -> list[tuple[QueryBlock, range]]:
+        """Cut the work so that every thread has some: few blocks of queries meet the candidates in several tasks."""
+        num_runs, num_blocks = len(self.largest), len(self.queries)
+        tasks_per_block = min(num_runs, -(-TASKS_PER_THREAD * num_threads // num_blocks)) if num_threads > 1 else 1
+        length = -(-num_runs // tasks_per_block)
+        parts = [range(at, min(at + length, num_runs)) for at in range(0, num_runs, length)]
+        return [(block, runs) for block in self.queries for runs in parts]
 
 
 # A block of queries and some runs of candidates -> counts, by each kernel.
@@ -253,27 +236,28 @@ def _rows_and_columns(work: RangeWork, block: QueryBlock) -> tuple[Tensor, Tenso
     """Return the row of each query's key, and the column of its true entity, far below zero where it is elsewhere."""
     queries = work.state.queries
     row_Q = torch.from_numpy(queries.key_Q[block.first : block.stop] - block.first_key)
-    own_Q = torch.from_numpy(positions(work.columns.numbers_C, queries.true_Q[block.first : block.stop]))
+    own_Q = torch.from_numpy(positions(work.numbers_C, queries.true_Q[block.first : block.stop]))
     return row_Q.to(work.device), own_Q
 
 
-def _count(work: RangeWork, task: BlockTask) -> QueryCounts:
+def _count(work: RangeWork, task: tuple[QueryBlock, range]) -> QueryCounts:
     """Count runs of candidates, and let duplicates of true entities tie."""
+    block, runs = task
     if work.duplicates is None:
-        return _count_exactly(work, task)
-    rows, columns, kernel = _BlockRows.read(work, task.block), work.columns, work.state.kernel
-    total = _duplicates_tie(work, work.duplicates, rows, task.runs)
-    for run in task.runs:
-        may_overflow = not overflow_is_impossible(rows.largest, columns.largest[run], rows.prepared_KD.shape[1])
+        return _count_exactly(work, block, runs)
+    rows, kernel = _BlockRows.read(work, block), work.state.kernel
+    total = _duplicates_tie(work, work.duplicates, rows, runs)
+    for run in runs:
+        may_overflow = not overflow_is_impossible(rows.largest, work.largest[run], rows.prepared_KD.shape[1])
         if kernel is Kernel.FUSED:
             if may_overflow:
                 _scores(work, rows, run)  # refuses NaN; the kernel has bits of its own, so it counts
             total = total + _count_fused(work, rows, run)
             continue
-        true_Q, own_Q, known = rows.true.score_Q, rows.own_Q - run * columns.width, work.known_in(run, rows.block)
+        true_Q, own_Q, known = rows.true.score_Q, rows.own_Q - run * work.width, work.known_in(run, rows.block)
         if kernel is Kernel.COMPILED and not may_overflow:
             of_queries = (true_Q, true_Q), (rows.row_Q, own_Q)
-            total = total + blocks.count(rows.query_KD, columns.rows(run), *of_queries, known).counts
+            total = total + blocks.count(rows.query_KD, work.rows(run), *of_queries, known).counts
         else:
             scores_KC = _scores(work, rows, run)
             total = total + count(scores_KC, true_Q, row_Q=rows.row_Q, own_Q=own_Q, known=known)
@@ -283,21 +267,21 @@ def _count(work: RangeWork, task: BlockTask) -> QueryCounts:
 
 def _scores(work: RangeWork, rows: _BlockRows, run: int) -> Tensor:
     """Return the scores (K, C) of a run of candidates, none of them NaN."""
-    state, columns, candidates_CD = work.state, work.columns, work.columns.rows(run)
+    state, candidates_CD = work.state, work.rows(run)
     scores_BKC = state.comparator.scores(rows.prepared_KD.unsqueeze(0), candidates_CD.unsqueeze(0))
     scores_KC = scores_BKC[0, : rows.num_keys]
-    if not overflow_is_impossible(rows.largest, columns.largest[run], rows.prepared_KD.shape[1]):
+    if not overflow_is_impossible(rows.largest, work.largest[run], rows.prepared_KD.shape[1]):
         found = first_nan(state.comparator, rows.query_KD[None], candidates_CD[None], scores_KC[None])
         if found is not None:
             query = int(np.searchsorted(state.queries.key_Q, rows.block.first_key + found[1]))
-            raise state.source.nan_score(query, int(columns.numbers_C[run * columns.width + found[2]]))
+            raise state.source.nan_score(query, int(work.numbers_C[run * work.width + found[2]]))
     return scores_KC
 
 
 def _count_fused(work: RangeWork, rows: _BlockRows, run: int) -> QueryCounts:
     """Count on a GPU; every score that is taken back is read off what was counted."""
-    query_KD, candidate_CD, true_Q, row_Q = rows.query_KD, work.columns.rows(run), rows.true.score_Q, rows.row_Q
-    own_Q = (rows.own_Q - run * work.columns.width).to(work.device)
+    query_KD, candidate_CD, true_Q, row_Q = rows.query_KD, work.rows(run), rows.true.score_Q, rows.row_Q
+    own_Q = (rows.own_Q - run * work.width).to(work.device)
     own_query, own_column = own_cells(own_Q, candidate_CD.shape[0])
     known = work.known_in(run, rows.block) or (row_Q[:0], row_Q[:0])
     cells = torch.cat([known[0], row_Q[own_query]]), torch.cat([known[1], own_column])
@@ -319,7 +303,7 @@ def _duplicates_tie(work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows
     differs_Q = (kernel_Q != true_Q).cpu().numpy()
     if not differs_Q.any():
         return none
-    start, stop = runs.start * work.columns.width, runs.stop * work.columns.width
+    start, stop = runs.start * work.width, runs.stop * work.width
     query, column = duplicates.of_queries(rows.true.hash_Q.cpu().numpy(), rows.own_Q.numpy())
     here = differs_Q[query] & (column >= start) & (column < stop)
     query, column = query[here], column[here]
@@ -327,14 +311,14 @@ def _duplicates_tie(work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows
         return none
     first = np.flatnonzero(np.diff(query, prepend=-1))  # of each query's
     first_query, first_column = (torch.from_numpy(index[first]).to(work.device) for index in (query, column))
-    candidate_PD = work.columns.prepared_CD[first_column]
+    candidate_PD = work.prepared_CD[first_column]
     score_P = work.state.paired_scores(rows.query_KD[rows.row_Q[first_query]], candidate_PD)
     is_duplicate_Q = torch.zeros_like(true_Q, dtype=torch.bool)
     is_duplicate_Q[first_query] = score_P == kernel_Q[first_query]
     is_known = np.zeros(query.shape, bool)
     if work.known is not None:
         key = work.state.queries.key_Q[rows.block.first + query]
-        is_known = work.known.are_known(key, work.columns.numbers_C[column])
+        is_known = work.known.are_known(key, work.numbers_C[column])
 
     def correction(query: np.ndarray) -> RankCounts:
         tied_Q = torch.from_numpy(np.bincount(query, minlength=true_Q.numel())).to(work.device) * is_duplicate_Q
@@ -343,19 +327,19 @@ def _duplicates_tie(work: RangeWork, duplicates: DuplicateRows, rows: _BlockRows
     return QueryCounts(correction(query), correction(query[is_known]))
 
 
-def _count_exactly(work: RangeWork, task: BlockTask) -> QueryCounts:
+def _count_exactly(work: RangeWork, block: QueryBlock, runs: range) -> QueryCounts:
     """Count in exact arithmetic: the scores of a block are fast ones, or values where they are handed over."""
-    state, columns, block, device = work.state, work.columns, task.block, work.device
-    comparator = columns.certified[0].comparator
+    state, device = work.state, work.device
+    comparator = work.certified[0].comparator
     prepared_KL = state.prepared.read(block.first_key, block.stop_key).to(device)
     row_Q, in_range_Q = _rows_and_columns(work, block)
     true = state.certified_true(comparator, block.first, prepared_KL[row_Q])
     prepared = PreparedRows(comparator, prepared_KL, of_queries=True)
     queries = CertifiedQueries(comparator, prepared, row_Q, true)
     total = QueryCounts.unfiltered(RankCounts.zero(row_Q.numel(), device))
-    for run in task.runs:
-        candidates = columns.certified[run]
-        own_Q = in_range_Q - run * columns.width
+    for run in runs:
+        candidates = work.certified[run]
+        own_Q = in_range_Q - run * work.width
         known = work.known_in(run, block)
         found = None
         if not state.wants_all_scores:
@@ -386,7 +370,7 @@ def _hand_over(
 ) -> None:
     """Give a block's scores to those who ask for them; `of_queries` are row, own column and true score."""
     state, (row_Q, own_Q, true_Q) = work.state, of_queries
-    numbers_C = work.columns.numbers_C[run * work.columns.width : (run + 1) * work.columns.width]
+    numbers_C = work.numbers_C[run * work.width : (run + 1) * work.width]
     if state.losses is not None:
         excluded = own_cells(own_Q, scores_KC.shape[1])
         if known is not None:
@@ -404,7 +388,7 @@ def _hand_over(
         cells = state.queries.key_Q[query] - block.first_key, column[here]
         scores_P = scores_KC[tuple(torch.from_numpy(index).to(scores_KC.device) for index in cells)]
         with state.lock:
-            state.scores.add(query, scores_P, _are_known(state, work.known, query, number))
+            state.result.scores.add(query, scores_P, _are_known(state, work.known, query, number))
     for sink in (state.result.top, state.result.gains):
         skipped = int(block.continues_key)  # each key is handed over once, by the block that it begins in
         if sink is not None and skipped < scores_KC.shape[0]:
@@ -430,7 +414,7 @@ def _add_all(
         known_QC[of_query, column_P[entry]] = True
         known_P = known_QC[competes_QC].numpy()
     query_QC = torch.arange(block.first, block.stop).unsqueeze(1).expand_as(competes_QC)
-    state.scores.add(query_QC[competes_QC].numpy(), scores_QC[competes_QC.to(scores_QC.device)], known_P)
+    state.result.scores.add(query_QC[competes_QC].numpy(), scores_QC[competes_QC.to(scores_QC.device)], known_P)
 
 
 def _are_known(
@@ -467,7 +451,7 @@ def score_cells(
             of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
             row = torch.from_numpy(state.queries.key_Q[of_cell] - block.first_key).to(table.device)
             scores_P = score_pairs(state, table, first_number, query_KD[row], (of_cell, numbers))[1]
-            state.scores.add(of_cell, scores_P, _are_known(state, of_keys, of_cell, numbers))
+            state.result.scores.add(of_cell, scores_P, _are_known(state, of_keys, of_cell, numbers))
 
 
 def score_pairs(
@@ -482,3 +466,86 @@ def score_pairs(
         if bad is not None:
             raise state.source.nan_score(int(cells[0][bad]), int(cells[1][bad]))
     return candidate_PD, scores_P
+
+
+# A range of candidate rows and the lists that name some of them -> counts (`candidate_path`).
+#
+# A list may name an entity again: it counts as often as it is listed. The true entity always competes; where a list
+# names it, it is left out.
+
+
+def rank_given(
+    state: ContestState, table: EntityTable, first_number: int, cells: CellSample, known: KnownAnswers | None
+) -> None:
+    """Count a contest's queries against those of a range of candidates that their lists name.
+
+    Args:
+        state: the contest, prepared; its result grows.
+        table: the range's rows, checked.
+        first_number: the number of the table's first row.
+        cells: (query, number) of what the lists name in this range, arranged by query, no true entity among them.
+        known: the known answers in this range; None if nothing is filtered.
+
+    Raises:
+        DataError: a candidate without a direction under cos, or a score that is not a number.
+    """
+    for block in state.queries.blocks:
+        query, number = cells.of_queries(block.first, block.stop)
+        if not query.size:
+            continue
+        prepared_KD = state.prepared.read(block.first_key, block.stop_key).to(table.device)
+        compare = _exactly(state, block, prepared_KD) if state.certified is not None else _by_scores(state, block)
+        for at in range(0, query.size, CELLS_AT_A_TIME):
+            of_cell, numbers = query[at : at + CELLS_AT_A_TIME], number[at : at + CELLS_AT_A_TIME]
+            key = state.queries.key_Q[of_cell]
+            row = torch.from_numpy(key - block.first_key).to(table.device)
+            candidate_PD, scores_P = score_pairs(state, table, first_number, prepared_KD[row], (of_cell, numbers))
+            local = torch.from_numpy(of_cell - block.first).to(table.device)
+            better, tied = compare(local, row, candidate_PD, scores_P)
+            is_known = np.zeros(of_cell.shape, bool) if known is None else known.are_known(key, numbers)
+            parts = [
+                _counts(local, better, tied, counted, block.stop - block.first)
+                for counted in (torch.ones_like(better), torch.from_numpy(is_known).to(table.device))
+            ]
+            state.add(block, QueryCounts(parts[0], parts[1]))
+            if state.sample is None:
+                state.result.scores.add(of_cell, scores_P, None if known is None else is_known)
+    if state.sample is not None:
+        score_cells(state, table, first_number, state.sample.cells, known)
+
+
+# (query in a block, its row, candidate, score) -> whether candidates are better than true entities, and tied with them
+Comparison = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def _by_scores(state: ContestState, block: QueryBlock) -> Comparison:
+    true = state.true(block.first, block.stop)
+
+    def compare(query_P: Tensor, _: Tensor, candidate_PD: Tensor, score_P: Tensor) -> tuple[Tensor, Tensor]:
+        true_P = true.score_Q[query_P]
+        is_twin = (row_hashes(candidate_PD) == true.hash_Q[query_P]) & (score_P == true.kernel_Q[query_P])
+        return (score_P > true_P) & ~is_twin, (score_P == true_P) | is_twin
+
+    return compare
+
+
+def _exactly(state: ContestState, block: QueryBlock, prepared_KD: Tensor) -> Comparison:
+    comparator = state.certified
+    assert comparator is not None, "the caller has asked"
+    row_Q = torch.from_numpy(state.queries.key_Q[block.first : block.stop] - block.first_key)
+    true = state.certified_true(comparator, block.first, prepared_KD[row_Q.to(prepared_KD.device)])
+
+    def compare(query_P: Tensor, row_P: Tensor, candidate_PD: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+        at = torch.arange(row_P.numel(), device=row_P.device)
+        signs_P = decide(comparator, (prepared_KD, row_P), (candidate_PD, at), true, query_P)
+        return signs_P > 0, signs_P == 0
+
+    return compare
+
+
+def _counts(query: Tensor, better: Tensor, tied: Tensor, counted: Tensor, num_queries: int) -> RankCounts:
+    return RankCounts(
+        torch.bincount(query[better & counted], minlength=num_queries),
+        torch.bincount(query[tied & counted], minlength=num_queries),
+        torch.bincount(query[counted], minlength=num_queries),
+    )

@@ -7,7 +7,7 @@ at a time as stay in cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -15,18 +15,14 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.notation import Side
-from pbgeval.ranking import blocks
-from pbgeval.ranking.block_threads import MOST_THREADS, BlockThreads
+from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
-from pbgeval.ranking.competitors import num_competitors
-from pbgeval.ranking.copies import copies_of_true
 from pbgeval.ranking.counting import MAX_CANDIDATES, CellIndex, are_among, count
 from pbgeval.ranking.draws import DrawStream
 from pbgeval.ranking.gathered_chunks import OPERATORS, ChunkEnd, GatheredChunks, supports
-from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs, largest, overflow_is_impossible
-from pbgeval.ranking.kernels import Kernel, choose_kernel
-from pbgeval.ranking.known_cells import known_cells
+from pbgeval.ranking.groups import Group, first_nan, first_nan_of_pairs
+from pbgeval.ranking.list_cells import copies_of_true, known_cells, num_competitors
 from pbgeval.ranking.settings import PassSettings
 from pbgeval.ranking.tally import DrawnFrom, LossFold, SideTally
 from pbgeval.scoring.certified import CertifiedComparator
@@ -195,21 +191,13 @@ def _excluded_and_known(
         excluded = excluded[0][order], excluded[1][order]
     if known is None:
         return excluded, (NONE, NONE)
-    of_side = known[hidden]
-    known_query, known_candidate = known_cells(
-        of_side.key_E[rows_BQ.numpy()],
-        group.side(hidden).ids_E[rows_BQ].numpy(),
-        list_BC,
-        of_side.key_P,
-        of_side.row_P,
-    )
+    key_BQ, true_BQ = group.competition.key_E[hidden][rows_BQ.numpy()], group.side(hidden).ids_E[rows_BQ].numpy()
+    known_query, known_candidate = known_cells(key_BQ, true_BQ, list_BC, known[hidden])
     if excluded_QC is not None:
         competes = ~excluded_QC[known_query, known_candidate]
         known_query, known_candidate = known_query[competes], known_candidate[competes]
     return excluded, (torch.from_numpy(known_query), torch.from_numpy(known_candidate))
 
-
-CELLS_OF_BLOCK = 1 << 18  # so large chunks are counted as blocks are
 
 # Prepared chunks and their cells -> counts, true scores and the scores that the pooled AUC compares.
 #
@@ -303,8 +291,6 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> C
     scorer = part.group.relation.scorer
     if scorer.certified is not None:
         return _certified(scorer.certified, part, cells, settings)
-    if settings.loss is None and cells.sampled is not None and _counts_by_blocks(part):
-        return _by_blocks(part, cells)
     true_Q, scores_QC = _scores(part)
     counts = count(
         scores_QC, true_Q, own_Q=part.own_Q, excluded=cells.excluded, known=_to(cells.known, scores_QC.device)
@@ -314,39 +300,6 @@ def score_chunks(part: ChunkPart, cells: PartCells, settings: PassSettings) -> C
         return ChunkResult(counts, true_Q, *_all_competing(part, cells, scores_QC), loss_Q)
     query, candidate = (index.to(scores_QC.device) for index in cells.sampled)
     return ChunkResult(counts, true_Q, scores_QC[query, candidate], cells.sampled[0], cells.sampled_is_known, loss_Q)
-
-
-def _counts_by_blocks(part: ChunkPart) -> bool:
-    """Tell whether chunks are as large as blocks, each of which a compiled loop multiplies and counts."""
-    query_BQD, candidate_BCD = part.queries_BQD, part.candidates_BCD
-    num_cells = query_BQD.shape[1] * candidate_BCD.shape[1]
-    relation = part.group.relation
-    kernel = choose_kernel(relation.scorer, query_BQD.device, relation.dtype, wants_scores=False, num_cells=num_cells)
-    if num_cells < CELLS_OF_BLOCK or kernel is not Kernel.COMPILED:
-        return False
-    return overflow_is_impossible(largest(query_BQD), largest(candidate_BCD), query_BQD.shape[2])
-
-
-def _by_blocks(part: ChunkPart, cells: PartCells) -> ChunkResult:
-    """Count chunk after chunk without keeping scores, each thread some of them."""
-    assert cells.sampled is not None, "the caller has asked"
-    num_chunks, num_queries = part.rows_BQ.shape
-    true_Q, query_Q = part.true_scores(), torch.arange(num_queries)
-    own_Q = part.own_Q[:num_queries]
-
-    def count_chunk(chunk: int) -> QueryCounts:
-        queries = slice(chunk * num_queries, (chunk + 1) * num_queries)
-        known, excluded = (_of_queries(of, queries.start, queries.stop) for of in (cells.known, cells.excluded))
-        limits = true_Q[queries], true_Q[queries]
-        rows = part.queries_BQD[chunk], part.candidates_BCD[chunk]
-        return blocks.count(*rows, limits, (query_Q, own_Q), known, excluded).counts
-
-    threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
-    counts = QueryCounts.concatenate(threads.map(count_chunk, range(num_chunks)))
-    query, candidate = cells.sampled
-    pairs = part.queries_BQD.flatten(0, 1)[query], part.candidates_BCD[query // num_queries, candidate]
-    score_P = part.group.relation.scorer.comparator.paired_scores(*pairs)
-    return ChunkResult(counts, true_Q, score_P, query, cells.sampled_is_known)
 
 
 def _to(cells: CellIndex, device: torch.device) -> CellIndex:
@@ -431,7 +384,7 @@ def score_block(
     cells = {side: cells_of_part(group, block, side, candidates, 0, num_chunks) for side, candidates in lists.items()}
     ends = {side: _end(group, block, side, lists.get(side), cells.get(side)) for side in Side}
     chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, (num_chunks, num_queries))
-    threads = BlockThreads.of_device(torch.device("cpu"), MOST_THREADS)
+    threads = BlockThreads.of_device(torch.device("cpu"))
     if not all(threads.map(chunks.count, threads.split(num_chunks))):
         return None
     found = {}
@@ -493,8 +446,10 @@ def count_sampled(
         for hidden, (cells, found) in of_block.items():
             _tally(block, lists[hidden], cells, found, 0, tallies[hidden])
         return
-    longest = max(candidates.length for candidates in lists.values())
-    for start, stop in _chunks_at_a_time(block, longest):
+    num_chunks, num_queries = block.rows_BQ.shape
+    step = max(1, CELLS_AT_A_TIME // (num_queries * max(candidates.length for candidates in lists.values())))
+    for start in range(0, num_chunks, step):
+        stop = min(start + step, num_chunks)
         rows = {side: rows_of_list(group, side, candidates, start, stop) for side, candidates in lists.items()}
         for hidden, candidates in lists.items():
             known_BQD = known_rows(group, block, hidden.other, rows, start, stop)
@@ -504,33 +459,26 @@ def count_sampled(
             _tally(block, candidates, cells, found, start, tallies[hidden])
 
 
-def _chunks_at_a_time(block: ChunkBlock, longest: int) -> Iterator[tuple[int, int]]:
-    num_chunks, num_queries = block.rows_BQ.shape
-    step = max(1, CELLS_AT_A_TIME // (num_queries * longest))
-    for start in range(0, num_chunks, step):
-        yield start, min(start + step, num_chunks)
-
-
 def _tally(
     block: ChunkBlock, candidates: CandidateList, cells: PartCells, found: ChunkResult, start: int, tally: SideTally
 ) -> None:
     """Hand over what was found about the queries whose true entity may compete."""
-    rows_Q, inside_Q, copies = cells.rows_BQ.flatten(), cells.inside_Q, cells.copied_query
-    num_kept = cells.num_queries if inside_Q is None else int(inside_Q.sum())
-    topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
-    device = found.true_Q.device
-    tally.add_outside(cells.num_queries - num_kept)
-    tally.add_queries(
-        rows_Q if inside_Q is None else rows_Q[inside_Q],
-        found.counts if inside_Q is None else found.counts.select(inside_Q.to(device)),
-        num_short_lists=num_kept if topped_up else 0,
-        num_excluded=copies.numel() if inside_Q is None else int(inside_Q[copies].sum()),
-    )
+    rows_Q, inside_Q, device = cells.rows_BQ.flatten(), cells.inside_Q, found.true_Q.device
+    kept: Tensor | slice = slice(None) if inside_Q is None else inside_Q
+    rows_kept_Q, copied_query = rows_Q[kept], cells.copied_query
+    drawn_from = None
     if candidates.drawn_from is not None:
         first = start * cells.rows_BQ.shape[1]
-        drawn_from = candidates.drawn_from.of(slice(first, first + cells.num_queries))
-        tally.add_drawn_from(drawn_from if inside_Q is None else drawn_from.of(inside_Q))
-    if found.loss_Q is not None:
-        tally.add_losses(found.loss_Q if inside_Q is None else found.loss_Q[inside_Q.to(device)])
+        drawn_from = candidates.drawn_from.of(slice(first, first + cells.num_queries)).of(kept)
+    topped_up = block.num_topped_up > 0 and candidates.num_draws > 0
+    tally.add_queries(
+        rows_kept_Q,
+        found.counts.select(kept),
+        num_outside=cells.num_queries - rows_kept_Q.numel(),
+        num_short_lists=rows_kept_Q.numel() if topped_up else 0,
+        num_excluded=copied_query.numel() if inside_Q is None else int(inside_Q[copied_query].sum()),
+        loss_Q=None if found.loss_Q is None else found.loss_Q[kept],
+        drawn_from=drawn_from,
+    )
     tally.add_true_scores(found.true_Q[cells.true_is_sampled_Q.to(device)], rows_Q[cells.true_is_sampled_Q])
     tally.add_scores(found.competing, rows_Q[found.competing_query], found.competing_is_known)

@@ -7,13 +7,14 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.scoring.entities import EntityTable
 from pbgeval.scoring.scorer import EdgeScorer
 from pbgeval.stats.rank_stats import StatsLayout
@@ -102,20 +103,14 @@ class PassSettings:
 
 
 @frozen(eq=False)
-class KnownInUnit:
-    """The known answers of one side's queries of a unit, in the partition of the candidates."""
-
-    key_E: np.ndarray  # int64: index of each edge's key; -1 where the edge is not evaluated
-    key_P: np.ndarray  # int64, ascending: key of each known answer
-    row_P: np.ndarray  # int64, ascending within a key: its row in the partition
-
-
-@frozen(eq=False)
 class Competition:
     """Which edges of a unit are evaluated, and who does not compete in their queries."""
 
     rows_E: Tensor | None = None  # int64, ascending: positions of the edges that are evaluated; None: all
-    known: Mapping[Side, KnownInUnit] | None = None  # None: nothing is filtered
+    # By hidden side: the known answers, by their rows in the partition of the candidates. None: nothing is filtered.
+    known: Mapping[Side, KnownAnswers] | None = None
+    # By hidden side, int64: index of each edge's key among the known answers; -1 where the edge is not evaluated.
+    key_E: Mapping[Side, np.ndarray] = field(factory=dict)
     sets: CandidateSets | None = None  # None: every entity of the type competes
     chunks: np.ndarray | None = None  # int64, ascending: the only chunks of the window that are evaluated; None: all
     cluster_E: np.ndarray | None = None  # int64: the cluster of each edge that is evaluated, if edges are sampled

@@ -71,25 +71,26 @@ class SideTally:
     _num_outside: int = 0
 
     def add_queries(
-        self, rows_Q: Tensor, counts: QueryCounts, *, num_short_lists: int = 0, num_excluded: int = 0
+        self,
+        rows_Q: Tensor,
+        counts: QueryCounts,
+        *,
+        num_outside: int,
+        num_short_lists: int = 0,
+        num_excluded: int = 0,
+        loss_Q: Tensor | None = None,
+        drawn_from: DrawnFrom | None = None,
     ) -> None:
-        """Add queries whose counts are complete."""
+        """Add queries whose counts are complete; arguments are those of `SideResult`."""
         self._rows.append(rows_Q)
         self._counts.append(counts.cpu())
+        self._num_outside += num_outside
         self._num_short_lists += num_short_lists
         self._num_excluded += num_excluded
-
-    def add_outside(self, num_queries: int) -> None:
-        """Add queries whose true entity may not compete."""
-        self._num_outside += num_queries
-
-    def add_drawn_from(self, drawn_from: DrawnFrom) -> None:
-        """Add from what the competitors of the queries added last were drawn."""
-        self._drawn_from.append(drawn_from)
-
-    def add_losses(self, loss_Q: Tensor) -> None:
-        """Add the losses of the queries added last."""
-        self._losses.append(loss_Q.cpu())
+        if loss_Q is not None:
+            self._losses.append(loss_Q.cpu())
+        if drawn_from is not None:
+            self._drawn_from.append(drawn_from)
 
     def add_true_scores(self, true: Tensor, rows: Tensor) -> None:
         """Add scores of true entities to the pools of the AUC; `rows` are the positions of their edges."""
@@ -137,8 +138,7 @@ class LossFold:
         real_QC[excluded[0].to(real_QC.device), excluded[1].to(real_QC.device)] = -torch.inf
         self._state_Q = self._loss.fold(self._state_Q, self._true_Q, real_QC, self._margin)
 
-    def finish(self, list_length_Q: Tensor, weight_Q: Tensor | float) -> Tensor:
+    def finish(self, list_length_Q: Tensor, weight_Q: Tensor) -> Tensor:
         """Return each query's loss times its weight, float64 (Q,)."""
-        if isinstance(weight_Q, Tensor):
-            weight_Q = weight_Q.to(self._state_Q.device)
-        return self._loss.finish(self._state_Q, self._true_Q, list_length_Q.double()) * weight_Q
+        loss_Q = self._loss.finish(self._state_Q, self._true_Q, list_length_Q.double())
+        return loss_Q * weight_Q.to(loss_Q.device)

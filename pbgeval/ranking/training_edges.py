@@ -7,7 +7,7 @@ whichever workers made them. An edge that is listed twice counts twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from attrs import evolve, frozen
@@ -36,25 +36,25 @@ class SlotCounts:
         return cls(edges_SR, keys_SR, nothing, nothing, _types_of(numbering))
 
     @classmethod
-    def of_blocks(
+    def of_slot(
         cls,
         side: Side,
-        slots: Sequence[int],
+        slot: int,
         blocks: Iterable[EdgeColumns],
         *,
         numbering: EntityNumbering,
         num_relations: int,
         evaluated: np.ndarray,
     ) -> SlotCounts:
-        """Count all training edges whose entity at a side is in one of some slots.
+        """Count all training edges whose entity at a side is in a slot.
 
-        Memory: 8 bytes for each entity of the slots, and up to 32 for each distinct (relation, entity).
+        Memory: 8 bytes for each entity of the slot, and up to 32 for each distinct (relation, entity).
 
         Args:
             side: which entity of an edge is looked at.
-            slots: the slots that are counted now; no other call counts them for this side. Each slot must be counted
-                once for each side, those without training edges too: their entities are among the items of classes.
-            blocks: training edges, among them all that touch the slots, each as often as it is listed; edges whose
+            slot: what is counted now. Each slot must be counted once for each side, those without training edges too:
+                their entities are among the items of classes.
+            blocks: training edges, among them all that touch the slot, each as often as it is listed; edges whose
                 entity is elsewhere are passed over.
             numbering: the entities.
             num_relations: relations are 0 to this, exclusive.
@@ -64,23 +64,24 @@ class SlotCounts:
             ValueError: relations x entities do not fit in int64.
         """
         check_codes_fit(num_relations, numbering.num_entities)
-        keys = DistinctCodes()
-        edges_R = np.zeros(num_relations, np.int64)
-        frequency_of = {slot: np.zeros(_size(numbering.range_of_slot(slot)), np.int64) for slot in slots}
+        first, stop = numbering.range_of_slot(slot)
+        keys, edges_R = DistinctCodes(), np.zeros(num_relations, np.int64)
+        frequency_N = np.zeros(stop - first, np.int64)
         for block in blocks:
-            for slot, frequency_N in frequency_of.items():
-                rel_n, number_n = _edges_in(block, side, numbering.range_of_slot(slot))
-                if len(rel_n):
-                    edges_R += np.bincount(rel_n, minlength=num_relations)
-                    keys.add(key_codes(rel_n, number_n, numbering.num_entities))
-                    _count_into(frequency_N, number_n - numbering.range_of_slot(slot)[0])
+            inside_n = (block.entity(side) >= first) & (block.entity(side) < stop)
+            inside = block if inside_n.all() else block.select(np.flatnonzero(inside_n))
+            if inside.num_edges:
+                edges_R += np.bincount(inside.rel_n, minlength=num_relations)
+                keys.add(key_codes(inside.rel_n, inside.entity(side), numbering.num_entities))
+                # Sorted: a table of all entities for each block would cost more than counting.
+                counted = CodeCounts.of_codes(inside.entity(side) - first)
+                frequency_N[counted.codes] += counted.counts
         keys_R = np.bincount(keys.sorted() // max(numbering.num_entities, 1), minlength=num_relations)
-        histogram, frequencies = CodeCounts.zero(), CodeCounts.zero()
-        entity_types = _types_of(numbering)
-        for slot, frequency_N in frequency_of.items():
-            type_code = entity_types.index(numbering.slots[slot][0]) << _FREQUENCY_BITS
-            histogram += CodeCounts.of_codes(frequency_N | type_code)
-            frequencies += _of_evaluated(frequency_N, numbering.range_of_slot(slot), evaluated)
+        type_code = _types_of(numbering).index(numbering.slots[slot][0]) << _FREQUENCY_BITS
+        histogram = CodeCounts.of_codes(frequency_N | type_code)
+        of_slot = evaluated[slice(*np.searchsorted(evaluated, [first, stop]))]
+        frequency = frequency_N[of_slot - first]
+        frequencies = CodeCounts(of_slot[frequency > 0], frequency[frequency > 0])
         counts = cls.zero(num_relations, numbering)
         counts.edges_SR[side.value], counts.keys_SR[side.value] = edges_R, keys_R
         nothing = CodeCounts.zero()
@@ -181,30 +182,3 @@ class FrequencyClasses:
 
 def _types_of(numbering: EntityNumbering) -> tuple[str, ...]:
     return tuple(sorted({entity_type for entity_type, _ in numbering.slots}))
-
-
-def _size(of_slot: tuple[int, int]) -> int:
-    return of_slot[1] - of_slot[0]
-
-
-def _edges_in(block: EdgeColumns, side: Side, of_slot: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return relation and number of the edges whose entity at a side is in a slot."""
-    number_n = block.entity(side)
-    rows = np.flatnonzero((number_n >= of_slot[0]) & (number_n < of_slot[1]))
-    if len(rows) == len(number_n):
-        return block.rel_n, number_n
-    return block.rel_n[rows], number_n[rows]
-
-
-def _count_into(frequency_N: np.ndarray, row_n: np.ndarray) -> None:
-    """Count the rows of a slot."""
-    counted = CodeCounts.of_codes(row_n)  # sorted: a table of all entities for each block would cost more than counting
-    frequency_N[counted.codes] += counted.counts
-
-
-def _of_evaluated(frequency_N: np.ndarray, of_slot: tuple[int, int], evaluated: np.ndarray) -> CodeCounts:
-    """Return the frequencies of the evaluated entities of a slot."""
-    first, last = np.searchsorted(evaluated, of_slot)
-    frequency = frequency_N[evaluated[first:last] - of_slot[0]]
-    is_seen = frequency > 0
-    return CodeCounts(evaluated[first:last][is_seen], frequency[is_seen])

@@ -87,7 +87,7 @@ class PairedRuns:
         return PairedEdges(group_E, unit_E, tuple(sides))
 
     def _edges(self, rows: RowRange, at: np.ndarray) -> EdgeColumns:
-        return EdgeColumns(*self.a.read_edges(rows).columns(at))
+        return self.a.read_edges(rows).select(at)
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""

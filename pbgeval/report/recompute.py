@@ -271,7 +271,7 @@ class _KeyTables:
             counts_E = run.ranked(rows) & _of_type(run.facts.types(known), name, edges.rel_n)
             if kept is not None:
                 counts_E &= kept.select(rows)
-            yield EdgeColumns(*edges.columns(np.flatnonzero(counts_E)))
+            yield edges.select(np.flatnonzero(counts_E))
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
@@ -306,7 +306,7 @@ def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None) -> None:
             at = np.flatnonzero(counts_E & (of_side["num_candidates"] > 0))
             dimensions = {}
             if edges is not None:
-                of_queries = EdgeColumns(*edges.columns(at))
+                of_queries = edges.select(at)
                 dimensions[RELATION] = of_queries.rel_n
                 if frequencies is not None:
                     dimensions[KEY_FREQUENCY] = frequencies.of(side, rows.bucket, of_queries)

@@ -56,7 +56,6 @@ class Scorer(Protocol):
             relation_Q: relations.
             candidate_C: entities; the same for all queries, in any order, copies among them.
         """
-        ...
 
 
 @runtime_checkable
@@ -66,15 +65,12 @@ class RowScorer(Scorer, Protocol):
     @property
     def queries_per_block(self) -> int:
         """The largest number of queries whose scores are kept."""
-        ...
 
     def paired_scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_Q: Tensor) -> Tensor:
         """Return the score (Q,) of each query with its own candidate, as `scores` returns it."""
-        ...
 
     def forget(self) -> None:
         """Drop the scores that are kept."""
-        ...
 
 
 def device_of(scorer: Scorer) -> torch.device:

@@ -18,24 +18,21 @@ from torch import Tensor
 class Loss(ABC):
     """A loss of one query that is a fold over its competitors."""
 
-    @abstractmethod
     def start(self, true_Q: Tensor) -> Tensor:
         """Return the state of each query before any competitor, float64 (Q,)."""
+        return torch.zeros_like(true_Q)
 
     @abstractmethod
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
         """Return the state with a block of competitors added."""
 
-    @abstractmethod
     def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
         """Return the loss of each query, float64 (Q,)."""
+        return state_Q
 
 
 class Logistic(Loss):
     """BCE(true, 1) + the mean of BCE(competitor, 0) over the list."""
-
-    def start(self, true_Q: Tensor) -> Tensor:
-        return torch.zeros_like(true_Q)
 
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
         return state_Q + F.softplus(scores_QC).sum(1).double()
@@ -47,15 +44,9 @@ class Logistic(Loss):
 class Ranking(Loss):
     """The sum of max(0, margin - true + competitor)."""
 
-    def start(self, true_Q: Tensor) -> Tensor:
-        return torch.zeros_like(true_Q)
-
     def fold(self, state_Q: Tensor, true_Q: Tensor, scores_QC: Tensor, margin: float) -> Tensor:
         violation_QC = (scores_QC - true_Q.to(scores_QC.dtype).unsqueeze(1) + margin).clamp_(min=0)
         return state_Q + violation_QC.sum(1).double()
-
-    def finish(self, state_Q: Tensor, true_Q: Tensor, list_length_Q: Tensor) -> Tensor:
-        return state_Q
 
 
 class Softmax(Loss):

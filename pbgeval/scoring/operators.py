@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,11 +31,12 @@ Transform = Callable[[Tensor, Tensor], Tensor]  # rows (E, D) and a matrix (F, D
 class Operator(ABC):
     """A transformation of entity vectors that depends on the relation."""
 
+    parts: ClassVar[Mapping[str, tuple[int, ...]]] = {}  # axes of each parameter: 1 is the dimension, 2 half of it
     acts_on_both_sides = False  # of relations that are not dynamic: on lhs rows too, by `apply_to_lhs`
 
-    @abstractmethod
     def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each parameter of one relation."""
+        return {name: tuple(dimension // part for part in parts) for name, parts in self.parts.items()}
 
     @abstractmethod
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
@@ -54,7 +56,7 @@ class Operator(ABC):
 
     def translation(self, parameters: Parameters) -> Tensor | None:
         """Return the constant part (D,) of one relation's operator, None if it is linear."""
-        return None
+        return parameters.get("translation")
 
 
 def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
@@ -67,9 +69,6 @@ def _of_rows(parameter: Tensor, rel_E: Tensor | None) -> Tensor:
 class Identity(Operator):
     """x."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {}
-
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return x_ED
 
@@ -77,8 +76,7 @@ class Identity(Operator):
 class Diagonal(Operator):
     """d * x, elementwise (DistMult)."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"diagonal": (dimension,)}
+    parts: ClassVar = {"diagonal": (1,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return _of_rows(parameters["diagonal"], rel_E) * x_ED
@@ -90,14 +88,10 @@ class Diagonal(Operator):
 class Translation(Operator):
     """x + t (TransE)."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"translation": (dimension,)}
+    parts: ClassVar = {"translation": (1,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return x_ED + _of_rows(parameters["translation"], rel_E)
-
-    def translation(self, parameters: Parameters) -> Tensor | None:
-        return parameters["translation"]
 
 
 def _multiply_matrices(transform: Transform, matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
@@ -119,8 +113,7 @@ class Linear(Operator):
     transform: Transform = transform
     matrix: str = "linear_transformation"
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {self.matrix: (dimension, dimension)}
+    parts: ClassVar = {"linear_transformation": (1, 1)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return _multiply_matrices(self.transform, parameters[self.matrix], x_ED, rel_E)
@@ -133,14 +126,10 @@ class Linear(Operator):
 class Affine(Linear):
     """M x + t."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {**super().shapes(dimension), "translation": (dimension,)}
+    parts: ClassVar = {"linear_transformation": (1, 1), "translation": (1,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return super().apply(parameters, x_ED, rel_E) + _of_rows(parameters["translation"], rel_E)
-
-    def translation(self, parameters: Parameters) -> Tensor | None:
-        return parameters["translation"]
 
 
 def _complex(x_ND, rel_N, real_RH, imag_RH, product_ND):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -165,8 +154,7 @@ def _is_worth_compiling(x_ED: Tensor) -> bool:
 class ComplexDiagonal(Operator):
     """(a + ib)(c + id), the first half of a row real, the second imaginary (ComplEx)."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"real": (dimension // 2,), "imag": (dimension // 2,)}
+    parts: ClassVar = {"real": (2,), "imag": (2,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         if rel_E is not None and _is_worth_compiling(x_ED):
@@ -195,8 +183,7 @@ class ComplexDiagonal(Operator):
 class Rotate(ComplexDiagonal):
     """e^(i phase) x, elementwise (RotatE)."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"phase": (dimension // 2,)}
+    parts: ClassVar = {"phase": (2,)}
 
     def prepared(self, parameters: Parameters) -> Parameters:
         """Return cosines and sines, computed in float64 by one thread and rounded once, so that layouts share bits."""
@@ -209,8 +196,7 @@ class Rotate(ComplexDiagonal):
 class SwappedDiagonal(Operator):
     """d * (x2, x1), for rows x = (x1, x2) of two halves (SimplE, CP: an entity's vectors as subject and as object)."""
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {"diagonal": (dimension,)}
+    parts: ClassVar = {"diagonal": (1,)}
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return _of_rows(parameters["diagonal"], rel_E) * _swapped(x_ED)
@@ -230,8 +216,7 @@ class ProjectedTranslation(Linear):
     matrix: str = "projection"
     acts_on_both_sides = True
 
-    def shapes(self, dimension: int) -> dict[str, tuple[int, ...]]:
-        return {**super().shapes(dimension), "translation": (dimension,)}
+    parts: ClassVar = {"projection": (1, 1), "translation": (1,)}
 
     def apply_to_lhs(self, parameters: Parameters, x_ED: Tensor) -> Tensor:
         return self.apply(parameters, x_ED, None) + parameters["translation"]

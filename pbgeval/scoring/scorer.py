@@ -12,8 +12,9 @@ all passes alike: rows are rounded once they are prepared, so the two ways would
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import torch
 from attrs import frozen
 from torch import Tensor
 
@@ -21,7 +22,8 @@ from pbgeval.notation import Side
 from pbgeval.scoring.block_scorer import ScorerRelation
 from pbgeval.scoring.certified import CertifiedComparator
 from pbgeval.scoring.comparators import Comparator, check_finite
-from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, moves_to_query
+from pbgeval.scoring.operators import FIXED_ORDER_OPERATORS, OPERATORS, Parameters, move_to_query, moves_to_query
+from pbgeval.scoring.true_scores import TrueScores
 
 
 @frozen(eq=False)
@@ -81,3 +83,118 @@ class RelationScorer:
 
 
 EdgeScorer = RelationScorer | ScorerRelation  # what passes know of a relation
+
+
+# Relations whose queries meet the same prepared candidates -> one contest, for ranks against all entities.
+#
+# Where an operator acts on the candidates (PBG's relations that are not dynamic), each relation would need candidates
+# of its own. The operator moves to the query where that is exact algebra, and all those relations share one contest:
+#
+#     dot                q . (M x + t) = (M^T q) . x + q . t      every operator; the constant is a column of its own
+#     distances          |q - (x + t)| = |(q - t) - x|            translations
+#     cos                                                         none but the identity: M changes |M x|
+#
+# Elsewhere a relation is its own contest, and candidates are transformed block by block. Moving changes no score but in
+# its last bits: sums are taken in another order.
+
+
+@frozen(eq=False)
+class SharedCandidates:
+    """Queries of some relations that hide one side, and the candidates that they all meet."""
+
+    hidden: Side
+    candidate_type: str
+    scorers: Mapping[int, EdgeScorer]  # by index in the config's relations
+    moved: bool  # the candidates' operators act on the queries
+    has_constant: bool  # a column for what a moved translation adds to every score of a query
+
+    @property
+    def scorer(self) -> EdgeScorer:
+        """One of them, for what they have in common: the comparator, and how candidates are prepared."""
+        return next(iter(self.scorers.values()))
+
+    def queries(self, relation: int, known_KD: Tensor, rel_K: Tensor | None) -> Tensor:
+        """Return prepared queries (K, D') of one relation of the config.
+
+        Raises:
+            ZeroVectorError: a row has no direction under cos.
+        """
+        scorer = self.scorers[relation]
+        if not self.moved:
+            return scorer.queries(self.hidden, known_KD, rel_K)
+        return self._moved_queries(scorer, known_KD)
+
+    def candidates(self, x_CD: Tensor) -> Tensor:
+        """Return prepared candidates (C, D').
+
+        Raises:
+            ZeroVectorError: a row has no direction under cos.
+        """
+        if not self.moved:
+            return self.scorer.candidates(self.hidden, x_CD)
+        prepared_CD = _vectors(self.scorer).prepare_candidates(x_CD)
+        if not self.has_constant:
+            return prepared_CD
+        return torch.cat([prepared_CD, torch.ones_like(prepared_CD[:, :1])], dim=1)
+
+    def width(self, dimension: int) -> int:
+        """Return D', the number of columns of prepared queries, for rows of `dimension` columns."""
+        if self.scorer.certified is not None:
+            return self.scorer.certified.query_width(dimension)
+        return self.scorer.comparator.width(dimension) + int(self.has_constant)
+
+    def true_width(self, dimension: int, dtype: torch.dtype) -> int:
+        """Return the number of columns that hold a query's true score, or what it is computed from."""
+        if self.scorer.certified is not None:
+            return self.scorer.certified.candidate_width(dimension) + 1
+        return TrueScores.width(dtype)
+
+    def _moved_queries(self, scorer: EdgeScorer, q_KD: Tensor) -> Tensor:
+        operator, comparator = OPERATORS[scorer.operator], _vectors(scorer)
+        moved_KD, constant_K1 = move_to_query(
+            operator, scorer.parameters[self.hidden], comparator.name, comparator.bias, q_KD, lambda x_KD: x_KD.sum(-1)
+        )
+        if constant_K1 is None:
+            return comparator.prepare_queries(check_finite(moved_KD))
+        if comparator.bias:  # as `prepare_candidates` lays them out: the rest, a one, column 0
+            return check_finite(torch.cat([moved_KD[:, 1:], constant_K1, moved_KD[:, :1]], dim=1))
+        return check_finite(torch.cat([moved_KD, constant_K1], dim=1) if self.has_constant else moved_KD.contiguous())
+
+
+def _vectors(scorer: EdgeScorer) -> Comparator:
+    """Return the comparator of vectors, which alone have operators that move."""
+    assert isinstance(scorer.comparator, Comparator)
+    return scorer.comparator
+
+
+def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) -> list[SharedCandidates]:
+    """Group the relations of a config for queries that hide one side.
+
+    Args:
+        scorers: of all relations; one if they are dynamic.
+        hidden: the side that is asked for.
+        move: False keeps every operator where it is (the general path that the moved one is tested against).
+    """
+    shared: dict[str, list[int]] = {}
+    own: list[int] = []
+    for relation, scorer in enumerate(scorers):
+        if scorer.acts_on_candidates(hidden) and not (move and moves_to_query(scorer.operator, scorer.comparator.name)):
+            own.append(relation)
+        else:
+            shared.setdefault(scorer.entity_type(hidden), []).append(relation)
+    # A scorer for certified ranks moves its operator itself, by the same rule.
+    moved = not scorers[0].dynamic and hidden is Side.RHS and scorers[0].certified is None
+    grouped = []
+    for entity_type, relations in shared.items():
+        of = {relation: scorers[relation] for relation in relations}
+        comparator = scorers[relations[0]].comparator
+        has_constant = (
+            moved
+            and comparator.name == "dot"
+            and not comparator.bias  # its candidates have a column of ones already
+            and any(OPERATORS[s.operator].translation(s.parameters.get(hidden, {})) is not None for s in of.values())
+        )
+        grouped.append(SharedCandidates(hidden, entity_type, of, moved, has_constant))
+    return grouped + [
+        SharedCandidates(hidden, scorers[i].entity_type(hidden), {i: scorers[i]}, False, False) for i in own
+    ]

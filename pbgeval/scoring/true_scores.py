@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from attrs import frozen
 from torch import Tensor
 
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.certified import CertifiedComparator
-from pbgeval.scoring.duplicates import row_hashes
 from pbgeval.scoring.fast_products import values_of_pairs
 
 PairedScores = Callable[[Tensor, Tensor], Tensor]
@@ -77,3 +79,78 @@ class CertifiedTrue:
         """Read what `packed` made; the queries are those that it was made with."""
         true_QL = rows_QW[:, :-1]
         return cls(true_QL, rows_QW[:, -1], *comparator.scores_in_float64(query_QL, true_QL))
+
+
+# Prepared rows -> hashes of their values, and the candidates that are the very vector of a query's true entity.
+#
+# A true score that is summed elementwise rounds less than a matrix kernel, and near-ties fall as they do in PBG; but
+# then a candidate with the true entity's own vector need not have the same last bits. Such duplicates are found by hash
+# and tie by definition (law 2).
+
+
+ROWS_AT_A_TIME = 256  # of a CPU, so that their products stay in cache; changes no number
+
+
+def row_hashes(prepared_ND: Tensor) -> Tensor:
+    """Return a 64-bit hash of each row's values, int64 (N,); equal rows have equal hashes, 0.0 and -0.0 being equal.
+
+    It is an inner product of words of 64 bits with random integers, where numbers above 2^64 go round.
+    """
+    if prepared_ND.dtype is torch.float32 and prepared_ND.shape[1] % 2:
+        prepared_ND = F.pad(prepared_ND, (0, 1))
+    words_per_row = prepared_ND.shape[1] * prepared_ND.element_size() // 8
+    multiplier_W = _multipliers(words_per_row).to(prepared_ND.device)
+    hash_N = torch.empty(prepared_ND.shape[0], dtype=torch.int64, device=prepared_ND.device)
+    step = max(len(hash_N), 1) if prepared_ND.is_cuda else ROWS_AT_A_TIME
+    for start in range(0, len(hash_N), step):
+        words_NW = (prepared_ND[start : start + step] + 0.0).view(torch.int64)
+        words_NW = words_NW ^ (words_NW >> 32)  # of small numbers the lower halves are zeros
+        words_NW ^= words_NW >> 16
+        hash_N[start : start + step] = words_NW.mul_(multiplier_W).sum(1)
+    return hash_N
+
+
+@functools.cache
+def _multipliers(number: int) -> Tensor:
+    """Return random odd numbers, int64 (number,)."""
+    words = np.random.Philox(key=0).random_raw(number) | np.uint64(1)
+    return torch.from_numpy(words.view(np.int64))
+
+
+@frozen(eq=False)
+class DuplicateRows:
+    """Candidates, to be asked which of them have a given vector."""
+
+    hash_C: np.ndarray  # int64, ascending
+    column_C: np.ndarray  # the candidate of each
+    end_C: np.ndarray  # where the run of equal hashes ends
+
+    @classmethod
+    def from_rows(cls, prepared_CD: Tensor) -> DuplicateRows:
+        """Arrange candidates by the hashes of their prepared rows."""
+        hash_C = row_hashes(prepared_CD).cpu().numpy()
+        order = np.argsort(hash_C, kind="stable")
+        hash_C = hash_C[order]
+        starts = np.flatnonzero(np.diff(hash_C, prepend=hash_C[:1] - 1))
+        ends = np.append(starts[1:], hash_C.size)
+        return cls(hash_C, order, np.repeat(ends, ends - starts) if hash_C.size else ends)
+
+    def of_queries(self, hash_Q: np.ndarray, own_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (query, candidate) of the candidates with a query's true vector that are not its true entity.
+
+        Args:
+            hash_Q: of the true entities' prepared rows.
+            own_Q: candidate that is the true entity itself, negative where it is none of these.
+        """
+        low_Q = np.searchsorted(self.hash_C, hash_Q)
+        at_Q = np.minimum(low_Q, self.hash_C.size - 1)
+        high_Q = np.where(self.hash_C[at_Q] == hash_Q, self.end_C[at_Q], low_Q)
+        with_twin = np.flatnonzero(high_Q - low_Q > (own_Q >= 0))
+        if not with_twin.size:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        lengths = high_Q[with_twin] - low_Q[with_twin]
+        query = np.repeat(with_twin, lengths)
+        begins = np.repeat(low_Q[with_twin] - (np.cumsum(lengths) - lengths), lengths)
+        column = self.column_C[begins + np.arange(query.size)]
+        others = column != own_Q[query]
+        return query[others], column[others]

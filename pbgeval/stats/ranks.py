@@ -82,7 +82,7 @@ class RankCounts:
     def cpu(self) -> RankCounts:
         return RankCounts(self.better_Q.cpu(), self.tied_Q.cpu(), self.num_competitors_Q.cpu())
 
-    def select(self, query: Tensor) -> RankCounts:
+    def select(self, query: Tensor | slice) -> RankCounts:
         """Return the counts of some of the queries."""
         return RankCounts(self.better_Q[query], self.tied_Q[query], self.num_competitors_Q[query])
 
@@ -185,7 +185,7 @@ class QueryCounts:
     def cpu(self) -> QueryCounts:
         return QueryCounts(self.raw.cpu(), self.known.cpu())
 
-    def select(self, query: Tensor) -> QueryCounts:
+    def select(self, query: Tensor | slice) -> QueryCounts:
         """Return the counts of some of the queries."""
         return QueryCounts(self.raw.select(query), self.known.select(query))
 

@@ -80,3 +80,6 @@ class ScratchRows:
         shape = (self.num_rows, self.num_columns)
         mapped = np.memmap(self.scratch.path / self.name, _NUMPY[self.dtype], mode="r", shape=shape)
         return torch.from_numpy(mapped[rows.numpy()])
+
+
+Rows = MemoryRows | ScratchRows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 from operator import add, attrgetter
 from pathlib import Path
@@ -21,107 +21,29 @@ from pbgeval.cluster.liveness import Counters
 from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident_bytes
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
-from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
 from pbgeval.metrics.rank import query_mean
 from pbgeval.metrics.summary import AucSample, SortedPools, summarise
-from pbgeval.notation import Bucket, Side, WorkUnit, distinct
+from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.keys import EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import KEY_BITS
-from pbgeval.ranking.settings import Competition, EdgeOrigin, KnownInUnit, Tables
+from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
 from pbgeval.stats.rank_stats import RankStats
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.edges import EdgeBlock, EdgeSource
+from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, group_classes, query_dimensions
 from pbgeval.worker.journal import share_names
-from pbgeval.worker.known import KeyFrequencies, candidate_sets, count_keys, join_blocks, known_files
+from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
-
-# Known edges -> the known answers of one bucket's queries in the bucket's own partitions.
-
-
-@frozen(eq=False)
-class _OfBucket:
-    """The keys of a bucket's queries that hide one side, and their known answers."""
-
-    keys: QueryKeys
-    key_P: np.ndarray
-    row_P: np.ndarray
-
-
-@define(eq=False)
-class KnownOfBuckets:
-    """Joins the bucket in hand with the known edges that may hold its answers, once for all its units.
-
-    It holds the distinct keys of one bucket's edges and their answers in memory.
-    """
-
-    context: WorkerContext
-    _bucket: Bucket | None = None
-    _sides: dict[Side, _OfBucket] = field(factory=dict)
-
-    def select_unit(self, bucket: Bucket, edges: EdgeColumns) -> dict[Side, KnownInUnit]:
-        """Return the known answers of the queries of some of a bucket's edges, by hidden side."""
-        if bucket != self._bucket:
-            self._sides = {}  # the last bucket's go before the next ones come
-            self._sides, self._bucket = self._join(bucket), bucket
-        return {
-            side: KnownInUnit(
-                of_bucket.keys.index_of(edges.rel_n, edges.entity(side.other)), of_bucket.key_P, of_bucket.row_P
-            )
-            for side, of_bucket in self._sides.items()
-        }
-
-    def _join(self, bucket: Bucket) -> dict[Side, _OfBucket]:
-        inputs, numbering = self.context.inputs, self.context.numberer.numbering
-        codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.context.settings.sides}
-        for files in inputs.buckets:
-            for block in self._blocks([files[bucket]] if bucket in files else []):
-                for side, parts in codes.items():
-                    parts.append(distinct(block.rel_n * numbering.num_entities + block.entity(side.other)))
-        keys = {
-            side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
-            for side, parts in codes.items()
-        }
-        store = join_blocks(self.context, keys, self._blocks(self._files_that_meet(bucket)))
-        sides = {}
-        for side in keys:
-            types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
-            slots = [numbering.slots.index((name, inputs.partition_of(name, side, bucket))) for name in sorted(types)]
-            packed = np.concatenate([store.pairs(side, slot).by_key().packed_P for slot in slots])
-            packed.sort()
-            sides[side] = _OfBucket(keys[side], packed >> KEY_BITS, packed & ((1 << KEY_BITS) - 1))
-        return sides
-
-    def _files_that_meet(self, bucket: Bucket) -> list[EdgeSource]:
-        every = [item for buckets in known_files(self.context) for item in sorted(buckets.items())]
-        return [file for other, file in every if self._meets(other, bucket)]
-
-    def _meets(self, other: Bucket, bucket: Bucket) -> bool:
-        """Tell whether edges of another bucket may lie between the partitions of this one, for some relation."""
-        inputs = self.context.inputs
-        return any(
-            all(
-                inputs.partition_of(entity_type, side, other) == inputs.partition_of(entity_type, side, bucket)
-                for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
-            )
-            for relation in inputs.config.relations
-        )
-
-    def _blocks(self, files: list[EdgeSource]) -> Iterator[EdgeColumns]:
-        for file in files:
-            yield from numbered_blocks(self.context.numberer, parts_of_file(file))
-
 
 # Units that different workers finish -> one report of each bucket, from the worker that finishes its last unit.
 
@@ -306,11 +228,12 @@ def do_buckets(
         results = _UnitResults(context, record, files, Record.empty(context.work.protocol), interim)
         context.journal.take(record.add_packed)
         queue = UnitQueue(plan, team, team.rank_in_team, prefix)
+        claim_next = time_use.spent_on(QUEUE)(queue.claim_next)
         holding = PartitionCache(queue, room.partitions)
         with PartitionHolder(
             context.inputs, context.global_embeddings, context.device, holding, room.one_more
         ) as partitions:
-            while (index := _draw(context, queue)) is not None:
+            while (index := claim_next()) is not None:
                 unit, begun = plan.units[index], time.perf_counter()
                 with time_use.spent_on(WRITING):
                     context.journal.begin(unit_name(unit))
@@ -367,11 +290,6 @@ def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, 
         units, context.inputs.partitions_needed, context.team.size, room=room.partitions, load_cost=load_cost
     )
     return plan, room
-
-
-def _draw(context: WorkerContext, queue: UnitQueue) -> int | None:
-    with context.time_use.spent_on(QUEUE):
-        return queue.claim_next()
 
 
 def _room(context: WorkerContext) -> PartitionRoom:
@@ -449,7 +367,7 @@ def _add(
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if context.evaluated.sample is not None and numbered is not None:
             sampled = context.evaluated.sample[unit.path_index, unit.bucket]
-            codes_Q = context.numberer.key_codes(side, EdgeColumns(*numbered.columns(rows_Q)))
+            codes_Q = context.numberer.key_codes(side, numbered.select(rows_Q))
             record.sample.add(key, sampled, unit.start + rows_Q, codes_Q, record.headline_counts(result))
     return reduce(add, sums)
 
@@ -477,10 +395,12 @@ def _competition(
     elif not context.evaluated.keeps_all:
         rows_E = torch.from_numpy(context.evaluated.positions(numbered, unit.path_index, unit.bucket, unit.start))
     numbering = context.numberer.numbering
+    known, key_E = (None, {}) if tools.known is None else tools.known.select_unit(unit.bucket, numbered)
     return Competition(
         rows_E=rows_E,
         chunks=chunks,
-        known=None if tools.known is None else tools.known.select_unit(unit.bucket, numbered),
+        known=known,
+        key_E=key_E,
         sets=None if tools.sets.unconstrained else tools.sets,
         cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
@@ -496,7 +416,7 @@ def _groups_of(
     if numbered is None:
         nowhere = np.zeros(len(rows_Q), np.int64)
         return tools.dimensions.groups_of(side, EdgeColumns(nowhere, edges.rel.numpy()[rows_Q], nowhere), None)
-    of_queries = EdgeColumns(*numbered.columns(rows_Q))
+    of_queries = numbered.select(rows_Q)
     frequency_Q = None if tools.frequencies is None else tools.frequencies.look_up(side, unit.bucket, of_queries)
     return tools.dimensions.groups_of(side, of_queries, frequency_Q)
 

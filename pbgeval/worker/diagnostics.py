@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import Side, distinct
-from pbgeval.ranking.keys import QueryKeys
+from pbgeval.ranking.keys import KeyTable, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
 from pbgeval.ranking.query_edges import EdgeSegment, QueryEdges
 from pbgeval.ranking.settings import EdgeOrigin
@@ -29,8 +29,10 @@ def read_query_edges(context: WorkerContext) -> QueryEdges:
                     continue
                 block = context.numberer.numbered(file, file.read(start, stop))
                 kept = context.evaluated.positions(block, path_index, bucket, start)
-                for column, values in zip(columns, (start + kept, *block.columns(kept)), strict=True):
-                    column.append(values)
+                of_kept = block.select(kept)
+                values = start + kept, of_kept.lhs_n, of_kept.rel_n, of_kept.rhs_n
+                for column, part in zip(columns, values, strict=True):
+                    column.append(part)
                 num_edges += len(kept)
             segments.append(EdgeSegment(EdgeOrigin(str(file.path), path_index, bucket), first, num_edges))
     row_E, lhs_E, rel_E, rhs_E = (np.concatenate(column) for column in columns)
@@ -49,68 +51,24 @@ TRAINING_ROWS_AT_A_TIME = 1 << 16  # few, so that `max_memory` is kept whatever 
 SIEVE_CELLS = 1 << 22  # bytes; a power of two
 
 
-@frozen(eq=False)
-class _Distinct:
-    """The distinct evaluated edges."""
-
-    keys: QueryKeys  # of tail queries
-    codes_U: np.ndarray  # int64, ascending: position of the edge's key x number of entities + tail
-    copies_U: np.ndarray  # int64: how many evaluated edges are this one
-
-    @classmethod
-    def from_edges(cls, edges: QueryEdges) -> _Distinct:
-        num_entities = edges.numbering.num_entities
-        keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_entities)
-        codes_E = keys.index_of(edges.rel_E, edges.lhs_E) * num_entities + edges.rhs_E
-        return cls(keys, *np.unique(codes_E, return_counts=True))
-
-
-@define(eq=False)
-class _Leaked:
-    """Marks the distinct edges that known pairs name; a sink of the semi-join."""
-
-    edges: _Distinct
-    is_leaked_U: np.ndarray = field(init=False)  # bool
-
-    def __attrs_post_init__(self) -> None:
-        self.is_leaked_U = np.zeros(len(self.edges.codes_U), bool)
-
-    def add(self, hidden: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
-        """Take pairs (key, answer) of training edges."""
-        assert hidden is Side.RHS, "only tail queries are joined"
-        codes_P = key_P * self.edges.keys.num_entities + answer_P
-        at_P = np.minimum(np.searchsorted(self.edges.codes_U, codes_P), len(self.edges.codes_U) - 1)
-        self.is_leaked_U[at_P[self.edges.codes_U[at_P] == codes_P]] = True
-
-
 @define(eq=False)
 class _Seen:
     """Marks which of some entities edges name."""
 
     entities: np.ndarray  # int64, sorted
-    _is_seen: np.ndarray = field(init=False)  # bool
-    _cells: np.ndarray = field(init=False)  # bool, by the last bits of a number
-    _one_each: bool = field(init=False)  # no two entities share a cell
+    is_seen: np.ndarray = field(init=False)  # of each entity, bool
+    _cells: np.ndarray = field(init=False)  # bool, by the last bits of a number: most other numbers need no search
+    _table: KeyTable = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._is_seen = np.zeros(len(self.entities), bool)
-        self._cells = np.zeros(SIEVE_CELLS, bool)
-        self._one_each = not self.entities.size or int(self.entities[-1]) < SIEVE_CELLS
-        if not self._one_each:  # a sieve: most other numbers need no search
-            self._cells[self.entities & (SIEVE_CELLS - 1)] = True
+        self.is_seen, self._cells = np.zeros(len(self.entities), bool), np.zeros(SIEVE_CELLS, bool)
+        self._cells[self.entities & (SIEVE_CELLS - 1)] = True
+        self._table = KeyTable.of_codes(self.entities)
 
     def feed(self, number_n: np.ndarray) -> None:
-        if self._one_each:
-            self._cells[number_n[number_n < SIEVE_CELLS]] = True
-            return
-        passed = number_n[self._cells[number_n & (SIEVE_CELLS - 1)]]
-        at = np.minimum(np.searchsorted(self.entities, passed), len(self.entities) - 1)
-        self._is_seen[at[self.entities[at] == passed]] = True
-
-    @property
-    def is_seen(self) -> np.ndarray:
-        """Of each entity, bool."""
-        return self._cells[self.entities] if self._one_each else self._is_seen
+        """Mark those of the entities that are among some numbers."""
+        index = self._table.index_of(number_n[self._cells[number_n & (SIEVE_CELLS - 1)]])
+        self.is_seen[index[index >= 0]] = True
 
 
 def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
@@ -126,34 +84,44 @@ def diagnose_edges(context: WorkerContext) -> EdgeDiagnostics | None:
         return None
     with collectively(context.team):
         edges = read_query_edges(context)
-    of_edges = _Distinct.from_edges(edges)
+    num_numbers = edges.numbering.num_entities
+    keys = QueryKeys.of_edges(Side.RHS, edges.lhs_E, edges.rel_E, edges.rhs_E, num_numbers)
+    # A distinct edge is its key's position x number of entities + tail; and how many evaluated edges are this one.
+    codes_U, copies_U = np.unique(
+        keys.index_of(edges.rel_E, edges.lhs_E) * num_numbers + edges.rhs_E, return_counts=True
+    )
     entities = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
-    leaked, is_seen = _in_training(context, of_edges, entities)
+    leaked, is_seen = _in_training(context, keys, codes_U, entities)
     return EdgeDiagnostics(
         num_edges=edges.num_edges,
-        num_repeated=edges.num_edges - len(of_edges.codes_U),
-        num_in_training=None if leaked is None else int(of_edges.copies_U[leaked].sum()),
+        num_repeated=edges.num_edges - len(codes_U),
+        num_in_training=None if leaked is None else int(copies_U[leaked].sum()),
         num_entities=len(entities),
         num_entities_unseen=None if is_seen is None else int((~is_seen).sum()),
     )
 
 
 def _in_training(
-    context: WorkerContext, distinct: _Distinct, entities: np.ndarray
+    context: WorkerContext, keys: QueryKeys, codes_U: np.ndarray, entities: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Tell which distinct edges and which of some entities training edges name, bool; None if they were not read."""
     if not context.inputs.config.train_paths:
         return None, None
-    leaked, seen = _Leaked(distinct), _Seen(entities)
+    seen, is_leaked_U = _Seen(entities), np.zeros(len(codes_U), bool)
+
+    def mark(_: Side, key_P: np.ndarray, answer_P: np.ndarray) -> None:
+        codes_P = key_P * keys.num_entities + answer_P
+        at_P = np.minimum(np.searchsorted(codes_U, codes_P), len(codes_U) - 1)
+        is_leaked_U[at_P[codes_U[at_P] == codes_P]] = True
 
     with collectively(context.team):
-        join = SemiJoin({Side.RHS: distinct.keys}, leaked)
+        join = SemiJoin({Side.RHS: keys}, mark)
         team = context.team
         parts = shares_of_files(context.inputs.training_buckets, team.rank_in_team, team.size, TRAINING_ROWS_AT_A_TIME)
         for block in numbered_blocks(context.numberer, parts):
             join.feed(block)
             seen.feed(block.lhs_n)
             seen.feed(block.rhs_n)
-    found = context.team.gather_objects((leaked.is_leaked_U, seen.is_seen))
+    found = context.team.gather_objects((is_leaked_U, seen.is_seen))
     of_edges, of_entities = zip(*found, strict=True)
     return np.logical_or.reduce(of_edges), np.logical_or.reduce(of_entities)

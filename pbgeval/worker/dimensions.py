@@ -82,9 +82,9 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
         own = total
         for number, (side, slot) in enumerate((side, slot) for side in Side for slot in range(len(numbering.slots))):
             if number % context.team.size == context.team.rank_in_team:
-                own = own + SlotCounts.of_blocks(
+                own = own + SlotCounts.of_slot(
                     side,
-                    [slot],
+                    slot,
                     _training_blocks(context, side, slot),
                     numbering=numbering,
                     num_relations=context.inputs.num_relations,

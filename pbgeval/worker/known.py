@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from attrs import define, field
@@ -10,14 +10,14 @@ from attrs import define, field
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file, shares_of_files
 from pbgeval.notation import Bucket, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
-from pbgeval.ranking.keys import EdgeColumns, QueryKeys
-from pbgeval.ranking.known_answers import KeyFrequency, ObservedEntities, PairStore, SemiJoin
+from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
+from pbgeval.ranking.known_answers import KeyFrequency, KnownAnswers, ObservedEntities, PairStore, SemiJoin
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
 
 
-def known_files(context: WorkerContext) -> list[dict[Bucket, EdgeSource]]:
+def _known_files(context: WorkerContext) -> list[dict[Bucket, EdgeSource]]:
     """Return the buckets of every path whose edges are known: those of the evaluated edges always are."""
     return [*context.inputs.buckets, *context.inputs.known_buckets]
 
@@ -32,7 +32,7 @@ def join_all(context: WorkerContext, keys: Mapping[Side, QueryKeys], budget_byte
     store = PairStore(context.numberer.numbering, budget_bytes, context.scratch)
 
     with collectively(context.team):
-        join = SemiJoin(keys, store)
+        join = SemiJoin(keys, store.add)
         for block in _known_blocks(context, known_rows):
             join.feed(block)
         if not alone:
@@ -42,7 +42,7 @@ def join_all(context: WorkerContext, keys: Mapping[Side, QueryKeys], budget_byte
 
 def _known_blocks(context: WorkerContext, known_rows: int) -> Iterator[EdgeColumns]:
     team = context.team
-    parts = shares_of_files(known_files(context), team.rank_in_team, team.size, known_rows)
+    parts = shares_of_files(_known_files(context), team.rank_in_team, team.size, known_rows)
     return numbered_blocks(context.numberer, parts)
 
 
@@ -67,8 +67,6 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
 
 def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.ndarray:
     """Return what all workers have observed, on every worker."""
-    if context.team.size == 1:
-        return seen.codes(side)
     name = f"observed-{side.name}"
 
     with collectively(context.team):
@@ -76,15 +74,69 @@ def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.nd
     return distinct(context.scratch.read(name, np.int64))
 
 
-def join_blocks(
-    context: WorkerContext, hidden_keys: Mapping[Side, QueryKeys], blocks: Iterable[EdgeColumns]
-) -> PairStore:
-    """Join some known edges with some keys, in this worker's memory alone."""
-    store = PairStore(context.numberer.numbering, 1 << 62, None)
-    join = SemiJoin(hidden_keys, store)
-    for block in blocks:
-        join.feed(block)
-    return store
+@define(eq=False)
+class KnownOfBuckets:
+    """Joins the bucket in hand with the known edges that may hold its answers, once for all its units.
+
+    It holds the distinct keys of one bucket's edges and their answers in memory.
+    """
+
+    context: WorkerContext
+    _bucket: Bucket | None = None
+    _keys: dict[Side, QueryKeys] = field(factory=dict)
+    _answers: dict[Side, KnownAnswers] = field(factory=dict)  # by their rows in the bucket's partitions
+
+    def select_unit(
+        self, bucket: Bucket, edges: EdgeColumns
+    ) -> tuple[dict[Side, KnownAnswers], dict[Side, np.ndarray]]:
+        """Return the bucket's known answers, and the key of each of some of its edges; both by hidden side."""
+        if bucket != self._bucket:
+            self._keys, self._answers = {}, {}  # the last bucket's go before the next ones come
+            self._join(bucket)
+            self._bucket = bucket
+        keys_E = {side: keys.index_of(edges.rel_n, edges.entity(side.other)) for side, keys in self._keys.items()}
+        return self._answers, keys_E
+
+    def _join(self, bucket: Bucket) -> None:
+        inputs, numbering = self.context.inputs, self.context.numberer.numbering
+        codes: dict[Side, list[np.ndarray]] = {side: [np.empty(0, np.int64)] for side in self.context.settings.sides}
+        for files in inputs.buckets:
+            for block in self._blocks([files[bucket]] if bucket in files else []):
+                for side, parts in codes.items():
+                    parts.append(distinct(block.rel_n * numbering.num_entities + block.entity(side.other)))
+        self._keys = {
+            side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
+            for side, parts in codes.items()
+        }
+        store = PairStore(numbering, 1 << 62, None)
+        join = SemiJoin(self._keys, store.add)
+        every = [item for buckets in _known_files(self.context) for item in sorted(buckets.items())]
+        for block in self._blocks([file for other, file in every if self._meets(other, bucket)]):
+            join.feed(block)
+        for side in self._keys:
+            types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
+            slots = [numbering.slots.index((name, inputs.partition_of(name, side, bucket))) for name in sorted(types)]
+            of_slots = [store.pairs(side, slot).in_rows() for slot in slots]
+            key_P, row_P = (
+                np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True)
+            )
+            order = np.lexsort((row_P, key_P))
+            self._answers[side] = KnownAnswers(key_P[order], row_P[order])
+
+    def _meets(self, other: Bucket, bucket: Bucket) -> bool:
+        """Tell whether edges of another bucket may lie between the partitions of this one, for some relation."""
+        inputs = self.context.inputs
+        return any(
+            all(
+                inputs.partition_of(entity_type, side, other) == inputs.partition_of(entity_type, side, bucket)
+                for side, entity_type in ((Side.LHS, relation.lhs), (Side.RHS, relation.rhs))
+            )
+            for relation in inputs.config.relations
+        )
+
+    def _blocks(self, files: list[EdgeSource]) -> Iterator[EdgeColumns]:
+        for file in files:
+            yield from numbered_blocks(self.context.numberer, parts_of_file(file))
 
 
 # All evaluated edges -> how often each query key occurs among them, looked up bucket by bucket.
@@ -95,7 +147,6 @@ class KeyFrequencies:
     """The tables of all slots of known entities; those of the bucket in hand are in memory."""
 
     context: WorkerContext
-    _of_slot: dict[tuple[Side, int], KeyFrequency] = field(factory=dict)  # of a worker alone
     _held: dict[tuple[Side, frozenset[int]], KeyFrequency] = field(factory=dict)
 
     def look_up(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
@@ -112,22 +163,18 @@ class KeyFrequencies:
         return self._held[hidden, slots].of(edges.rel_n, edges.entity(hidden.other))
 
     def _joined(self, hidden: Side, slots: frozenset[int]) -> KeyFrequency:
-        tables = [self._table(hidden, slot) for slot in sorted(slots)]
-        codes = np.concatenate([table.codes_K for table in tables])
-        order = np.argsort(codes)
-        counts = np.concatenate([table.counts_K for table in tables])
-        return KeyFrequency(hidden, self.context.numberer.numbering.num_entities, codes[order], counts[order])
+        repeated = CodeCounts.zero()
+        for slot in sorted(slots):
+            repeated += self._table(hidden, slot).repeated
+        return KeyFrequency(self.context.numberer.numbering.num_entities, repeated)
 
     def _table(self, hidden: Side, slot: int) -> KeyFrequency:
-        if self.context.team.size == 1:
-            return self._of_slot[hidden, slot]
         codes, counts = self.context.scratch.read(_name(hidden, slot), np.int64).reshape(2, -1)
-        return KeyFrequency(hidden, self.context.numberer.numbering.num_entities, codes, counts)
+        return KeyFrequency(self.context.numberer.numbering.num_entities, CodeCounts(codes, counts))
 
 
 def count_keys(context: WorkerContext) -> KeyFrequencies:
     """Count the keys of all evaluated edges, a part of the slots on each worker; every worker takes part."""
-    frequencies = KeyFrequencies(context)
     numbering = context.numberer.numbering
     slots = [(side, slot) for side in context.settings.sides for slot in range(len(numbering.slots))]
 
@@ -136,11 +183,8 @@ def count_keys(context: WorkerContext) -> KeyFrequencies:
             if number % context.team.size != context.team.rank_in_team:
                 continue
             table = KeyFrequency.of_blocks(hidden, _edges_of_slot(context, hidden, slot), numbering.num_entities)
-            if context.team.size == 1:
-                frequencies._of_slot[hidden, slot] = table
-            else:
-                context.scratch.append(_name(hidden, slot), np.stack([table.codes_K, table.counts_K]))
-    return frequencies
+            context.scratch.append(_name(hidden, slot), np.stack([table.repeated.codes, table.repeated.counts]))
+    return KeyFrequencies(context)
 
 
 def _name(hidden: Side, slot: int) -> str:
@@ -163,4 +207,4 @@ def _edges_of_slot(context: WorkerContext, hidden: Side, slot: int) -> Iterator[
                     kept = np.zeros(block.num_edges, bool)
                     kept[context.evaluated.positions(block, path_index, bucket, start)] = True
                     inside &= kept
-                yield block if inside.all() else EdgeColumns(*block.columns(np.flatnonzero(inside)))
+                yield block if inside.all() else block.select(np.flatnonzero(inside))

@@ -298,7 +298,7 @@ SMALL_BLOCKS = {
     "ranking.kernels.QUERIES_PER_BLOCK": 3,
     "ranking.kernels.CANDIDATES_PER_BLOCK": 2,
     "ranking.ranking_pass.CELLS_AT_A_TIME": 2,
-    "ranking.partition.BYTES_PER_RANGE": 40,
+    "ranking.bucket_pass.BYTES_PER_RANGE": 40,
     "ranking.contest_state.KEYS_AT_A_TIME": 2,
     "ranking.contest_state.QUERIES_AT_A_TIME": 3,
     "ranking.cells.ROWS_AT_A_TIME": 4,

@@ -177,7 +177,7 @@ def test_any_number_of_workers_and_any_blocks_give_the_same_bytes(dynamic: bool,
     assert '"types"' in whole
     for team_size in (1, 2, 3):
         with ExitStack() as stack:
-            for name, value in {**SMALL_BLOCKS, "worker.type_gains.KEYS_AT_A_TIME": 2}.items():
+            for name, value in {**SMALL_BLOCKS, "worker.finish.KEYS_AT_A_TIME": 2}.items():
                 stack.enter_context(mock.patch(f"pbgeval.{name}", value))
             assert whole == comparable(result_in(config, team_size, tmp_path / f"small{team_size}"))
     assert whole == comparable(result_in(config, 3, tmp_path / "3"))

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
-from pbgeval.scoring.contest import SharedCandidates, contests
 from pbgeval.scoring.operators import OPERATORS as ALL_OPERATORS
 from pbgeval.scoring.operators import moves_to_query
-from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.scorer import RelationScorer, SharedCandidates, contests
 from pbgeval.scoring.true_scores import TrueScores
 from tests import reference
 from tests.examples import examples

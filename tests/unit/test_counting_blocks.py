@@ -35,7 +35,6 @@ class Block:
     dimension: int = 5
     has_ties: bool = True
     num_known: int = 40
-    num_excluded: int = 0
     width: float = 0.0  # between the limits and true scores
     room_for_open: int = 1 << 20
 
@@ -67,18 +66,8 @@ class Block:
             "high_Q": true_Q + np.float32(self.width),
             "low_Q": true_Q - np.float32(self.width),
             "known": known,
-            "room": 0 if self.num_excluded else self.room_for_open,
-            "excluded": self._excluded(random, known, row_Q, own_Q),
+            "room": self.room_for_open,
         }
-
-    def _excluded(
-        self, random: np.random.Generator, known: np.ndarray, row_Q: np.ndarray, own_Q: np.ndarray
-    ) -> np.ndarray:
-        """Draw cells that are neither known nor true entities."""
-        query, candidate = self._cells(random, len(row_Q), self.num_excluded, unique=True)
-        codes = known[0] * self.num_candidates + known[1]
-        is_known = np.isin(row_Q[query] * self.num_candidates + candidate, codes)
-        return np.stack([query, candidate])[:, ~is_known & (own_Q[query] != candidate)]
 
     def _cells(self, random: np.random.Generator, num_rows: int, number: int, *, unique: bool) -> np.ndarray:
         """Draw (row, candidate) in no order."""
@@ -94,7 +83,6 @@ def one_by_one(drawn: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, 
     Return these, and the cells that tie.
     """
     known_of_row: dict[int, set[int]] = {}
-    excluded = set(zip(*drawn["excluded"].tolist(), strict=True))
     for row, candidate in drawn["known"].T.tolist():
         known_of_row.setdefault(row, set()).add(candidate)
     found, ties = [], []
@@ -102,7 +90,7 @@ def one_by_one(drawn: dict[str, Any]) -> tuple[list[list[int]], list[tuple[int, 
     for query, (row, own, high, low) in enumerate(zip(*columns, strict=True)):
         counts = [0] * 6
         for candidate, score in enumerate(drawn["scores_KC"][row].tolist()):
-            if candidate == own or (query, candidate) in excluded:
+            if candidate == own:
                 continue
             for first in (0, 3) if candidate in known_of_row.get(row, ()) else (0,):
                 counts[first] += score > high
@@ -122,7 +110,6 @@ shapes = st.builds(
     dimension=st.sampled_from([1, 5, 100, 300]),
     has_ties=st.booleans(),
     num_known=st.sampled_from([0, 40, 3000]),
-    num_excluded=st.sampled_from([0, 40]),
     width=st.sampled_from([0.0, 0.0, 0.25, 1e-6]),
     room_for_open=st.sampled_from([1 << 20, 1 << 20, 9, 1]),
 )
@@ -136,13 +123,11 @@ shapes = st.builds(
 @example(Block(3, (1,) * 193, 577, 300, num_known=3000))
 def test_counts_and_scores_are_those_of_comparing_one_by_one(block: Block) -> None:
     drawn = block.draw()
-    known, excluded = (tuple(map(torch.from_numpy, drawn[name])) for name in ("known", "excluded"))
+    known = tuple(map(torch.from_numpy, drawn["known"]))
     row_and_own_Q = torch.from_numpy(drawn["row_Q"]), torch.from_numpy(drawn["own_Q"])
     limits = torch.from_numpy(drawn["high_Q"]), torch.from_numpy(drawn["low_Q"])
 
-    found = blocks.count(
-        drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, excluded, drawn["room"]
-    )
+    found = blocks.count(drawn["query_KD"], drawn["candidate_CD"], limits, row_and_own_Q, known, drawn["room"])
 
     counts = [getattr(of, name) for of in (found.counts.raw, found.counts.known) for name in COUNTS]
     expected_counts, expected_open = one_by_one(drawn)

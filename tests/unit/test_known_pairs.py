@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.notation import EntityNumbering, Side
-from pbgeval.ranking.known_answers import KnownPairs, PairStore
+from pbgeval.ranking import keys
+from pbgeval.ranking.known_answers import KnownAnswers, KnownPairs, PairStore
 from pbgeval.storage.writing import ScratchFolder
 from tests.examples import examples
 
@@ -37,6 +38,10 @@ def slow_rows(of: list[tuple[Side, list[tuple[int, int]], int]], hidden: Side, s
     """The (row, key) of a side and slot."""
     pairs = [pair for side, added, _ in of if side is hidden for pair in added]
     return {(answer - FIRST_OF[slot], key) for key, answer in pairs if SLOT_OF[answer] == slot}
+
+
+def columns(known: KnownAnswers) -> list[list[int]]:
+    return [known.key_P.tolist(), known.number_P.tolist()]
 
 
 def rows_and_keys(pairs: KnownPairs) -> list[tuple[int, int]]:
@@ -93,18 +98,18 @@ def test_repetitions_are_dropped_before_anything_is_spilled(tmp_path):
 
 
 def test_a_store_sorts_seldom_though_its_distinct_pairs_exceed_the_budget(monkeypatch):
-    from pbgeval.ranking import known_answers as pairs
-
     sorted_sizes: list[int] = []
-    original = pairs.sort_distinct
-    monkeypatch.setattr(pairs, "sort_distinct", lambda values: sorted_sizes.append(len(values)) or original(values))
+    original = keys.sort_distinct
+    monkeypatch.setattr(
+        keys, "sort_distinct", lambda values, **how: sorted_sizes.append(len(values)) or original(values, **how)
+    )
     store = PairStore(EntityNumbering.from_sizes({("all", 0): 1 << 20}), 800, None)
 
     for start in range(0, 100_000, 100):
         store.add(Side.RHS, np.zeros(100, np.int64), np.arange(start, start + 100))
 
-    assert sum(sorted_sizes) < 3 * 100_000
     assert 100_000 == len(store.pairs(Side.RHS, 0).packed_P)
+    assert sum(sorted_sizes) < 3 * 100_000
 
 
 def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
@@ -113,7 +118,7 @@ def test_the_largest_keys_and_rows_fit_and_larger_ones_are_refused():
 
     add(store, Side.LHS, [(most, 10 + most)])
     assert [(most, most)] == rows_and_keys(store.pairs(Side.LHS, 1))
-    assert [[most], [most]] == [part.tolist() for part in store.pairs(Side.LHS, 1).in_rows(most, most + 1)]
+    assert [[most], [most]] == columns(store.pairs(Side.LHS, 1).in_rows(most, most + 1))
     with pytest.raises(ValueError, match=r"expected keys 0 to 2\^31 - 1, found 0 to 2147483648"):
         add(store, Side.LHS, [(0, 0), (most + 1, 0)])
     with pytest.raises(ValueError, match=r"slot 1: expected rows 0 to 2\^31 - 1, found 2147483648"):
@@ -132,16 +137,15 @@ def packed(pairs: set[tuple[int, int]]) -> KnownPairs:
 
 @given(some_pairs, st.integers(0, 10), st.integers(0, 10))
 def test_a_range_of_rows_comes_in_the_order_of_keys(pairs, start, stop):
-    key_P, row_P = packed(pairs).in_rows(start, stop)
+    key_P, row_P = columns(packed(pairs).in_rows(start, stop))
 
     expected = sorted((key, row) for row, key in pairs if start <= row < stop)
-    assert expected == list(zip(key_P.tolist(), row_P.tolist(), strict=True))
+    assert expected == list(zip(key_P, row_P, strict=True))
 
 
 @given(some_pairs, st.lists(st.integers(-1, 8)))
 def test_answers_of_keys_come_as_lists(pairs, keys):
-    offsets, row_P = packed(pairs).by_key().of_keys(np.array(keys, np.int64))
+    place_P, row_P = columns(packed(pairs).in_rows().select(np.array(keys, np.int64)))
 
-    lists = [sorted(row for row, of in pairs if of == key) for key in keys]
-    assert [row for of_key in lists for row in of_key] == row_P.tolist()
-    assert [sum(map(len, lists[:i])) for i in range(len(lists) + 1)] == offsets.tolist()
+    expected = [(place, row) for place, key in enumerate(keys) for row, of in sorted(pairs) if of == key]
+    assert expected == list(zip(place_P, row_P, strict=True))

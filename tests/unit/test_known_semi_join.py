@@ -62,7 +62,7 @@ def joined(
         patch.setattr(semi_join, "is_installed", lambda: compiled)
         patch.setattr(semi_join, "ROWS_PER_STEP", step)
         patch.setattr(semi_join, "STEPS_PER_HANDOVER", 2)
-        join = SemiJoin(keys_of(evaluated), sink)
+        join = SemiJoin(keys_of(evaluated), sink.add)
         for block in blocks:
             join.feed(EdgeColumns(*columns(block)))
     return sorted(sink.pairs, key=str)
@@ -78,7 +78,7 @@ def test_the_join_equals_a_search_whatever_the_blocks(compiled, evaluated, known
 
 def test_a_sink_is_not_called_without_pairs_and_at_most_once_for_each_side_of_a_small_block():
     sink = Collector()
-    join = SemiJoin(keys_of([(0, 0, 1)]), sink)
+    join = SemiJoin(keys_of([(0, 0, 1)]), sink.add)
 
     join.feed(EdgeColumns(*columns([(2, 0, 2), (1, 0, 0)])))
     assert 0 == sink.num_calls
@@ -92,7 +92,7 @@ def test_a_relation_beyond_the_evaluated_ones_never_looks_like_a_key():
     overflowing = 1 + (1 << 24)  # its code is that of relation 1 again, modulo 2^64
     sink = Collector()
 
-    SemiJoin({Side.RHS: keys}, sink).feed(EdgeColumns(*columns([(5, overflowing, 7), (5, 1, 8)])))
+    SemiJoin({Side.RHS: keys}, sink.add).feed(EdgeColumns(*columns([(5, overflowing, 7), (5, 1, 8)])))
 
     assert [(Side.RHS, 0, 8)] == sink.pairs
     assert [-1, 0] == keys.index_of(np.array([overflowing, 1]), np.array([5, 5])).tolist()

@@ -30,13 +30,18 @@ def counted(
     training: list[tuple[int, int, int]], evaluated: list[int], groups: list[list[int]], block_size: int
 ) -> list[SlotCounts]:
     return [
-        SlotCounts.of_blocks(
-            side,
-            slots,
-            blocks_of(training, block_size),
-            numbering=NUMBERING,
-            num_relations=NUM_RELATIONS,
-            evaluated=np.array(evaluated, np.int64),
+        summed(
+            [
+                SlotCounts.of_slot(
+                    side,
+                    slot,
+                    blocks_of(training, block_size),
+                    numbering=NUMBERING,
+                    num_relations=NUM_RELATIONS,
+                    evaluated=np.array(evaluated, np.int64),
+                )
+                for slot in slots
+            ]
         )
         for side in Side
         for slots in groups
@@ -124,9 +129,9 @@ def test_cardinalities_of_nations_are_those_of_the_vectors(reference_path):
     counts = SlotCounts.zero(len(expected), numbering)
     for side in Side:
         for slot in (0, 1):
-            counts += SlotCounts.of_blocks(
+            counts += SlotCounts.of_slot(
                 side,
-                [slot],
+                slot,
                 [EdgeColumns(lhs.copy(), rel.copy(), rhs.copy())],
                 numbering=numbering,
                 num_relations=len(expected),

@@ -15,13 +15,12 @@ from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.cells import CellSample, SampledCells
 from pbgeval.ranking.contest_state import ContestState
 from pbgeval.ranking.kernels import Kernel, choose_kernel
-from pbgeval.ranking.known_by_block import KnownAnswers
+from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
 from pbgeval.scoring.comparators import COMPARATORS, Comparator
-from pbgeval.scoring.contest import SharedCandidates
 from pbgeval.scoring.entities import EntityTable
-from pbgeval.scoring.scorer import RelationScorer
+from pbgeval.scoring.scorer import RelationScorer, SharedCandidates
 from pbgeval.scoring.self_check import check_kernels
 from pbgeval.stats.groups import sortable_int32
 from pbgeval.storage.rows import MemoryRows
@@ -168,7 +167,7 @@ def test_every_cell_but_the_true_entities_is_handed_over() -> None:
     row_Q, known = torch.tensor([0, 0, 1]), (torch.tensor([0, 0]), torch.tensor([1, 4]))
     added: list[tuple[Any, ...]] = []
     sink = SimpleNamespace(add=lambda *arguments: added.append(arguments))
-    state: Any = SimpleNamespace(scores=sink)
+    state: Any = SimpleNamespace(result=SimpleNamespace(scores=sink))
     block: Any = SimpleNamespace(first=10, stop=13)
 
     ranking_pass._add_all(state, block, scores_QC, own_Q, row_Q, known)

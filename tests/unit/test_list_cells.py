@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.ranking.known_cells import known_cells
+from pbgeval.ranking.known_answers import KnownAnswers
+from pbgeval.ranking.list_cells import known_cells
 
 
 def found(keys, true, lists, answers) -> list[tuple[int, int]]:
@@ -12,7 +13,7 @@ def found(keys, true, lists, answers) -> list[tuple[int, int]]:
     pairs = sorted((key, row) for key, rows in answers.items() for row in rows)
     key_P, row_P = np.array(pairs, np.int64).reshape(-1, 2).T
     tables = (np.array(table, np.int64) for table in (keys, true, lists))
-    query, candidate = known_cells(*tables, key_P, row_P)
+    query, candidate = known_cells(*tables, KnownAnswers(key_P, row_P))
     return list(zip(query.tolist(), candidate.tolist(), strict=True))
 
 
