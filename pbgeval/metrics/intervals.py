@@ -19,10 +19,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.metrics.rank import query_mean
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric, keyed_metrics
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.rank_stats import RankStats, StatsLayout, query_mean
 from pbgeval.stats.ranks import RankCounts, RankType
 
 ERROR_RATE = 0.05  # of all rounds together

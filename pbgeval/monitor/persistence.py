@@ -22,11 +22,10 @@ from torch import Tensor
 
 from pbgeval.metrics.estimates import Estimate
 from pbgeval.metrics.intervals import student_quantile
-from pbgeval.metrics.rank import by_label, mean_loss, rank_metrics
 from pbgeval.monitor.records import PBG_NAMES, Figures, Values
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RANK, MEAN_RECIPROCAL_RANK, QUERY_AUC, QueryMetric, hits_at
-from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
+from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
 
 # Values per query, kept together by cluster -> int64 sums that add, and from them a mean with its standard error.

@@ -61,7 +61,7 @@ from pbgeval.report.figures import (
     verdict_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report
+from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, warnings_of
 from pbgeval.report.tables import (
     DataTable,
     clipped,
@@ -71,7 +71,6 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
-from pbgeval.report.warnings import warnings_of
 from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
 

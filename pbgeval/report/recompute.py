@@ -20,9 +20,9 @@ from attrs import Attribute, define, evolve, field, frozen
 from attrs.converters import optional
 
 from pbgeval.errors import OutputError
+from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GroupClasses
 from pbgeval.metrics.names import DEFAULT, RANK, Selection
-from pbgeval.metrics.summary import AucSample
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.known_answers import KeyFrequency

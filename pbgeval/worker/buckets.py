@@ -24,8 +24,8 @@ from pbgeval.inputs.dispatch import DispatchPlan, make_dispatch_plan
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
 from pbgeval.inputs.queue import PartitionCache, UnitQueue
-from pbgeval.metrics.rank import query_mean
-from pbgeval.metrics.summary import AucSample, SortedPools, summarise
+from pbgeval.metrics.auc import AucSample
+from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Bucket, Side, WorkUnit, distinct
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
@@ -37,7 +37,7 @@ from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
-from pbgeval.stats.rank_stats import RankStats
+from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock, EdgeSource
 from pbgeval.worker.collective import collectively
