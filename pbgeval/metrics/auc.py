@@ -186,7 +186,8 @@ def pooled_classification(
     if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
     scores, true, competing = _distinct(pool)
-    positive_T, negative_T = (np.bincount(place, minlength=len(scores)) for place in (true, competing))
+    positive_T: np.ndarray = np.bincount(true, minlength=len(scores))
+    negative_T: np.ndarray = np.bincount(competing, minlength=len(scores))
     if not (sample.all_true and sample.all_competing):
         positive_T = positive_T * (num_true / len(true))
         negative_T = negative_T * (num_competing / len(competing))
@@ -196,19 +197,14 @@ def pooled_classification(
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
-    if not sample.all_competing and _num_predicted(groups, competing) < MIN_PREDICTED:
+    last = np.searchsorted(np.cumsum(positive_T + negative_T), positive_T.sum())  # predicted: as many as are positive
+    if not sample.all_competing and int((competing <= last).sum()) < MIN_PREDICTED:
         return metrics, {}
     replicates = [
         classification_metrics(of_part, num_scores)
         for of_part in _without_a_group(pool, sample, groups, true, competing)
     ]
     return metrics, _intervals(metrics, replicates, _unseen_share(sample), sample.level)
-
-
-def _num_predicted(groups: ScoreGroups, competing: np.ndarray) -> int:
-    """Return how many of the pool's competitors are among as many scores, the highest ones, as are positive."""
-    last = np.searchsorted(np.cumsum(groups.positive_T + groups.negative_T), groups.positive_T.sum())
-    return int((competing <= last).sum())
 
 
 def _unseen_share(sample: AucSample) -> float:
