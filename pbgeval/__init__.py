@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from pbgeval.models.functions import batch_scorer, edge_scorer, side_scorer
     from pbgeval.monitor.measure import ScoredModel
     from pbgeval.monitor.monitor import Monitor
-    from pbgeval.monitor.records import read_history
-    from pbgeval.monitor.scalars import ScalarSink, TensorBoardSink
+    from pbgeval.monitor.records import ScalarSink, TensorBoardSink, read_history
     from pbgeval.monitor.schema import ModelSchema, ModelTensors, MonitoredRelation
     from pbgeval.notation import Side
     from pbgeval.progress import Observer
@@ -83,12 +82,12 @@ _HOMES = {
     "Observer": "pbgeval.progress",
     "RelationSchema": "pbgeval.config",
     "Report": "pbgeval.report.report",
-    "ScalarSink": "pbgeval.monitor.scalars",
+    "ScalarSink": "pbgeval.monitor.records",
     "ScoredModel": "pbgeval.monitor.measure",
     "Scorer": "pbgeval.scoring.block_scorer",
     "Side": "pbgeval.notation",
     "Team": "pbgeval.cluster.team",
-    "TensorBoardSink": "pbgeval.monitor.scalars",
+    "TensorBoardSink": "pbgeval.monitor.records",
     "batch_scorer": "pbgeval.models.functions",
     "compare": "pbgeval.report.comparison",
     "edge_scorer": "pbgeval.models.functions",

@@ -251,8 +251,7 @@ def metrics(
     ] = None,
 ) -> None:
     """List the rank metrics with formulas and synonyms."""
-    from pbgeval.metrics.names import UnknownMetricError
-    from pbgeval.report.metric_list import metric_list
+    from pbgeval.metrics.names import UnknownMetricError, metric_list
 
     try:
         print(metric_list(name), end="")

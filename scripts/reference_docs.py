@@ -23,8 +23,8 @@ from pbgeval import EntitySchema, EvalConfig, RelationSchema
 from pbgeval.cli import app
 from pbgeval.config.explain import ExplainedKey, explained_keys
 from pbgeval.config.schema import GROUPS
+from pbgeval.metrics.names import DIRECTIONS, K, listed_metrics, synonyms_of
 from pbgeval.metrics.registry import Definition
-from pbgeval.report.metric_list import DIRECTIONS, K, listed_metrics, synonyms_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 COMMAND = "kgeval-dist"

@@ -18,9 +18,9 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from pbgeval.errors import ConfigError
+from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import Model
-from pbgeval.monitor.visit import Visit
 from pbgeval.notation import Bucket
 
 

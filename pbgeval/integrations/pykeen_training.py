@@ -27,10 +27,9 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.models.functions import CELLS_PER_CALL, BatchScorer, in_parts, side_scorer
 from pbgeval.models.pykeen import ROWS_PER_BATCH, PyKEENScores
-from pbgeval.monitor.measure import ScoredModel
+from pbgeval.monitor.measure import ScoredModel, Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
-from pbgeval.monitor.visit import Visit
 from pbgeval.notation import Bucket, Side
 
 BUCKET = Bucket(0, 0)

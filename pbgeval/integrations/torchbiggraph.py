@@ -42,10 +42,10 @@ from torchbiggraph.util import SubprocessInitializer, set_logging_verbosity, set
 
 from pbgeval.cluster.resources import num_cores, threads_put_back
 from pbgeval.errors import ConfigError, EvalError
+from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
-from pbgeval.monitor.visit import Visit
 from pbgeval.notation import Bucket, Side
 
 SCHEME = "pbgeval"  # of the edge paths that PyTorch-BigGraph sees

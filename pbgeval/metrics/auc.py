@@ -158,60 +158,56 @@ _RANGES = {  # of those that leave [0, 1]
 }
 
 
-@frozen(eq=False)
-class PoolSample:
-    """One pool, and of how many scores it is a sample."""
+@frozen
+class AucSample:
+    """Which scores of the edges that were evaluated the pools hold, and how these edges were drawn."""
 
-    pool: SortedPool
-    num_true: int  # queries
-    num_competing: int  # competitors of all queries
-    all_true: bool  # whether the pool holds every true score of the edges that were evaluated
+    all_true: bool  # whether pools hold every true score
     all_competing: bool
-    design: SampleDesign | None = None  # how these edges were drawn; None: all
+    design: SampleDesign | None = None  # None: all edges
     level: float = 0.95  # of intervals
 
-    def groups(self) -> tuple[ScoreGroups, np.ndarray, np.ndarray]:
-        """Return the weights by distinct score from the highest down, and the places of true and competing scores."""
-        scores, true, competing = _distinct(self.pool)
-        num_positive_T = np.bincount(true, minlength=len(scores))
-        num_negative_T = np.bincount(competing, minlength=len(scores))
-        if self.all_true and self.all_competing:
-            return ScoreGroups(scores, num_positive_T, num_negative_T), true, competing
-        positive_T = num_positive_T * (self.num_true / len(true))
-        negative_T = num_negative_T * (self.num_competing / len(competing))
-        return ScoreGroups(scores, positive_T, negative_T), true, competing
 
-
-def pooled_classification(sample: PoolSample) -> tuple[dict[str, Value], dict[str, dict[str, float]]]:
+def pooled_classification(
+    pool: SortedPool, num_true: int, num_competing: int, sample: AucSample
+) -> tuple[dict[str, Value], dict[str, dict[str, float]]]:
     """Return a classifier's metrics by name, and the intervals of those that are estimated.
 
     The area under the ROC curve is left out: it is the pooled AUC (`auc`). The threshold of the confusion matrix is
     that where as many are predicted positive as are. Everything is None without positives or without negatives.
+
+    Args:
+        pool: scores of some queries.
+        num_true: queries.
+        num_competing: competitors of all queries.
+        sample: of these scores, which the pool holds.
     """
-    num_scores = len(sample.pool.true) + len(sample.pool.competing)
-    if not len(sample.pool.true) or not len(sample.pool.competing):
+    num_scores = len(pool.true) + len(pool.competing)
+    if not len(pool.true) or not len(pool.competing):
         return {**dict.fromkeys(NAMES), "num_scores": num_scores}, {}
-    groups, true, competing = sample.groups()
+    scores, true, competing = _distinct(pool)
+    positive_T: np.ndarray = np.bincount(true, minlength=len(scores))
+    negative_T: np.ndarray = np.bincount(competing, minlength=len(scores))
+    if not (sample.all_true and sample.all_competing):
+        positive_T = positive_T * (num_true / len(true))
+        negative_T = negative_T * (num_competing / len(competing))
+    groups = ScoreGroups(scores, positive_T, negative_T)
     metrics = classification_metrics(groups, num_scores)
     sizes = [len(place) for place, whole in ((true, sample.all_true), (competing, sample.all_competing)) if not whole]
     sizes += [] if sample.design is None else [len(sample.design.stratum_U)]
     if not sizes or min(sizes) < JACKKNIFE_GROUPS:
         return metrics, {}
-    if not sample.all_competing and _num_predicted(groups, competing) < MIN_PREDICTED:
+    last = np.searchsorted(np.cumsum(positive_T + negative_T), positive_T.sum())  # predicted: as many as are positive
+    if not sample.all_competing and int((competing <= last).sum()) < MIN_PREDICTED:
         return metrics, {}
     replicates = [
-        classification_metrics(of_part, num_scores) for of_part in _without_a_group(sample, groups, true, competing)
+        classification_metrics(of_part, num_scores)
+        for of_part in _without_a_group(pool, sample, groups, true, competing)
     ]
     return metrics, _intervals(metrics, replicates, _unseen_share(sample), sample.level)
 
 
-def _num_predicted(groups: ScoreGroups, competing: np.ndarray) -> int:
-    """Return how many of the pool's competitors are among as many scores, the highest ones, as are positive."""
-    last = np.searchsorted(np.cumsum(groups.positive_T + groups.negative_T), groups.positive_T.sum())
-    return int((competing <= last).sum())
-
-
-def _unseen_share(sample: PoolSample) -> float:
+def _unseen_share(sample: AucSample) -> float:
     """Return by what the finite population shrinks a variance; 1 where scores of the sampled edges are drawn too."""
     if sample.design is None or not (sample.all_true and sample.all_competing):
         return 1.0
@@ -251,7 +247,7 @@ def _is_first(sorted_scores: np.ndarray) -> np.ndarray:
 
 
 def _without_a_group(
-    sample: PoolSample, groups: ScoreGroups, true: np.ndarray, competing: np.ndarray
+    pool: SortedPool, sample: AucSample, groups: ScoreGroups, true: np.ndarray, competing: np.ndarray
 ) -> Iterator[ScoreGroups]:
     """Yield the weights without each of the groups that what was drawn, scores or clusters, is split in at random."""
     generator = np.random.Generator(np.random.PCG64(JACKKNIFE_SEED))
@@ -264,7 +260,7 @@ def _without_a_group(
         group_of = [generator.permutation(len(place)) % JACKKNIFE_GROUPS for _, place, _ in parts]
     else:
         group_U = generator.permutation(len(sample.design.stratum_U)) % JACKKNIFE_GROUPS
-        group_of = [group_U[cluster] for cluster in (sample.pool.true_cluster, sample.pool.competing_cluster)]
+        group_of = [group_U[cluster] for cluster in (pool.true_cluster, pool.competing_cluster)]
     for number in range(JACKKNIFE_GROUPS):
         weights = []
         for (weight_T, place, is_whole), group in zip(parts, group_of, strict=True):

@@ -13,10 +13,9 @@ from operator import add
 import numpy as np
 from attrs import field, frozen
 
-from pbgeval.metrics.rank import by_label, rank_metrics
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
-from pbgeval.stats.rank_stats import RankStats
+from pbgeval.stats.rank_stats import RankStats, by_label, rank_metrics
 
 UNSEEN = "unseen"
 CARDINALITIES = (UNSEEN, "1-1", "1-N", "M-1", "M-N")  # classes of `cardinality_classes`

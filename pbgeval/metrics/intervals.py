@@ -1,8 +1,8 @@
 """Rank counts of sampled queries -> standard errors and intervals of their metrics.
 
 The sample is one of clusters (edges, or chunks where candidates are sampled), stratified, without replacement, and
-every cluster was as likely to be drawn as any other (`passes/edge_sample.py`), so each metric is its plain value on the
-sample: a ratio of two sums over clusters. Its variance is that of the linearised residuals, within strata, corrected
+every cluster was as likely to be drawn as any other (`ranking/edge_sample.py`), so each metric is its plain value on
+the sample: a ratio of two sums over clusters. Its variance is that of the linearised residuals, within strata, corrected
 for the finite population, plus what the random rounding of the strata's shares adds. Sums within a cluster are
 integers and clusters stand in the order of the sample, so neither workers nor the order of queries change a bit.
 """
@@ -19,10 +19,9 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.metrics.rank import query_mean
 from pbgeval.notation import Side
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK, QueryMetric, keyed_metrics
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.rank_stats import RankStats, StatsLayout, query_mean
 from pbgeval.stats.ranks import RankCounts, RankType
 
 ERROR_RATE = 0.05  # of all rounds together
@@ -151,19 +150,19 @@ class _Ratio(NamedTuple):
     degrees_of_freedom: int
 
 
+@frozen(eq=False)
 class _Clusters:
     """One label's queries by cluster."""
 
-    def __init__(self, queries: SampledQueries, design: SampleDesign, level: float) -> None:
-        self._queries = queries
-        self._design = design
-        self._level = level
+    queries: SampledQueries
+    design: SampleDesign
+    level: float
 
     def interval(self, metric: QueryMetric, rank_type: RankType, value: float) -> Interval:
         """Return the interval of a metric, whose value is exact."""
         mean = self._mean(metric, rank_type)
-        critical = student_quantile(self._level, mean.degrees_of_freedom)
-        top = 1 if metric.is_share else max(1, int(self._queries.counts.num_competitors_Q.max()))
+        critical = student_quantile(self.level, mean.degrees_of_freedom)
+        top = 1 if metric.is_share else max(1, int(self.queries.counts.num_competitors_Q.max()))
         share, error = mean.value / top, math.sqrt(mean.variance) / top
         agree = error <= _NO_VARIANCE * share  # also where no cluster has a hit
         low, high = (
@@ -178,27 +177,27 @@ class _Clusters:
 
     def _mean(self, metric: QueryMetric, rank_type: RankType) -> _Ratio:
         """Return the ratio of the sums of numerators and denominators."""
-        counts = self._queries.counts
+        counts = self.queries.counts
         numerator_U = self._cluster_sums(metric.numerators(counts, rank_type, VALUE_BITS))
         denominator_U = self._cluster_sums(metric.counted(counts) * metric.denominator(VALUE_BITS))
         total = int(denominator_U.sum())
         value = int(numerator_U.sum()) / total
         residual_U = (numerator_U - value * denominator_U) / (total / len(denominator_U))
-        return _Ratio(value, *variance_of_mean(residual_U, self._design))
+        return _Ratio(value, *variance_of_mean(residual_U, self.design))
 
     def _cluster_sums(self, values_Q: Tensor) -> np.ndarray:
-        sums_U = torch.zeros(len(self._design.stratum_U), dtype=torch.int64)
-        return sums_U.index_add_(0, self._queries.cluster_Q, values_Q).numpy()
+        sums_U = torch.zeros(len(self.design.stratum_U), dtype=torch.int64)
+        return sums_U.index_add_(0, self.queries.cluster_Q, values_Q).numpy()
 
     def _num_independent(self) -> float:
         """Return how many independent queries of an endless population the sample is worth.
 
         That is measured on the reciprocal ranks; where they too agree, a cluster counts as one query.
         """
-        one_Q = torch.ones_like(self._queries.cluster_Q)
+        one_Q = torch.ones_like(self.queries.cluster_Q)
         num_clusters = int((self._cluster_sums(one_Q) > 0).sum())
-        unseen = 1.0 - len(self._design.stratum_U) / int(self._design.population_H.sum())
-        reciprocal_Q = 2.0 / self._queries.counts.doubled_rank(RankType.REALISTIC).double()
+        unseen = 1.0 - len(self.design.stratum_U) / int(self.design.population_H.sum())
+        reciprocal_Q = 2.0 / self.queries.counts.doubled_rank(RankType.REALISTIC).double()
         mean = self._mean(MEAN_RECIPROCAL_RANK, RankType.REALISTIC)
         if mean.variance <= (_NO_VARIANCE * mean.value) ** 2:
             return num_clusters / unseen

@@ -9,11 +9,9 @@ from math import lcm
 import numpy as np
 from attrs import evolve, field, frozen
 
-from pbgeval.metrics.auc import PooledAuc, PoolSample, pooled_auc, pooled_classification, pooled_hits
+from pbgeval.metrics.auc import AucSample, PooledAuc, pooled_auc, pooled_classification, pooled_hits
 from pbgeval.metrics.distribution import CandidateGroups, Means, RankDistribution
-from pbgeval.metrics.intervals import SampleDesign
 from pbgeval.metrics.names import Selection
-from pbgeval.metrics.rank import Sums, by_label, mean_loss, query_mean, rank_metrics
 from pbgeval.metrics.registry import EXPECTED, Metric, Value
 from pbgeval.metrics.registry import rank_metrics as metrics_of_ranks
 from pbgeval.notation import Bucket, Side
@@ -22,7 +20,16 @@ from pbgeval.stats.groups import GroupKey, GroupStats, SortedPool
 from pbgeval.stats.histograms import NUM_CANDIDATES, RankHistograms, bin_middles, by_class
 from pbgeval.stats.keyed_sums import KeyedSums
 from pbgeval.stats.query_metrics import QUERIES, QUERY_AUC, ratio
-from pbgeval.stats.rank_stats import FRACTION_BITS, RankStats, StatsLayout
+from pbgeval.stats.rank_stats import (
+    FRACTION_BITS,
+    RankStats,
+    StatsLayout,
+    Sums,
+    by_label,
+    mean_loss,
+    query_mean,
+    rank_metrics,
+)
 from pbgeval.stats.ranks import RankType
 
 Metrics = dict[str, Value]
@@ -134,16 +141,6 @@ def _joined(counts: list[KeyedSums]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 # Statistics of all groups -> the flat metrics of the report.
 
 
-@frozen
-class AucSample:
-    """Which scores of the edges that were evaluated the pools hold, and how these edges were drawn."""
-
-    all_true: bool
-    all_competing: bool
-    design: SampleDesign | None = None  # None: all edges
-    level: float = 0.95  # of intervals
-
-
 @frozen(eq=False)
 class SortedPools:
     """The pools of groups, each sorted once; a pooled AUC is computed once, however many summaries show it."""
@@ -236,14 +233,12 @@ def _pool_metrics(
     if only_auc or not (selection.classification or selection.pooled_cutoffs):
         return metrics, intervals
     pool = pools.union(keys)
-    all_true, all_competing, design = pools.sample.all_true, pools.sample.all_competing, pools.sample.design
-    whole = all_true and all_competing and design is None
+    sample = pools.sample
+    whole = sample.all_true and sample.all_competing and sample.design is None
     metrics |= pooled_hits(pool, selection.pooled_cutoffs, whole=whole)
     if selection.classification:
-        num_queries = stats.total("num_queries")
-        num_competing = stats.total("num_competitors")
-        of_pool = PoolSample(pool, num_queries, num_competing, all_true, all_competing, design, pools.sample.level)
-        of_classifier, of_estimates = pooled_classification(of_pool)
+        counts = stats.total("num_queries"), stats.total("num_competitors")
+        of_classifier, of_estimates = pooled_classification(pool, *counts, sample)
         metrics |= of_classifier
         intervals |= of_estimates
     return metrics, intervals

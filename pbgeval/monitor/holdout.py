@@ -19,10 +19,6 @@ from pbgeval.errors import ConfigError, DataError
 ROWS_AT_A_TIME = 1 << 15  # so that the words in hand stay in cache; changes no number
 NUM_HASHES = 1 << 64
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, odd
-_MIX = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
-_LAST_SHIFT = np.uint64(31)
-
 
 @frozen
 class EndTypes:
@@ -87,18 +83,17 @@ def _hash(words_R: np.ndarray, lhs_E: np.ndarray, rel_E: np.ndarray, rhs_E: np.n
             raise DataError(f"rel: expected a relation in 0..{len(words_R) - 1}, got {int(rel_E[at])}")
         state_E = words_R[rel_E]
     for column_E in (rel_E, lhs_E, rhs_E):
-        state_E ^= column_E.astype(np.uint64)
-        state_E += _GOLDEN
-        _mix_(state_E)
+        state_E = mixed(state_E ^ column_E.astype(np.uint64))
     return state_E
 
 
-def _mix_(state_E: np.ndarray) -> None:
-    """Permute 64-bit words so that each bit depends on all (the finalizer of SplitMix64; Steele et al., 2014)."""
-    for shift, factor in _MIX:
-        state_E ^= state_E >> shift
-        state_E *= factor
-    state_E ^= state_E >> _LAST_SHIFT
+def mixed(words: np.ndarray) -> np.ndarray:
+    """Permute 64-bit words so that each bit depends on all (SplitMix64; Steele et al., 2014)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed_words: np.ndarray = words ^ (words >> np.uint64(31))
+    return mixed_words
 
 
 def held_out_rows(hash_E: np.ndarray, threshold: int) -> np.ndarray:

@@ -32,8 +32,8 @@ from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.metrics import names
 from pbgeval.metrics.registry import find_metric
 from pbgeval.monitor.holdout import EndTypes, hash_edges, held_out_rows, sample_of_rest, threshold_of
-from pbgeval.monitor.measure import BucketEdges, MonitorProtocol
-from pbgeval.monitor.persistence import BucketVisit, GapTest, Judgement, Verdict
+from pbgeval.monitor.measure import BucketEdges, Followed, MonitorProtocol, Visit
+from pbgeval.monitor.persistence import AFTER, BEFORE, TRAINING, BucketVisit, GapTest, Judgement, PassSums, Verdict
 from pbgeval.monitor.records import (
     History,
     PassDetails,
@@ -47,8 +47,6 @@ from pbgeval.monitor.records import (
     read_history,
 )
 from pbgeval.monitor.schema import Model, ModelSchema
-from pbgeval.monitor.sums import AFTER, BEFORE, TRAINING, PassSums
-from pbgeval.monitor.visit import Followed, Visit
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.chunks import SampledLists
 from pbgeval.ranking.settings import LossSettings

@@ -17,6 +17,7 @@ from pbgeval.errors import ConfigError, OutputError, StorageError
 from pbgeval.metrics.names import SIDES, UnknownMetricError, split
 from pbgeval.metrics.paired import Difference, GroupDifferences, differences, holm, values_of
 from pbgeval.metrics.registry import find_metric
+from pbgeval.monitor.holdout import mixed
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
@@ -122,15 +123,6 @@ class PairedRuns:
         partition_E = partitions[0] if facts.dynamic else partitions[edges.rel_n]
         place_E = edges.rel_n.astype(np.uint64) << _ROW_BITS | edges.entity(known).astype(np.uint64)
         return mixed(mixed(place_E) ^ np.asarray(partition_E).astype(np.uint64))
-
-
-def mixed(words: np.ndarray) -> np.ndarray:
-    """Return a permutation of 64-bit words whose bits look random (the finaliser of SplitMix64)."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed_words: np.ndarray = words ^ (words >> np.uint64(31))
-    return mixed_words
 
 
 def sampled_lists(settings: Mapping[str, Any]) -> SampledLists | None:

@@ -9,14 +9,13 @@ from typing import Any, Protocol
 
 from attrs import asdict, frozen
 
+from pbgeval.metrics.auc import AucSample
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS, GroupClasses, breakdown_rows
 from pbgeval.metrics.estimates import DrawSums, interval_of
 from pbgeval.metrics.intervals import Interval, SampleDesign
 from pbgeval.metrics.names import ALL_BY_DEFAULT, Selection
 from pbgeval.metrics.ndcg import type_metrics
-from pbgeval.metrics.rank import rank_metrics
 from pbgeval.metrics.summary import (
-    AucSample,
     SortedPools,
     Summary,
     diagnose,
@@ -29,7 +28,7 @@ from pbgeval.report.output import HistogramRows, digest_of
 from pbgeval.report.report import BUCKETS, HISTOGRAM, SCHEMA_VERSION, Report
 from pbgeval.stats.grouped import RELATION, GroupedStats
 from pbgeval.stats.groups import GroupStats, TypeStats
-from pbgeval.stats.rank_stats import RankStats
+from pbgeval.stats.rank_stats import RankStats, rank_metrics
 
 # Statistics of queries for types -> their part of `metrics.json` and of relations.csv.
 

@@ -61,7 +61,7 @@ from pbgeval.report.figures import (
     verdict_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result
+from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
 from pbgeval.report.tables import (
     DataTable,
     clipped,
@@ -71,7 +71,6 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
-from pbgeval.report.warnings import warnings_of
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.text import is_url, plural
 from pbgeval.storage.writing import temporary_folder, write_atomically

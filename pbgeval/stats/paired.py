@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 MAX_KEYS = 1 << 19  # of a side, of which sums are kept; more are joined until half as many are left
 MAX_FLIPPED = 14  # edges with a difference that are kept one by one, for each group and metric
@@ -38,10 +38,6 @@ class PairedEdges:
     group_E: np.ndarray  # int64, from 0: for example the relation
     unit_E: np.ndarray  # int64: the unit, within these edges
     sides: tuple[PairedSide, ...]  # one or two
-
-    def in_one_group(self) -> PairedEdges:
-        """Return the same edges, all in group 0."""
-        return PairedEdges(np.zeros_like(self.group_E), self.unit_E, self.sides)
 
 
 class FewEdges(NamedTuple):
@@ -307,7 +303,7 @@ class PairedStats:
 
     def add(self, edges: PairedEdges) -> None:
         """Add a block, in the order of the files."""
-        self.all.add(edges.in_one_group())
+        self.all.add(evolve(edges, group_E=np.zeros_like(edges.group_E)))
         self.by_group.add(edges)
         for table, side in zip(self._keys, edges.sides, strict=False):
             if side.key_E is not None:

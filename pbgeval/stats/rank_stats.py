@@ -8,14 +8,18 @@ of LIMB_BITS: exact for 2^34 queries (decision 0001). Rows add only if their col
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, reduce
+from operator import add
+from typing import TypeVar
 
 import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric, fixed_point, query_metrics
+from pbgeval.notation import Side
+from pbgeval.stats.query_metrics import QUERY_AUC, QueryMetric, fixed_point, keyed_metrics, query_metrics, ratio
 from pbgeval.stats.ranks import RankCounts, RankType
 
 FRACTION_BITS = 58  # of 1/rank and of shares: values up to 1
@@ -231,3 +235,46 @@ def _sums(values_Q: Tensor, starts_G: np.ndarray, times_Q: np.ndarray | None = N
 def _limbs(name: str, values: Tensor) -> dict[str, Tensor]:
     """Split integers in the parts that are summed apart, by the names of their columns."""
     return {f"{name}.low": values & ((1 << LIMB_BITS) - 1), f"{name}.high": values >> LIMB_BITS}
+
+
+# Sums -> the metrics that are ratios of them, and the loss. Definitions are in docs/metrics.md.
+
+
+Sums = Callable[[str], int]  # the sum of a column of `StatsLayout`: `RankStats.total`, or of queries that are weighted
+
+
+def query_mean(sums: Sums, metric: QueryMetric, rank_type: RankType) -> float | None:
+    """Return a metric from its sums, rounded once; None where nothing is counted."""
+    return metric.mean(metric.numerator(sums, rank_type), sums(metric.per), FRACTION_BITS)
+
+
+def rank_metrics(sums: Sums, cutoffs: tuple[int, ...], *, adjusted: bool = False) -> dict[str, float | int | None]:
+    """Return `<rank type>.<metric>` and `query_auc`; None where it is undefined.
+
+    Args:
+        sums: of some queries.
+        cutoffs: K of hits at K.
+        adjusted: also the adjusted mean rank index.
+    """
+    metrics: dict[str, float | int | None] = {}
+    for key, metric, rank_type in keyed_metrics(cutoffs, adjusted=adjusted):
+        if "." in key:
+            metrics.setdefault(f"{rank_type.value}.count", sums("num_queries"))
+        metrics[key] = query_mean(sums, metric, rank_type)
+    return metrics
+
+
+def mean_loss(stats: RankStats, num_edges: int) -> float | None:
+    """Return PBG's loss: both sides' sum per edge. None if some query's loss is not a finite number below 2^28."""
+    if stats.total("num_undefined_losses"):
+        return None
+    return ratio(stats.total("loss"), num_edges << LOSS_FRACTION_BITS)
+
+
+Added = TypeVar("Added")  # statistics, histograms, lists: whatever adds
+
+
+def by_label(of_side: Mapping[Side, Added], sides: Sequence[Side]) -> dict[str, Added]:
+    """Return what is known of the enabled sides by label, and of `both`: their queries pooled."""
+    labelled = {side.label: of_side[side] for side in sides}
+    return {**labelled, "both": reduce(add, labelled.values())}

@@ -22,8 +22,8 @@ from pbgeval.cluster.resources import anonymous_bytes, available_bytes, resident
 from pbgeval.errors import OutputError
 from pbgeval.inputs.dispatch import DispatchPlan, PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.partitions import PartitionHolder, PartitionRoom, check_held, plan_room
-from pbgeval.metrics.rank import query_mean
-from pbgeval.metrics.summary import AucSample, SortedPools, summarise
+from pbgeval.metrics.auc import AucSample
+from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
@@ -34,7 +34,7 @@ from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
 from pbgeval.stats.groups import GroupKey
 from pbgeval.stats.query_metrics import MEAN_RECIPROCAL_RANK
-from pbgeval.stats.rank_stats import RankStats
+from pbgeval.stats.rank_stats import RankStats, query_mean
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.collective import collectively

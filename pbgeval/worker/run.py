@@ -20,11 +20,10 @@ from pbgeval.inputs.edges import EdgeNumberer, EvaluatedRows
 from pbgeval.inputs.model import PRODUCTS
 from pbgeval.inputs.protocol import Protocol
 from pbgeval.jit import announced_compiling
-from pbgeval.metrics.summary import AucSample
+from pbgeval.metrics.auc import AucSample
 from pbgeval.ranking import fused
 from pbgeval.report.document import Drawn, ReportContext, make_report
-from pbgeval.report.report import Report
-from pbgeval.report.warnings import warnings_of
+from pbgeval.report.report import Report, warnings_of
 from pbgeval.scoring.block_scorer import CONSISTENT, INCONSISTENT, ScorerRelation, device_of, scorer_state
 from pbgeval.scoring.product import full_precision
 from pbgeval.scoring.self_check import KernelReport, check_kernels

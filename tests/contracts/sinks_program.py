@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pbgeval import evaluate, load_config
-from pbgeval.monitor.records import Figures, PassKey, VisitRecord
-from pbgeval.monitor.scalars import ScalarSink
+from pbgeval.monitor.records import Figures, PassKey, ScalarSink, VisitRecord
 from pbgeval.notation import Bucket
 from pbgeval.progress import Observer
 

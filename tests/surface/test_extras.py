@@ -41,7 +41,7 @@ TENSORBOARD = """
 import sys
 from pathlib import Path
 from pbgeval.errors import EvalError
-from pbgeval.monitor.scalars import TensorBoardSink
+from pbgeval.monitor.records import TensorBoardSink
 from pbgeval.monitor.records import read_history
 try:
     sink = TensorBoardSink("events")

@@ -24,10 +24,9 @@ from pbgeval.metrics.intervals import (
     variance_of_mean,
     wilson_ends,
 )
-from pbgeval.metrics.rank import rank_metrics
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.edge_sample import EdgeSample, allocate, doubling_rounds
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.rank_stats import RankStats, StatsLayout, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests.examples import crossed, examples
 

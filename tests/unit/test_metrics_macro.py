@@ -7,11 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.metrics.rank import by_label, rank_metrics
 from pbgeval.metrics.summary import macro_over_keys, macro_over_relations
 from pbgeval.notation import Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
-from pbgeval.stats.rank_stats import RankStats, StatsLayout
+from pbgeval.stats.rank_stats import RankStats, StatsLayout, by_label, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
 from tests import full_vectors
 from tests.examples import examples

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.auc import PoolSample, pooled_classification, pooled_hits
+from pbgeval.metrics.auc import AucSample, pooled_classification, pooled_hits
 from pbgeval.metrics.classification import classification_metrics
 from pbgeval.stats.groups import ScorePool, SortedPool, sortable_int32
 from tests.unit.test_metrics_classification import groups_of
@@ -21,13 +21,13 @@ def pool_of(true, competing) -> SortedPool:
     return ScorePool(*([image] for image in images)).sort()
 
 
-def whole(true, competing) -> PoolSample:
-    return PoolSample(pool_of(true, competing), len(true), len(competing), all_true=True, all_competing=True)
+def of_whole(true, competing):
+    return pooled_classification(pool_of(true, competing), len(true), len(competing), AucSample(True, True))
 
 
 @given(SCORES, SCORES)
 def test_of_whole_pools_they_are_those_of_the_scores(true, competing):
-    found, intervals = pooled_classification(whole(true, competing))
+    found, intervals = of_whole(true, competing)
 
     labels = [1] * len(true) + [0] * len(competing)
     expected = classification_metrics(groups_of(labels, true + competing), len(labels))
@@ -54,12 +54,12 @@ def test_pooled_hits_of_a_sample_are_not_known():
 def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sampled):
     generator = np.random.default_rng(5)
     true, competing = generator.normal(1.5, 1, 3000), generator.normal(0, 1, 60_000)
-    expected, _ = pooled_classification(whole(true, competing))
+    expected, _ = of_whole(true, competing)
     values, errors, covered = [], [], []
     for _ in range(60):
         kept_true = generator.choice(true, 1500) if sampled == "both" else true
         pool = pool_of(kept_true, generator.choice(competing, 6000))
-        found, intervals = pooled_classification(PoolSample(pool, 3000, 60_000, sampled == "competing", False))
+        found, intervals = pooled_classification(pool, 3000, 60_000, AucSample(sampled == "competing", False))
         values.append([found[name] for name in intervals])
         errors.append([intervals[name]["standard_error"] for name in intervals])
         covered.append([intervals[name]["low"] <= expected[name] <= intervals[name]["high"] for name in intervals])
@@ -76,16 +76,15 @@ def test_estimates_from_samples_are_right_on_average_and_so_are_their_errors(sam
 
 
 def test_few_draws_have_no_error():
-    sample = PoolSample(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, all_true=False, all_competing=False)
+    found, intervals = pooled_classification(pool_of([1.0, 2.0], [0.0, 1.5]), 100, 4000, AucSample(False, False))
 
-    found, intervals = pooled_classification(sample)
     assert {} == intervals
     assert found["average_precision_score"] is not None
 
 
 def test_what_no_draw_changes_has_an_interval_of_one_value():
-    sample = PoolSample(pool_of([1.0] * 200, [0.0] * 200), 400, 200, all_true=False, all_competing=True)
-    found, intervals = pooled_classification(sample)
+    pool = pool_of([1.0] * 200, [0.0] * 200)
+    found, intervals = pooled_classification(pool, 400, 200, AucSample(all_true=False, all_competing=True))
 
     assert 1.0 == found["average_precision_score"]
     assert {"standard_error": 0.0, "low": 1.0, "high": 1.0} == intervals["average_precision_score"]
@@ -95,8 +94,8 @@ def test_what_no_draw_changes_has_an_interval_of_one_value():
 def test_few_draws_above_the_threshold_have_no_error(num_above, has_error):
     """Of 20 of them, intervals of the false positive rate covered 74 % of their values."""
     competing = np.concatenate([np.full(num_above, 2.0), np.zeros(1000)])
-    sample = PoolSample(pool_of(np.full(200, 1.0), competing), num_above + 1, len(competing), True, False)
+    pool = pool_of(np.full(200, 1.0), competing)
 
-    found, intervals = pooled_classification(sample)
+    found, intervals = pooled_classification(pool, num_above + 1, len(competing), AucSample(True, False))
     assert has_error == bool(intervals)
     assert found["average_precision_score"] is not None

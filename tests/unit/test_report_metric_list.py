@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.metrics.names import SCORE_METRICS, WITHOUT_RANK_TYPE, UnknownMetricError
+from pbgeval.metrics.names import SCORE_METRICS, WITHOUT_RANK_TYPE, UnknownMetricError, metric_list
 from pbgeval.metrics.registry import FAMILIES, METRICS, OPTIONAL_FAMILIES
-from pbgeval.report.metric_list import metric_list
 
 
 def test_every_metric_is_listed_with_all_that_is_known_of_it():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbgeval.report.warnings import warnings_of
+from pbgeval.report.report import warnings_of
 
 SOUND = {"num_edges": 10, "num_repeated": 0, "num_in_training": 0, "num_entities": 7, "num_entities_unseen": 0}
 

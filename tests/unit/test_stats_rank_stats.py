@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.metrics.rank import by_label, mean_loss, rank_metrics
 from pbgeval.notation import Side
-from pbgeval.stats.rank_stats import FRACTION_BITS, MAX_LOSS, RankStats, StatsLayout
+from pbgeval.stats.rank_stats import FRACTION_BITS, MAX_LOSS, RankStats, StatsLayout, by_label, mean_loss, rank_metrics
 from pbgeval.stats.ranks import RankCounts
 from tests import reference
 from tests.reference import Ranks

@@ -9,8 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbgeval.errors import ConfigError, OutputError
-from pbgeval.monitor.records import Figures, PassKey, PassRecord, VisitRecord, read_history
-from pbgeval.monitor.scalars import TensorBoardSink
+from pbgeval.monitor.records import Figures, PassKey, PassRecord, TensorBoardSink, VisitRecord, read_history
 from pbgeval.notation import Bucket
 from tests.kit.training import train
 
