@@ -30,6 +30,7 @@ from torch import Tensor
 from pbgeval.cluster.team import gather_over_processes
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.metrics.summary import all_rank_metrics
+from pbgeval.notation import distinct
 from pbgeval.report.report import Figures
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.query_metrics import QUERIES, fixed_point, ratio
@@ -246,7 +247,7 @@ class TopKMetric:
         user_E, item_E = (_integers("edge_label_index", of, 1) for of in edge_label_index)
         self._check(items_Uk, user_E, item_E)
         width = 1 + max(items_Uk.max(initial=0), item_E.max(initial=0))
-        right_E = np.unique(user_E * width + item_E)
+        right_E = distinct(user_E * width + item_E)
         num_right_U = np.bincount(right_E // width, minlength=len(items_Uk))
         is_hit_Uk = np.isin(np.arange(len(items_Uk))[:, None] * width + items_Uk, right_E) & (items_Uk >= 0)
         asked_U = num_right_U > 0
