@@ -237,8 +237,17 @@ class EvalConfig:
     model: str | None = key(
         None,
         MODEL,
-        "Another system's model in place of a checkpoint: a folder that DGL-KE saved, a checkpoint of LibKGE (.pt), or "
-        "a folder of plain arrays. It defines entities, relations, dimension, comparator and operator.",
+        "Another system's model in place of a checkpoint: a folder that DGL-KE or GraphStorm saved, a checkpoint of "
+        "LibKGE (.pt) or of torch.distributed, or tables of vectors (.npy, .safetensors, .pt, Parquet). It defines "
+        "entities, relations, dimension, comparator and operator.",
+    )
+    model_options: dict[str, object] = field(
+        factory=dict,
+        metadata=about(
+            MODEL,
+            "How the model scores and where its tables are, where its files do not say so: the keys of model.json, for "
+            'example {"model": "transe", "norm": 2}.',
+        ),
     )
     trust_pickle: bool = key(
         False, MODEL, "Whether to unpickle the model's file as Python does, which runs any code in it."

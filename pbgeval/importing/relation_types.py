@@ -8,11 +8,10 @@ from pathlib import Path
 from attrs import frozen
 
 from pbgeval.errors import ConfigError, StorageError
-from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.notation import ENTITY_TYPE, MAX_PARTITIONS
 from pbgeval.storage.text import one_line, rows
 
 ANY_OTHER = "*"
-ENTITY_TYPE = "all"
 
 
 @frozen

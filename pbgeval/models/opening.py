@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pbgeval.errors import StorageError
-from pbgeval.models.arrays import is_arrays, open_arrays
+from pbgeval.models.arrays import DESCRIPTION, open_arrays, read_description
 from pbgeval.models.dglke import is_dglke, open_dglke
+from pbgeval.models.graphstorm import is_graphstorm, open_graphstorm
 from pbgeval.models.libkge import open_libkge
 from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.tensors import METADATA, SAVED
 
 EXPECTED = (
-    "a folder that DGL-KE saved (config.json, *_entity.npy), a checkpoint of LibKGE (.pt) or a folder of plain arrays "
-    "(model.json, entity.npy, relation.npy)"
+    "a folder that DGL-KE (config.json, *_entity.npy) or GraphStorm (emb_info.json) saved, a checkpoint of LibKGE "
+    "(.pt) or of torch.distributed (.metadata), or tables of vectors with model_options or a folder's model.json"
 )
 OF_PYKEEN = "trained_model.pkl"
+_TABLES = (".npy", ".safetensors", ".parquet", *SAVED)
 
 
-def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
+def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pickle: bool = False) -> EmbeddingModel:
     """Open a model of any system that is known.
 
     Args:
         path: a folder or a file.
+        options: what its files do not say, as `model_options` of a config.
         trust_pickle: whether a pickle may run what it says.
 
     Raises:
@@ -34,12 +40,14 @@ def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             f"{pykeen}: expected {EXPECTED}, found a pickle, as PyKEEN saves its models: nothing was run; in PyKEEN's "
             f"own environment `python scripts/export_pykeen.py {pykeen} FOLDER` writes plain arrays"
         )
-    if path.is_dir():
-        if is_arrays(path):
-            return open_arrays(path)
-        if is_dglke(path):
-            return open_dglke(path)
-    elif path.is_file() and path.suffix in (".pt", ".pth"):
+    if is_graphstorm(path):
+        return open_graphstorm(path, read_description(path, options or {}))
+    is_plain = (path / DESCRIPTION).is_file() or (path / METADATA).is_file() or any(path.glob("*.distcp"))
+    if options or is_plain or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
+        return open_arrays(path, read_description(path, options or {}))
+    if path.is_dir() and is_dglke(path):
+        return open_dglke(path)
+    if path.is_file() and path.suffix in SAVED:
         return open_libkge(path, trust_pickle=trust_pickle)
     found = "a file" if path.is_file() else "a folder without them" if path.is_dir() else "no such file or folder"
     raise StorageError(f"{path}: expected {EXPECTED}, found {found}")

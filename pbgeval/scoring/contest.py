@@ -22,7 +22,7 @@ from torch import Tensor
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator, check_finite
 from pbgeval.scoring.operators import OPERATORS, move_to_query, moves_to_query
-from pbgeval.scoring.scorer import EdgeScorer
+from pbgeval.scoring.scorer import EdgeScorer, RelationScorer
 from pbgeval.scoring.true_scores import TrueScores
 
 
@@ -50,7 +50,8 @@ class SharedCandidates:
         scorer = self.scorers[relation]
         if not self.moved:
             return scorer.queries(self.hidden, known_KD, rel_K)
-        return self._moved_queries(scorer, known_KD)
+        assert isinstance(scorer, RelationScorer), "only vectors have operators"
+        return self._moved_queries(scorer, scorer.transformed(self.hidden.other, known_KD, rel_K))
 
     def candidates(self, x_CD: Tensor) -> Tensor:
         """Return prepared candidates (C, D').
@@ -111,7 +112,8 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
         else:
             shared.setdefault(scorer.entity_type(hidden), []).append(relation)
     # A scorer for certified ranks moves its operator itself, by the same rule.
-    moved = not scorers[0].dynamic and hidden is Side.RHS and scorers[0].certified is None
+    moves = hidden is Side.RHS or scorers[0].acts_on_candidates(hidden)
+    moved = not scorers[0].dynamic and moves and scorers[0].certified is None
     grouped = []
     for entity_type, relations in shared.items():
         of = {relation: scorers[relation] for relation in relations}

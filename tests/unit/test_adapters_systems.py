@@ -363,13 +363,13 @@ OWN_ARRAYS = [
         {"model": 1},
         (5, 6),
         (2, 6),
-        "wrong value of model: 1; the file has .*, such as {.model.: .complex.}",
+        "wrong value of model: 1; the keys are .*, such as {.model.: .complex.}",
     ),
     (
         {"kind": "complex"},
         (5, 6),
         (2, 6),
-        "unknown key kind; the file has the keys model, reciprocal, norm",
+        "unknown key kind; the keys are model, reciprocal, norm",
     ),
 ]
 
