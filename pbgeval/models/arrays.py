@@ -67,6 +67,8 @@ def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
                 known = key in _KEYS
                 what = f"wrong value of {key}: {one_line(value)}" if known else f"unknown key {one_line(key)}"
                 raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
+            if key in ("norm", "unit_norm") and value not in (1, 2):
+                raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
     return {**of_file, **options}
 
 
@@ -157,8 +159,6 @@ def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -
         addresses = {ENTITY_TYPE: addresses}
     tables = {name: _table(path, of, tensors) for name, of in addresses.items()}
     unit_norm = options.get("unit_norm", 0)
-    if unit_norm not in (0, 1, 2):
-        raise StorageError(f"{path}: unit_norm must be 1 or 2, got {unit_norm}")
     widths = {table.dimension for table in tables.values()}
     if len(widths) != 1 or not all(re.fullmatch(r"[^/\0]+", str(name)) for name in tables):
         raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {sorted(widths)}")
@@ -176,8 +176,7 @@ def _table(path: Path, address: object, tensors: Tensors | None) -> Table:
     addresses = [one for one in given if isinstance(one, str)]
     if not addresses or len(addresses) < len(given):
         raise StorageError(f"{path}: expected FILE or FILE#NAME, or a list of them, found {one_line(address)}")
-    place = path if path.is_dir() and tensors is None else path.parent if path.is_file() else path
-    tables = [table_at(place, one, tensors) for one in addresses]
+    tables = [table_at(path, one, tensors) for one in addresses]
     if len(tables) == 1:
         return tables[0]
     starts = [sum(table.dimension for table in tables[:index]) for index in range(len(tables) + 1)]
@@ -194,8 +193,6 @@ def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formul
     kinds = [kind for kind in OPERATORS if kind != "transr"]
     if options.get("model") not in kinds:
         raise StorageError(f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}")
-    if options.get("norm", 1) not in (1, 2):
-        raise StorageError(f"{where}: norm must be 1 or 2, got {options['norm']}")
     phase_unit = float(options.get("phase_unit", 1.0))
     if "gamma" in options:
         if not 0 < options["gamma"] < math.inf:

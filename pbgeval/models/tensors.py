@@ -39,7 +39,7 @@ def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table
     """Open a table.
 
     Args:
-        place: the folder in which its file lies.
+        place: the folder in which its file lies, or what holds the tensors.
         address: `FILE`, `FILE#NAME` for a tensor or a column of it; `NAME` or `#NAME` where tensors are given.
         tensors: what the model's own file holds.
 
@@ -49,7 +49,7 @@ def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table
     file, _, name = address.rpartition("#") if "#" in address or tensors is not None else (address, "", "")
     if tensors is not None and not file:
         return named(str(place), tensors, name)
-    path = place / file
+    path = (place.parent if place.is_file() else place) / file
     if path.suffix == ".parquet" or (path.is_dir() and not (path / METADATA).exists()):
         files = parquet_files(path)
         if not files:

@@ -499,7 +499,7 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x")
 
     for path, found in ((tmp_path, "a folder without them"), (tmp_path / "x.txt", "a file")):
-        with pytest.raises(ConfigError, match=f"^model: .*expected a folder that DGL-KE saved.*found {found}"):
+        with pytest.raises(ConfigError, match=f"^model: .*expected a folder that DGL-KE .*found {found}"):
             evaluate(EvalConfig(model=str(path), edge_paths=[str(tmp_path)]))
     with pytest.raises(ConfigError, match=r"^model: no such file or directory: .*"):
         evaluate(EvalConfig(model=str(tmp_path / "absent"), edge_paths=[str(tmp_path)]))
