@@ -183,6 +183,14 @@ BAD_CHECKPOINTS = [
         "/.metadata: expected a pickle of plain values, found: …: nothing was run; …",
         zoo.raw_pickle_in("model/.metadata"),
     ),
+    *(
+        gigl("/.metadata: expected …", write("model/.metadata", data))  # of an object larger than memory
+        for data in (
+            b"\x80\x04Nr\xff\xff\xff\x7f.",
+            b"\x80\x04\x8e" + bytes(7) + b"\x10.",
+            b"\x80\x04\x95" + b"\x7f" * 8,
+        )
+    ),
     gigl("/__0_0.distcp: expected …", zoo.pickle_in("model/__0_0.distcp")),
     gigl(
         "/.metadata: …weight: expected the part from row …: parts are missing or overlap; …",

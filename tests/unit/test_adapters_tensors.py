@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from pbgeval import EntitySchema, EvalConfig, evaluate
+from pbgeval.errors import ConfigError, StorageError
+from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, Side
 from tests.contracts.scorer_contract import assert_ranks, some_edges
@@ -213,6 +215,25 @@ def test_operators_on_both_sides_work_in_other_precisions(precision: str, tmp_pa
     assert_typed_ranks(tmp_path / "out", edges, model, known, 1e-4 if precision == "certified" else 1e-6)
 
 
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_an_operator_on_either_side_gives_the_same_figures(candidates: str, tmp_path: Path) -> None:
+    """(d * s) . t = s . (d * t): figures of all candidates are equal, whichever path counts them."""
+    documents = []
+    for source, destination in (("diagonal", "identity"), ("identity", "diagonal"), ("linear", "translation")):
+        model = GiglModel(source, destination, "dot")
+        diagonal = values((3, 6), 40, exact=True)
+        model.parameters = {"src": diagonal, "dst": diagonal}
+        if source == "linear":  # the same as matrices, and a translation of nothing
+            model.parameters = {"src": np.stack([np.diag(row).ravel() for row in diagonal]), "dst": 0 * diagonal}
+        folder = tmp_path / f"{source}-{destination}"
+        save_checkpoint(folder, model.state)
+        edges, known = some_typed_edges(model, 30, seed=3), some_typed_edges(model, 60, seed=4)
+        output = tmp_path / "out" / folder.name
+        documents.append(evaluated(folder, model.options, edges, known, output, candidates=candidates).document)
+
+    assert all({key: of[key] for key in KEYS} == {key: documents[0][key] for key in KEYS} for of in documents)
+
+
 @pytest.mark.parametrize("plan", ["rows", "columns", "grid", "table"])
 def test_shards_of_a_checkpoint_are_put_together_without_reading_them(plan: str, tmp_path: Path) -> None:
     model = GiglModel("identity", "identity", "dot")
@@ -313,6 +334,38 @@ def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(tmp_path: Path) -> No
     assert list(found.entity_names("user") or ()) == [raw_id("user", nid) for nid in order]
     assert list(open_model(model.folder, model.options).entity_names("user") or ()) == list(map(str, order))
     assert found.relation_names() == ["user,rates,item", "item,like,item", "user,follows,user"]
+
+
+def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
+    for path in model.folder.glob("*/*.parquet"):
+        table = parquet.read_table(path)
+        raw = [int(name.partition("-")[2]) for name in table["nid"].to_pylist()]
+        parquet.write_table(pyarrow.table({"emb": table["emb"], "nid": raw}), path)
+    edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
+    raw_edges, raw_known = ([(lhs * 7, rel, rhs * 7) for lhs, rel, rhs in of] for of in (edges, known))
+
+    evaluated(model.folder, model.options, raw_edges, raw_known, tmp_path / "out")
+
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
+    with pytest.raises(StorageError, match=r"edge 0: the model has no node 1 of the type that relation 0 has there"):
+        evaluated(model.folder, model.options, [(1, 0, 0)], raw_known, tmp_path / "wrong")
+
+
+def test_edges_in_arrays_cannot_have_raw_ids_that_are_texts(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
+
+    with pytest.raises(StorageError, match=r"raw ids that are texts, such as .-\d+, but edges have numbers"):
+        evaluated(model.folder, model.options, [(1, 0, 0)], [(1, 0, 0)], tmp_path / "out")
+
+
+def test_a_model_of_types_is_not_converted(tmp_path: Path) -> None:
+    model = GraphStormFolder(tmp_path / "emb", "distmult")
+
+    with pytest.raises(ConfigError, match="import-model converts models of one entity type"):
+        import_model(open_model(model.folder, model.options), tmp_path / "converted", 1, EdgeFiles({}))
 
 
 def test_overrides_set_options_of_the_model(tmp_path: Path) -> None:
