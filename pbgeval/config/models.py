@@ -56,7 +56,8 @@ SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     """Fill in what the model that a config names decides; and the faults of both."""
     if config.model is None:
-        return config, []
+        message = "these are of a model, but there is none; set model, or remove the key"
+        return config, [Fault(("model_options",), message)] if config.model_options else []
     unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
     if not Path(config.model).exists():  # which `paths` reports
         return unread, []

@@ -171,6 +171,10 @@ BAD_GRAPHSTORM = [
     *(graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(file)) for file in (ITEMS, NIDS, "emb/rel_emb.pt")),
     graphstorm("…: record … is compressed or encrypted: nothing was run; …", zoo.crushed(ITEMS)),
 ]
+NO_MODEL = fault(
+    "eval.py: model_options: these are of a model, but there is none; …",
+    p="model_options.model=rotate",
+)
 BAD_CHECKPOINTS = [
     gigl(
         "/.metadata: expected a checkpoint of torch.distributed.checkpoint, found its parts …",
@@ -280,7 +284,7 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize("row", [*BAD_GRAPHSTORM, *BAD_CHECKPOINTS, *BAD_FILES])
+@pytest.mark.parametrize("row", [*BAD_GRAPHSTORM, *BAD_CHECKPOINTS, *BAD_FILES, NO_MODEL])
 def test_a_bad_model_is_one_line_and_nothing_of_it_runs(
     row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
