@@ -19,6 +19,7 @@ import typer
 
 from pbgeval.command_line.imports import import_graph, import_model
 from pbgeval.command_line.options import (
+    ConfigFile,
     CpusPerWorker,
     Cutoffs,
     Device,
@@ -37,9 +38,10 @@ from pbgeval.command_line.options import (
     app,
     command,
 )
+from pbgeval.command_line.sharing import publish, verify
 from pbgeval.command_line.usage import usage_line
 from pbgeval.errors import INCOMPLETE_STATUS, ConfigError, EvalError, IncompleteError, LaunchError, OutputError
-from pbgeval.storage.text import printable
+from pbgeval.storage.text import is_url, plural, printable
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -97,14 +99,7 @@ def program(
 
 @command()
 def run(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CONFIG",
-            show_default=False,
-            help="Python file with get_config(), a PyTorch-BigGraph config, or JSON (config.json of a checkpoint).",
-        ),
-    ],
+    config: ConfigFile,
     param: Overrides = None,
     output: OutputFolder = None,
     workers: Workers = None,
@@ -119,18 +114,18 @@ def run(
 def _evaluate(
     config: Path,
     param: list[str],
-    output: Path | None,
+    output: str | None,
     workers: int | None,
     device: str,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> int:
     """Load the config, evaluate, print the table; return the exit status. Tasks of a submitted job begin here too."""
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers {workers}: the number of processes must be at least 1")
+    from pbgeval.cluster.environment import check_workers
     from pbgeval.cluster.signals import ended_at_once, ended_by_signals, left_to_the_system
     from pbgeval.report.console import ConsoleObserver
 
+    check_workers("--workers", workers)
     is_ours = "torch" not in sys.modules  # a process from its first line
     observer = ConsoleObserver(quiet=quiet)
     observer.phase("starting")  # importing torch takes seconds
@@ -161,7 +156,7 @@ def _evaluate(
 
 @command()
 def submit(
-    config: Annotated[Path, typer.Option("--config", metavar="CONFIG", help="Config file, as in kgeval-dist run.")],
+    config: ConfigFile,
     scheduler: Annotated[
         Literal["slurm", "local"], typer.Option("--scheduler", help="Where the job runs; local: on this host.")
     ] = "slurm",
@@ -203,12 +198,14 @@ def submit(
         slurm=flags_of(slurm or []),
     )
     loaded = load_config(config, param or [])
-    path = output_of(loaded, output).absolute()  # checks the files now, so that errors do not wait in a queue
-    run_ = partial(_evaluate, config.absolute(), param or [], path, shape.num_workers, device)
+    url = output if output is not None and is_url(output) else None
+    folder = Path(output) if output is not None and url is None else None
+    path = output_of(loaded, folder).absolute()  # checks the files now, so that errors do not wait in a queue
+    run_ = partial(_evaluate, config.absolute(), param or [], url or str(path), shape.num_workers, device)
     logs = path.with_name(f"{path.name}.logs")
     job = submit_run(SubmittedRun(run_, cpus_per_worker), scheduler, shape, loaded.name, logs)
-    print(f"job {job.job_id}: {shape.num_workers} workers, {scheduler}")
-    print(printable(f"output: {path}"))
+    print(f"job {job.job_id}: {plural(shape.num_workers, 'worker')}, {scheduler}")
+    print(printable(f"output: {url or path}"))
     print(printable(f"logs: {logs}/{job.job_id}_*_log.err"), flush=True)
     if wait:
         _wait_for(job)
@@ -227,6 +224,8 @@ def _wait_for(job: SubmittedJob) -> None:
 
 command("import-model")(import_model)
 command("import-graph")(import_graph)
+command()(publish)
+command()(verify)
 
 
 @command()
@@ -428,7 +427,7 @@ def compare(
 ) -> None:
     """Compare two runs on the same queries.
 
-    Prints paired differences with 95% intervals and p-values, in all and by relation.
+    Prints paired differences with 95% intervals and p-values, overall and by relation.
     """
     from pbgeval.report.comparison import FORMATS, comparison_tables
     from pbgeval.report.comparison import compare as compare_runs
@@ -480,7 +479,7 @@ def monitor(
     source = read_source(folder, records, metric, _warn)
     if source.training is not None:
         _show(training_table(source.training))
-    print(printable(str(page_of(source, meanings=meanings()).write(output or folder))))
+    print(printable(page_of(source, meanings=meanings()).write(output or folder)))
 
 
 @command()
@@ -493,8 +492,10 @@ def report(
         typer.Option("--format", help="html: a page; md or latex: tables, printed."),
     ] = "html",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="PATH", help="File or folder to write [default: DIR/report.html]."),
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="File, folder or URL (s3://...) to write [default: DIR/report.html]."
+        ),
     ] = None,
     metric: Annotated[
         str,
@@ -509,23 +510,20 @@ def report(
 ) -> None:
     """Write a result as an HTML page or as tables."""
     from pbgeval.config.explain import meanings
-    from pbgeval.report.page import latex, markdown, page_of, read_source
-    from pbgeval.storage.writing import write_atomically
+    from pbgeval.report.page import latex, markdown, page_of, read_source, save
 
     source = read_source(folder, monitor, metric, _warn)
     if form == "html":
-        path = page_of(source, metric, meanings()).write(output or folder)
+        where = page_of(source, metric, meanings()).write(output or folder)
         if not source.is_complete:
             _warn(f"{folder}: this evaluation is not complete")
-        print(printable(str(path)))
+        print(printable(where))
         return
     text = (markdown if form == "md" else latex)(source)
     if output is None:
         print(text, end="")
     else:
-        target = output / f"report.{'tex' if form == 'latex' else form}" if output.is_dir() else output
-        write_atomically(target, text)
-        print(printable(str(target)))
+        print(printable(save(text, f"report.{'tex' if form == 'latex' else form}", output)))
 
 
 def _warn(message: str) -> None:

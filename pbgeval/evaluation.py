@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from pbgeval.cluster.claim import Ownership, describe_process
-from pbgeval.cluster.environment import advice_on_restarts
+from pbgeval.cluster.environment import advice_on_restarts, check_workers
 from pbgeval.cluster.journal import DamagedEntryError, ForeignEntryError, Journal
 from pbgeval.cluster.launch import is_worker_of_a_group, start_local_workers
 from pbgeval.cluster.resources import host_name, num_cores
@@ -34,9 +35,11 @@ from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inpu
 from pbgeval.inputs.protocol import make_protocol, num_shares
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
-from pbgeval.report.output import OutputDirectory, digest_of, send_to_sinks
-from pbgeval.report.report import Report
+from pbgeval.report.output import OutputDirectory, digest_of, send_result, send_to_sinks
+from pbgeval.report.report import METRICS, Report
 from pbgeval.storage.edges import Array, Edges
+from pbgeval.storage.objects import read_object
+from pbgeval.storage.text import is_url
 from pbgeval.storage.writing import temporary_folder
 from pbgeval.worker import Outcome, Work, do_work, work_as_local_worker
 from pbgeval.worker.group_inputs import inputs_of_group
@@ -78,7 +81,8 @@ def evaluate(
             example from `edge_scorer`.
         edges: edges to use instead of `edge_paths` (`Edges`: with known ones).
         output: folder for the result. Default: results/<config name>-<digest> in the working directory; for a model or
-            edges in memory, nothing is written.
+            edges in memory, nothing is written. A URL of object storage: the result is copied there when it is
+            complete, from the default folder.
         workers: number of local processes. Default: as many as cores, the config's `workers` and the work allow.
         device: auto, cpu or cuda.
         overwrite: replace an earlier result in `output`.
@@ -87,10 +91,13 @@ def evaluate(
     Raises:
         EvalError: all errors in the input, one per line; the output folder is left as it was.
     """
+    if isinstance(output, str) and is_url(output):
+        run = partial(evaluate, config, overrides=overrides, model=model, edges=edges, workers=workers, device=device)
+        run = partial(run, overwrite=overwrite, observer=observer)
+        return _evaluate_and_copy(run, output, overwrite=overwrite, is_in_memory=model is not None or edges is not None)
     folder = None if output is None else Path(output)
     launch = _Launch(folder, workers, device, overwrite, observer or Observer(), time.time())
-    if workers is not None and workers < 1:
-        raise LaunchError(f"workers: expected a number of processes >= 1, got {workers}; leave it out to use all cores")
+    check_workers("workers", workers)
     if not isinstance(config, EvalConfig):
         config = load_config(config, overrides)
     elif tuple(overrides):
@@ -104,6 +111,18 @@ def evaluate(
             return _evaluate(inputs, launch, team)
     with local_copies(config) as local, buckets_of_files(local, folder, launch.observer) as split:
         return _evaluate(open_inputs(split), launch)
+
+
+def _evaluate_and_copy(run: Callable[..., Report], url: str, *, overwrite: bool, is_in_memory: bool) -> Report:
+    """Evaluate into a folder, and copy the complete result below a URL."""
+    if not url.partition("://")[2].strip("/"):
+        raise OutputError(f"output: expected a bucket or folder after ://, got {url}")
+    read_object(f"{url.rstrip('/')}/{METRICS}")  # faults of address and credentials do not wait for the end
+    with temporary_folder() if is_in_memory else nullcontext() as made:
+        report = run(output=made and made / "result")
+        if report.path is not None:  # this process has written the result
+            send_result(report, url, overwrite=overwrite)
+        return evolve(report, path=None) if is_in_memory else report
 
 
 def evaluate_triples(
@@ -134,7 +153,7 @@ def evaluate_triples(
         EvalError: all errors in the input, one per line.
     """
     return evaluate(
-        config_of_keys({"candidates": "all", **settings}),
+        config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
         edges=Edges(test, filter=known),
         output=output,
@@ -292,9 +311,18 @@ def output_of(config: EvalConfig, output: Path | None = None) -> Path:
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
-    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
-        default = _default_output(config, provenance_of(open_inputs(split)))
+    default = _default_output(config, provenance_of_config(config, output))
     return output or default
+
+
+def provenance_of_config(config: EvalConfig, output: Path | None = None) -> dict[str, Any]:
+    """Return what determines the numbers of a run: its settings, and digests of all that is read.
+
+    Raises:
+        EvalError: faults of the user's, found in headers and in files of edges by name.
+    """
+    with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
+        return provenance_of(open_inputs(split))
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:

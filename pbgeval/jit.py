@@ -66,7 +66,7 @@ class CompiledLoop:
             line = self.loop.__code__.co_firstlineno
             kept = Path(compiled.stats.cache_path).glob(f"*.{self.loop.__name__}-{line}.*.nbi")
             if _announce is not None and not any(kept):
-                _announce("compiling (only the first time on this machine)")
+                _announce("compiling loops, about 10 s, only the first time on this machine")
             return compiled
         except RuntimeError:  # neither this folder nor the user's can be written: compiled anew in each process
             return _compile(self.loop, may_reorder=self.may_reorder)

@@ -55,8 +55,8 @@ class Observer:
     def unit_finished(self, unit: UnitReport) -> None:
         """Take note of one more unit that is done."""
 
-    def candidates_done(self, done: int, total: int, latest: int) -> None:
-        """Take note of how many entities all queries are scored against, `latest` of them now (`candidates = "all"`).
+    def candidates_done(self, done: int, total: int) -> None:
+        """Take note of how many entities all queries are scored against (`candidates = "all"`).
 
         All workers count together.
         """

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ OPERATOR = "complex_diagonal"
 class Graph:
     """Training edges over the rows of one table, in which types follow each other, and partitions within a type."""
 
+    folder: Path
     sizes: dict[str, list[int]]  # entities of each partition, by type
     relations: list[tuple[str, str, str]]  # name, lhs type, rhs type
     first_row: dict[tuple[str, int], int]  # of each (type, partition)
@@ -88,7 +90,7 @@ def load_graph(folder: Path, types_path: Path | None = None) -> Graph:
             starts = [first_row.get((relation[side], partition), 0) for relation in relations]
             bucket[:, column] += np.array(starts)[bucket[:, 1]]
         edges.append(torch.from_numpy(bucket))
-    return Graph(sizes, relations, first_row, torch.cat(edges), buckets)
+    return Graph(folder, sizes, relations, first_row, torch.cat(edges), buckets)
 
 
 class Model(nn.Module):
@@ -223,6 +225,7 @@ def save(model: Model, graph: Graph, folder: Path, version: int) -> None:
     """Write the model as a checkpoint. The version file comes last: without it, the checkpoint does not exist."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    to_graph = Path(os.path.relpath(graph.folder, folder))  # a checkpoint names its graph
     config = {
         "entities": {name: {"num_partitions": len(parts)} for name, parts in graph.sizes.items()},
         "relations": [
@@ -231,8 +234,8 @@ def save(model: Model, graph: Graph, folder: Path, version: int) -> None:
         "dimension": model.entities_ND.shape[1],
         "comparator": "dot",
         "global_emb": False,
-        "entity_path": "../entity",
-        "edge_paths": ["../train"],
+        "entity_path": str(to_graph / "entity"),
+        "edge_paths": [str(to_graph / "train")],
         "checkpoint_path": ".",
         "loss_fn": "softmax",
         "num_epochs": version,
@@ -263,6 +266,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--graph", type=Path, required=True, help="folder that kgeval-dist import-graph wrote, with edges in train"
     )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder for checkpoint/ and monitor/ [the folder of --graph]"
+    )
     parser.add_argument("--types", type=Path, help="the file that import-graph --types had, if any")
     parser.add_argument("--epochs", type=int, default=5, help="[%(default)s]")
     parser.add_argument("--dimension", type=int, default=64, help="an even number [%(default)s]")
@@ -286,7 +292,8 @@ def main() -> None:
     graph = load_graph(arguments.graph, arguments.types)
     generator = torch.Generator().manual_seed(arguments.seed)
     model = Model(graph.num_rows, len(graph.relations), arguments.dimension, generator)
-    records = arguments.graph / "monitor"
+    output = arguments.output or arguments.graph
+    records = output / "monitor"
     shutil.rmtree(records, ignore_errors=True)  # of an earlier training
     monitor, graph = make_monitor(graph, records, arguments.eval_fraction, arguments.seed)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=LEARNING_RATE)
@@ -294,8 +301,8 @@ def main() -> None:
     for epoch in range(1, arguments.epochs + 1):
         told = watched_epoch(monitor, epoch, model, graph, optimizer, generator)
         print(f"epoch {epoch:2d} of {arguments.epochs}: {told}, {time.perf_counter() - start:.1f} s", flush=True)
-    save(model, graph, arguments.graph / "checkpoint", version=arguments.epochs)
-    print(f"checkpoint written to {arguments.graph / 'checkpoint'}")
+    save(model, graph, output / "checkpoint", version=arguments.epochs)
+    print(f"checkpoint written to {output / 'checkpoint'}")
 
 
 if __name__ == "__main__":

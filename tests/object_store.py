@@ -47,6 +47,10 @@ class ObjectStore:
         """Write an object; its key begins with the bucket."""
         self._ask("PUT", key, content)
 
+    def get(self, key: str) -> bytes:
+        """Return the content of an object."""
+        return self._ask("GET", key)
+
     def remove(self, key: str) -> None:
         self._ask("DELETE", key)
 
@@ -56,14 +60,15 @@ class ObjectStore:
             if path.is_file():
                 self.put(f"{prefix}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
-    def _ask(self, method: str, path: str, content: bytes | None = None) -> None:
+    def _ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
         headers = {
             "Content-Type": "application/octet-stream",  # else the server takes content for a form
             "Authorization": _SIGNED,  # else nobody may replace or delete an object
         }
         request = urllib.request.Request(f"{self.endpoint}/{path}", data=content, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            answer.read()
+            found: bytes = answer.read()
+        return found
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""Times PyKEEN's RankBasedEvaluator and ours on the same model objects, in one process, and prints a table.
+"""Times PyKEEN's RankBasedEvaluator and our ExactEvaluator on the same models, in one process, and prints a table.
 
     python benchmarks/exact_vs_pykeen/interface.py             # a made graph of WN18RR's size
+    python benchmarks/exact_vs_pykeen/interface.py --sizes 14541,237,272115 --triples 5000  # of FB15k-237's
     python benchmarks/exact_vs_pykeen/interface.py --smoke     # a tiny graph: does it run?
 
 Run it with the Python that pbgeval is installed in; `scripts/peers pykeen` installs the other program. This file then
@@ -50,9 +51,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="[%(default)s]")
     parser.add_argument("--repeats", type=int, default=3, help="of each evaluator, in turns [%(default)s]")
     parser.add_argument("--models", default=",".join(MODELS), help="[%(default)s]")
+    parser.add_argument(
+        "--sizes",
+        default="40943,11,86835",
+        help="entities, relations and training triples of the made graph [%(default)s, as WN18RR]",
+    )
     parser.add_argument("--smoke", action="store_true", help="a tiny graph, one repeat")
     options = parser.parse_args()
-    options.sizes = (200, 3, 900) if options.smoke else (40_943, 11, 86_835)  # entities, relations, training triples
+    options.sizes = (200, 3, 900) if options.smoke else tuple(map(int, options.sizes.split(",")))
     if options.smoke:
         options.triples, options.dimension, options.repeats = 40, 16, 1
     return options
@@ -66,7 +72,7 @@ def measure(options: argparse.Namespace) -> None:
     from pykeen.triples import CoreTriplesFactory
 
     from benchmarks import machine
-    from pbgeval.integrations.pykeen import RankBasedEvaluator as OurEvaluator
+    from pbgeval.integrations.pykeen_evaluator import ExactEvaluator
     from pbgeval.models import pykeen as adapter
 
     load = os.getloadavg()[0]
@@ -87,7 +93,7 @@ def measure(options: argparse.Namespace) -> None:
         model = getattr(pykeen.models, name)(triples_factory=factory, embedding_dim=options.dimension, random_seed=0)
         model.eval()
         theirs = partial(RankBasedEvaluator().evaluate, model, test, additional_filter_triples=[train], use_tqdm=False)
-        ours = partial(OurEvaluator().evaluate, model, test, additional_filter_triples=[train])
+        ours = partial(ExactEvaluator().evaluate, model, test, additional_filter_triples=[train])
         ours()  # loads compiled loops
         rows.clear()
         lines.append(_line(name, options, theirs, ours, rows))

@@ -251,3 +251,15 @@ def _numbers_of(part: str) -> list[str]:
         raise ValueError(f"not a range of nodes: {part!r}")
     low, high = match[1], match[2] or match[1]
     return [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1)]
+
+
+def check_workers(name: str, workers: int | None) -> None:
+    """Refuse fewer than one process.
+
+    Raises:
+        LaunchError: there would be none.
+    """
+    if workers is not None and workers < 1:
+        raise LaunchError(
+            f"{name} {workers}: the number of processes must be at least 1; leave it out to use all cores"
+        )

@@ -46,12 +46,14 @@ def choose_device(name: str, local_rank: int) -> torch.device:
     """Return the device of this worker: `auto` takes a GPU if there is one; workers of a host take turns.
 
     Raises:
-        LaunchError: `cuda` where there is none.
+        LaunchError: `cuda` where there is none, or another name.
     """
+    if name not in ("auto", "cpu", "cuda"):
+        raise LaunchError(f"device: expected auto, cpu or cuda, got {name!r}")
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise LaunchError("--device cuda: torch finds no CUDA device; use --device cpu")
+        raise LaunchError("device cuda: torch finds no CUDA device; use device cpu")
     return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 

@@ -181,3 +181,9 @@ class Team:
             self._counters[counter] = self._counters.get(counter, 0) + amount
             return self._counters[counter]
         return int(self._store.add(counter, amount))
+
+
+def gather_over_processes(value: T) -> list[T]:
+    """Return the value of every process of the group that the caller has started, in order; without one, this value."""
+    is_grouped = dist.is_available() and dist.is_initialized()
+    return Team(size=dist.get_world_size() if is_grouped else 1).gather_objects(value)

@@ -100,7 +100,9 @@ def import_graph(
     unknown: Unknown = "skip",
     max_memory: Annotated[
         str | None,
-        typer.Option("--max-memory", metavar="SIZE", help="Memory limit, for example 4GB [default: most of it]."),
+        typer.Option(
+            "--max-memory", metavar="SIZE", help="Memory limit, for example 4GB [default: most of the host's memory]."
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:

@@ -15,18 +15,31 @@ command = partial(app.command, cls=Command)
 
 # Choices, here so that help needs no heavy import; a test compares them with what the program takes.
 RankTypeName = Literal["optimistic", "realistic", "pessimistic", "best", "avg", "average", "worst"]
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG",
+        show_default=False,
+        help="Python file with get_config(), a PyTorch-BigGraph config, or JSON (config.json of a checkpoint).",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--param",
         "-p",
         metavar="KEY=VALUE",
-        help="Override a config key. Repeatable; lists with commas (hits_at=1,10), nested keys with dots.",
+        help="Override a config key. Repeatable. Write lists with commas (hits_at=1,10) and nested keys with dots.",
     ),
 ]
 OutputFolder = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Output directory [default: results/CONFIG-DIGEST]."),
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Output directory, or a URL (s3://bucket/result) to copy it to [default: results/CONFIG-DIGEST].",
+    ),
 ]
 Workers = Annotated[
     int | None,
@@ -122,12 +135,14 @@ Dictionary = Annotated[
     typer.Option(
         "--dictionary",
         metavar="DIR",
-        help="Number entities and relations as this entity folder does [default: number them anew].",
+        help="Use the ids that this entity folder gives to names [default: assign new ids].",
     ),
 ]
 DictionaryOf = Annotated[
     list[str] | None,
     typer.Option(
-        "--dictionary-of", metavar="NAME", help="Number only what these edges contain. Repeatable [default: all]."
+        "--dictionary-of",
+        metavar="NAME",
+        help="Assign ids only to the names in these edges. Repeatable [default: all edges].",
     ),
 ]

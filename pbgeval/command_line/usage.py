@@ -83,7 +83,10 @@ def _check_options(command: Any, ctx: Any, args: Sequence[str]) -> list[str]:  #
 
 
 def _hint(command: Any, ctx: Any, name: str) -> str:  # noqa: ANN401 - as above
-    """Suggest the option, or the key of the config, whose name is nearest."""
+    """Suggest the argument, the option, or the key of the config, whose name is nearest."""
+    arguments = [param.metavar for param in command.get_params(ctx) if param.param_type_name == "argument"]
+    if name.lstrip("-").upper() in arguments:
+        return f"write {ctx.command_path} {name.lstrip('-').upper()}"
     words = {opt.lstrip("-"): opt for param in command.get_params(ctx) for opt in param.opts if opt.startswith("--")}
     if "param" in words:
         words = {key.replace("_", "-"): f"-p {key}=VALUE" for key in _config_keys()} | words

@@ -27,7 +27,6 @@ from pbgeval.config.overrides import (
     Override,
     OverrideError,
     apply_override,
-    nearest_path,
     resolve_paths,
 )
 from pbgeval.config.schema import (
@@ -41,7 +40,7 @@ from pbgeval.config.schema import (
     without_none,
 )
 from pbgeval.errors import ConfigError
-from pbgeval.storage.text import read_bytes
+from pbgeval.storage.text import did_you_mean, read_bytes
 
 # Plain values -> `EvalConfig`, with all faults of type at once.
 #
@@ -278,14 +277,19 @@ def load_config(path: str | os.PathLike[str], overrides: Iterable[str] = ()) -> 
     return attrs.evolve(config, name=name, source=source, ignored=tuple(key for key in TRAINING_KEYS if key in raw))
 
 
-def config_of_keys(settings: Mapping[str, Any]) -> EvalConfig:
+def config_of_keys(settings: Mapping[str, Any], arguments: Iterable[str] = ()) -> EvalConfig:
     """Make a config of keys that a caller gives by name; `check_config` checks their values.
+
+    Args:
+        settings: the keys.
+        arguments: other names that the caller takes: what is unknown may be one of them, misspelt.
 
     Raises:
         ConfigError: unknown keys, a line each; the message names the nearest.
     """
     known = keys_of(EvalConfig)
-    unknown = [str(Fault((key,), unknown_key(key, known))) for key in settings if key not in known]
+    names = [*known, *arguments]
+    unknown = [str(Fault((key,), unknown_key(key, names))) for key in settings if key not in known]
     if unknown:
         raise ConfigError(*unknown)
     return EvalConfig(**settings)
@@ -335,8 +339,7 @@ def _read_file(source: Path, shown: str) -> tuple[dict[Any, Any], bool]:
     try:
         content = read_bytes(source)
     except FileNotFoundError:
-        near = nearest_path(source, os.path.isfile)
-        raise ConfigError(f"{shown}: no such config file" + (f"; did you mean {near!r}?" if near else "")) from None
+        raise ConfigError(f"{shown}: no such config file{did_you_mean(shown, os.path.isfile)}") from None
     except IsADirectoryError:
         hint = "; did you mean its config.json?" if (source / "config.json").is_file() else ""
         raise ConfigError(f"{shown} is a folder, not a config file{hint}") from None

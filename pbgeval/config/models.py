@@ -18,6 +18,8 @@ from pbgeval.storage.text import listed
 if TYPE_CHECKING:
     from pbgeval.models.model import EmbeddingModel
 
+IN_MEMORY = "<in memory>"  # a folder without names of entities
+
 
 @frozen
 class ModelForm:
@@ -50,7 +52,7 @@ class ModelForm:
 
 
 # A model that is asked for scores by number: each entity is its number.
-SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3], entity_path="<in memory>")
+SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3], entity_path=IN_MEMORY)
 
 
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:

@@ -6,7 +6,6 @@ text that cannot be read stays text, so that structuring reports it like any oth
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from attrs import frozen
 
 from pbgeval.config.faults import Fault, KeyPath, show, unknown_key
 from pbgeval.config.schema import TRAINING_KEYS, EvalConfig, keys_of, types_of, without_none
+from pbgeval.storage.text import is_url, nearest_path
 
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NONE = frozenset({"", "none", "null"})
@@ -155,11 +155,6 @@ _ARRAYS = ".npy"  # the end of the name of edges in one file, which a model of a
 _NAMED_EDGES = re.compile(r"\.(tsv|txt|csv)(\.(gz|zst))?$|\.(parquet|pq)$", re.IGNORECASE)
 
 
-def is_url(path: str) -> bool:
-    """Tell a URL such as s3://bucket/prefix from a local path."""
-    return "://" in path
-
-
 def names_file_of_edges(path: str) -> bool:
     """Tell by its name whether a path of edges is a file of text or Parquet, not a folder of buckets."""
     return _NAMED_EDGES.search(path) is not None
@@ -230,13 +225,3 @@ def _not_found(what: str, value: str, tried: Sequence[tuple[str, str]]) -> str:
     near = next(filter(None, (nearest_path(place, _IS[what]) for place, _ in tried)), None)
     hint = f"; did you mean {os.path.join(os.path.dirname(value), near)!r}?" if near else ""
     return f"no such {what}: {' or '.join(map(''.join, tried))}{hint}"
-
-
-def nearest_path(place: str | Path, accepts: Callable[[str], bool]) -> str | None:
-    """Return the name in the same folder that is most like a path's; None if no name is close."""
-    folder, name = os.path.split(place)
-    try:
-        names = [other for other in os.listdir(folder) if accepts(os.path.join(folder, other))]
-    except (OSError, ValueError):
-        return None
-    return next(iter(difflib.get_close_matches(name, names, n=1)), None)

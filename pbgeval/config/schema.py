@@ -148,28 +148,28 @@ class EntitySchema:
             GRAPH, "Number of partitions of the type. All types with more than one must have the same number."
         )
     )
-    featurized: bool = key(False, MODEL, "Whether an entity is a set of features, embedded as their mean.")
-    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings. Unset: the global `dimension`.")
+    featurized: bool = key(False, MODEL, "True: an entity is a set of features, and its embedding is their mean.")
+    dimension: int | None = key(None, MODEL, "Dimension of this type's embeddings. Unset: the config's `dimension`.")
 
 
 @frozen(kw_only=True)
 class RelationSchema:
     """One relation type; the id in edge files is its index in `relations`."""
 
-    name: str = field(metadata=about(GRAPH, "Name of the relation; it need not be unique."))
-    lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side: a key of `entities`."))
-    rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side: a key of `entities`."))
-    weight: float = key(1.0, EVALUATION, "Factor of the relation's edges in the loss.")
+    name: str = field(metadata=about(GRAPH, "Name of the relation. Two relations may have the same name."))
+    lhs: str = field(metadata=about(GRAPH, "Entity type of the left-hand side, one of the names in `entities`."))
+    rhs: str = field(metadata=about(GRAPH, "Entity type of the right-hand side, one of the names in `entities`."))
+    weight: float = key(1.0, EVALUATION, "Weight of the relation's edges in the loss. It does not change ranks.")
     operator: str = key(
         "none",
         MODEL,
-        "Transformation of one side's embeddings: none, diagonal, translation, linear, affine or complex_diagonal; "
-        "beyond PBG's: rotate, swapped_diagonal, projected_translation.",
+        "How the relation transforms the embeddings of one side: none, diagonal, translation, linear, affine or "
+        "complex_diagonal, as in PBG, or rotate, swapped_diagonal or projected_translation.",
     )
     all_negs: bool = key(
         False,
         EVALUATION,
-        "Rank against every entity of the bucket's partition, unless `candidates` is set for all relations.",
+        "True: rank against every entity of the bucket's partition. Ignored if `candidates` is set.",
     )
 
 
@@ -184,61 +184,66 @@ class EvalConfig:
     relations: list[RelationSchema] = field(
         factory=list,
         metadata=required(
-            GRAPH, "The relation types, in the order of their ids; exactly one if relations are dynamic."
+            GRAPH, "The relation types, in the order of their ids. Dynamic relations need exactly one entry."
         ),
     )
     entity_path: str = field(
         factory=str,
-        metadata=required(GRAPH, "Directory of the entity counts (entity_count_TYPE_PARTITION.txt), or a URL."),
+        metadata=required(GRAPH, "Directory or URL of the entity counts (entity_count_TYPE_PARTITION.txt)."),
     )
     edge_paths: list[str] = field(
         factory=list,
         metadata=required(
             GRAPH,
-            "Directories of the edges to evaluate (edges_LHS_RHS.h5), each reported by itself too; or files of edges "
-            "by name: .tsv, .txt, .csv or .parquet, text also .gz or .zst; with `model` also .npy files of integers "
-            "(edges, 3): lhs, rel, rhs. Also URLs.",
+            "Edges to evaluate: directories or URLs of buckets (edges_LHS_RHS.h5), or files of edges by name (.tsv, "
+            ".txt, .csv or .parquet; text may be compressed as .gz or .zst). With `model` also .npy files of integers "
+            "of shape (edges, 3): lhs, rel, rhs. If there are several, each is also reported on its own.",
         ),
     )
     dynamic_relations: bool = key(
-        False, GRAPH, "Whether relations come from the edge files and share the one entry of `relations`."
+        False, GRAPH, "True: the edge files define the relations, which share the one entry of `relations`."
     )
     dictionary_path: str | None = key(
         None,
         GRAPH,
-        "Directory of the names of entities and relations (entity_names_TYPE_PARTITION.json), for edges given as text "
-        "or Parquet. Unset: `entity_path`.",
+        "Directory with the names of entities (entity_names_TYPE_PARTITION.json) and relations "
+        "(dynamic_rel_names.json). Edges given as text or Parquet need it. Unset: `entity_path`.",
     )
     edge_columns: str | None = key(
         None,
         GRAPH,
-        "Columns of edges given as text or Parquet: hrt in this order (h left-hand entity, r relation, t right-hand "
-        "entity, w weight, _ ignored), or names as HEAD,RELATION,TAIL[,WEIGHT]. Unset: hrt; of Parquet lhs,rel,rhs.",
+        "Columns of edges given as text or Parquet: a letter per column (h head, r relation, t tail, w weight, _ "
+        "ignored), or their names as HEAD,RELATION,TAIL[,WEIGHT]. Unset: hrt for text, lhs,rel,rhs for Parquet.",
     )
 
     # model
     checkpoint_path: str = field(
         factory=str,
         metadata=required(
-            MODEL, "Directory or URL (s3://bucket/prefix) of the trained embeddings and operator parameters."
+            MODEL, "Directory or URL (s3://bucket/prefix) of the checkpoint: embeddings and operator parameters."
         ),
     )
-    dimension: int | None = key(None, MODEL, "Dimension of the embeddings of every type that does not set its own.")
-    max_norm: float | None = key(None, MODEL, "Embeddings with a larger norm are scaled down to it.")
+    dimension: int | None = key(
+        None, MODEL, "Dimension of the embeddings of all entity types that do not set their own."
+    )
+    max_norm: float | None = key(
+        None, MODEL, "Largest norm of an embedding: longer ones are scaled down to it. Unset: no limit."
+    )
     global_emb: bool = key(
-        True, MODEL, "Whether a vector per entity type is added to its embeddings; not with dynamic relations."
+        True, MODEL, "True: each entity type has a vector that is added to its embeddings. Not for dynamic relations."
     )
     comparator: str = key(
         "cos",
         MODEL,
-        "How the two sides become a score: dot, cos, l2 or squared_l2; beyond PBG's: l1, complex_l1, clamped_dot.",
+        "How the embeddings of both sides are compared: dot, cos, l2 or squared_l2, as in PBG, or l1, complex_l1 or "
+        "clamped_dot.",
     )
-    bias: bool = key(False, MODEL, "Whether the first dimension is kept from the comparator and added to the score.")
+    bias: bool = key(False, MODEL, "True: the first dimension is a bias, which is added to the score.")
     model: str | None = key(
         None,
         MODEL,
-        "Another system's model in place of a checkpoint: a folder that DGL-KE or GraphStorm saved, a checkpoint of "
-        "LibKGE (.pt) or of torch.distributed, or tables of vectors (.npy, .safetensors, .pt, Parquet). It defines "
+        "Model of another system, instead of a checkpoint: a folder that DGL-KE or GraphStorm saved, a checkpoint of "
+        "LibKGE (.pt) or of torch.distributed, or tables of vectors (.npy, .safetensors, .pt, Parquet). It sets "
         "entities, relations, dimension, comparator and operator.",
     )
     model_options: dict[str, object] = field(
@@ -249,132 +254,149 @@ class EvalConfig:
             'example {"model": "transe", "norm": 2}.',
         ),
     )
-    trust_pickle: bool = key(
-        False, MODEL, "Whether to unpickle the model's file as Python does, which runs any code in it."
-    )
+    trust_pickle: bool = key(False, MODEL, "True: unpickle the model's file, which can run any code in it.")
 
     # evaluation
     candidates: str | None = key(
         None,
         EVALUATION,
-        "Candidates that compete with the true entity, for all relations: sampled, partition or all. "
-        "Unset: partition for relations with all_negs, else sampled.",
+        "Candidates of all relations: sampled (negatives drawn as in PBG), partition (all entities of the bucket's "
+        "partition) or all (all entities of the type). Unset: partition for relations with all_negs, otherwise "
+        "sampled.",
     )
     num_batch_negs: int = key(
-        50, EVALUATION, "Sampled candidates: edges of a chunk, whose entities are candidates of each other."
+        50,
+        EVALUATION,
+        "Edges per chunk, for sampled candidates. The edges of a chunk use each other's entities as negatives.",
     )
     num_uniform_negs: int = key(
-        50, EVALUATION, "Sampled candidates: uniform draws from the bucket's partition, per chunk."
+        50,
+        EVALUATION,
+        "Negatives per chunk that are drawn uniformly from the bucket's partition, for sampled candidates.",
     )
-    disable_lhs_negs: bool = key(False, EVALUATION, "Leave out the queries whose left-hand entity is hidden (head).")
-    disable_rhs_negs: bool = key(False, EVALUATION, "Leave out the queries whose right-hand entity is hidden (tail).")
-    seed: int = key(0, EVALUATION, "Seed of all random draws. Equal seeds give equal numbers.")
+    disable_lhs_negs: bool = key(False, EVALUATION, "True: skip head queries, which hide the left-hand entity.")
+    disable_rhs_negs: bool = key(False, EVALUATION, "True: skip tail queries, which hide the right-hand entity.")
+    seed: int = key(0, EVALUATION, "Seed of all random draws. The same seed gives the same results.")
     rank_type: str | None = key(
         None,
         EVALUATION,
         "Rank type of the headline: optimistic (best), realistic (average) or pessimistic (worst). "
-        "Unset: realistic, or pessimistic under pbg_semantics. All of them are always written.",
+        "Unset: realistic, or pessimistic with pbg_semantics. All three are always written.",
     )
     hits_at: list[int] = field(
-        factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "The values of k for hits at k.")
+        factory=lambda: [1, 3, 5, 10, 50], metadata=about(EVALUATION, "The cutoffs k of hits@k.")
     )
-    compute_loss: bool = key(False, EVALUATION, "Also compute PBG's loss.")
-    loss_fn: str = key("ranking", EVALUATION, "The loss for compute_loss: logistic, ranking or softmax.")
+    compute_loss: bool = key(False, EVALUATION, "True: also compute PBG's loss.")
+    loss_fn: str = key("ranking", EVALUATION, "Loss of compute_loss: logistic, ranking or softmax.")
     margin: float = key(0.1, EVALUATION, "Margin of the ranking loss.")
     pbg_semantics: bool = key(
         False,
         EVALUATION,
-        "Reproduce torchbiggraph_eval with its slices, chunks and copies of the true entity. Needs `workers`.",
+        "True: reproduce torchbiggraph_eval, with its chunks and its copies of the true entity among the negatives. "
+        "Needs `workers`.",
     )
     workers: int | None = key(
         None,
         EVALUATION,
-        "Upper bound of the cores to use; under pbg_semantics the number of slices of a bucket, as in PBG. "
-        "The number of processes is the flag --workers.",
+        "Largest number of cores to use. With pbg_semantics: number of slices of a bucket, as in PBG, which changes "
+        "the results. The flag --workers sets the number of processes.",
     )
-    batch_size: int = key(1000, EVALUATION, "Edges per batch under pbg_semantics; a multiple of num_batch_negs.")
+    batch_size: int = key(1000, EVALUATION, "Edges per batch with pbg_semantics, a multiple of num_batch_negs.")
     filter_paths: list[str] = field(
         factory=list,
-        metadata=about(EVALUATION, "Known edges, as edge_paths: they do not compete in filtered figures."),
+        metadata=about(
+            EVALUATION, "Known edges, in the forms of edge_paths. Filtered metrics leave them out of the candidates."
+        ),
     )
     train_paths: list[str] = field(
         factory=list,
-        metadata=about(EVALUATION, "Training edges, as edge_paths: known, and the base of frequencies and leakage."),
+        metadata=about(
+            EVALUATION,
+            "Training edges, in the forms of edge_paths. They are known edges, too. Frequencies, leaked edges and "
+            "unseen entities are counted from them.",
+        ),
     )
     restrict_entities: list[str] | None = field(
         default=None,
         metadata=about(
             EVALUATION,
-            "Evaluate only edges among these entities; only they compete. Names or type:partition:row.",
+            "Evaluate only edges between these entities, with only these as candidates. Names, or type:partition:row.",
         ),
     )
     restrict_relations: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "Evaluate only edges of these relations: names or indices."),
+        metadata=about(EVALUATION, "Evaluate only edges of these relations. Names or indices."),
     )
     head_candidates: list[str] | None = field(
         default=None,
         metadata=about(
             EVALUATION,
-            "Only these entities compete in head queries (left-hand entity hidden): names or type:partition:row. "
-            "A query whose true entity is not among them is counted, not ranked.",
+            "The only candidates of head queries, which hide the left-hand entity. Names, or type:partition:row. "
+            "A query whose true entity is not one of them is counted but not ranked.",
         ),
     )
     tail_candidates: list[str] | None = field(
         default=None,
-        metadata=about(EVALUATION, "Only these entities compete in tail queries; otherwise as head_candidates."),
+        metadata=about(EVALUATION, "The only candidates of tail queries, in the forms of head_candidates."),
     )
     type_constraint: str = key(
         "schema",
         EVALUATION,
-        "Candidates of a relation: schema (all of its entity type) or observed (those seen there in a known edge).",
+        "Candidates of a relation: schema (all entities of its type) or observed (entities that a known edge has on "
+        "that side of the relation).",
     )
     candidate_path: str | None = key(
         None,
         EVALUATION,
-        "Directory of given candidates per edge (candidates_LHS_RHS.h5, in a folder per edge path if there are "
-        "several: 0, 1, ...). Only they compete.",
+        "Directory with a list of candidates for each edge (candidates_LHS_RHS.h5). If there are several edge paths, "
+        "it has a folder for each: 0, 1, ...",
     )
     precision: str = key(
         "float32",
         EVALUATION,
-        "Arithmetic of scores. float32 and float64: rounding may decide near-ties. certified: vectors are prepared in"
-        " float64 and rounded to float32 once; ranks are those of exact arithmetic on them, the same on any hardware."
-        " Not with pbg_semantics.",
+        "Arithmetic of scores: float32, float64 or certified. With float32 and float64, near-ties depend on rounding. "
+        "certified ranks as exact arithmetic would, so every machine gets the same ranks. Not for pbg_semantics.",
     )
-    sample_edges: int | None = key(None, EVALUATION, "Evaluate a random sample of this many edges, with error bars.")
+    sample_edges: int | None = key(
+        None,
+        EVALUATION,
+        "Number of edges to sample at random and evaluate. Metrics then have 95% intervals. Unset: all edges.",
+    )
     target_error: float | None = key(
         None,
         EVALUATION,
-        "Sample edges until the 95% interval of target_metric reaches no farther than this to either side.",
+        "Largest error of target_metric: edges are sampled until its 95% interval is at most plus or minus this. "
+        "Unset: no target.",
     )
     target_metric: str | None = key(
         None,
         EVALUATION,
-        "The metric of target_error: mean_rank, mean_reciprocal_rank, hits_at_K or query_auc, with side and rank type "
-        "in front if needed. Unset: the headline mean reciprocal rank.",
+        "Metric of target_error: mean_rank, mean_reciprocal_rank, hits_at_K or query_auc, with side and rank type in "
+        "front if needed (head.realistic.hits_at_10). Unset: mean_reciprocal_rank of both sides.",
     )
     max_memory: str | None = key(
         None,
         EVALUATION,
-        "Memory per worker, for example 1.5GB or 2GiB. Changes block sizes, never numbers. A run that needs more is "
-        "refused.",
+        "Memory limit of each worker, for example 1.5GB or 2GiB. It does not change the results. A run that needs more "
+        "is refused. Unset: no limit.",
     )
     scratch_path: str | None = key(
-        None, EVALUATION, "Directory for copies of remote files, removed at the end. Unset: TMPDIR, or /tmp."
+        None, EVALUATION, "Directory for copies of remote files, which are removed at the end. Unset: TMPDIR, or /tmp."
     )
     scratch_limit: str | None = key(
         None,
         EVALUATION,
-        "Limit of these copies per host, for example 100GB; the rest is read in place. Unset: half of the free space.",
+        "Disk space of these copies on each host, for example 100GB. What does not fit is read remotely. Unset: half "
+        "of the free space.",
     )
     taxonomy_path: str | None = key(
         None,
         EVALUATION,
-        "Hierarchy of entity types: lines of type, depth and parent. Queries for types are also judged by NDCG.",
+        "File with the hierarchy of entity types: a line type<TAB>depth<TAB>parent each. Queries for types are then "
+        "also evaluated by NDCG.",
     )
     type_relations: list[str] | None = field(
-        default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type in the taxonomy.")
+        default=None, metadata=about(EVALUATION, "Relations whose right-hand side is a type of taxonomy_path.")
     )
 
     # output
@@ -382,38 +404,39 @@ class EvalConfig:
         factory=lambda: ["rank", "auc"],
         metadata=about(
             OUTPUT,
-            "Metrics to report: families (rank, auc, average_precision, ndcg, classification) or single ones by any of "
-            "their names (kgeval-dist metrics lists them), optionally with side and rank type in front. The family "
-            "estimates predicts ranks among a whole partition from sampled candidates; it needs num_batch_negs = 0.",
+            "Metrics to report: families (rank, auc, average_precision, ndcg, classification, estimates) or single "
+            "metrics by any of their names (see kgeval-dist metrics), optionally with side and rank type in front. "
+            "estimates predicts the metrics of candidates=partition from sampled candidates, and needs "
+            "num_batch_negs=0.",
         ),
     )
     preset: str | None = key(
-        None, OUTPUT, "Report the metrics of a benchmark instead of `metrics`: ogb (realistic ranks, unfiltered)."
+        None, OUTPUT, "Benchmark whose metrics to report, instead of `metrics`: ogb (realistic ranks, unfiltered)."
     )
     breakdowns: list[str] = field(
         factory=lambda: ["relation"],
         metadata=about(
             OUTPUT,
-            "Tables of metrics per group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
-            "groups. cardinality and the frequencies need train_paths, groups needs relation_groups.",
+            "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency or "
+            "groups. cardinality and the frequencies need train_paths. groups needs relation_groups.",
         ),
     )
     relation_groups: str | None = key(
-        None, OUTPUT, "JSON file of named groups of relations ({NAME: [RELATION, ...]}), for the breakdown groups."
+        None, OUTPUT, "JSON file with named groups of relations, {NAME: [RELATION, ...]}, for the breakdown groups."
     )
     save_ranks: bool | None = key(
         None,
         OUTPUT,
-        "Write the rank counts of every query (48 bytes each), which compare and recompute read. Unset: if there are "
-        "at most 10 million queries in at most 64 buckets (4 where candidates are sampled).",
+        "True: save the ranks of every query (48 bytes each), which compare and recompute read. Unset: True for up to "
+        "10 million queries in up to 64 buckets (4 for sampled candidates).",
     )
-    save_topk: int | None = key(None, OUTPUT, "Write this many best candidates of every query.")
+    save_topk: int | None = key(None, OUTPUT, "Number of best candidates to save for every query. Unset: none.")
     sinks: list[str] = field(
         factory=list,
         metadata=about(
             OUTPUT,
-            "Also send the headline metrics to tensorboard, wandb (offline) or mlflow (file store), each into a folder "
-            "below sinks/ of the output directory.",
+            "Where else to write the headline metrics: tensorboard, wandb (offline) or mlflow (file store). Each has a "
+            "folder in sinks/ of the output directory.",
         ),
     )
 

@@ -22,6 +22,7 @@ from pbgeval.importing.engine import Engine, Limits
 from pbgeval.importing.placement import UNKNOWN, ImportedEdges, place_edges, refuse_unknown
 from pbgeval.importing.relation_types import Partitioning, RelationTypes
 from pbgeval.progress import Observer
+from pbgeval.storage.text import partitions, plural
 from pbgeval.storage.writing import new_folder, remove_folder, write_atomically
 
 _TAKEN = (".", "..", "entity", "import.json")
@@ -106,7 +107,8 @@ def _import(
         imported[name] = counts = place_edges(engine, table, types, sizes, target / name)
         if not files.skip_unknown:
             where = files.dictionary or Path(", ".join(files.dictionary_of))
-            refuse_unknown(f"--edges {name}", counts, target / name, where, "--unknown skip leaves such edges out")
+            advice = "--unknown skip leaves such edges out"
+            refuse_unknown(f"--edges {name}", counts, target / name, where, advice, engine)
     return sizes, imported
 
 
@@ -127,14 +129,16 @@ def _document(files: GraphFiles, sizes: Sizes, imported: Mapping[str, ImportedEd
 def _lines(files: GraphFiles, folder: Path, sizes: Sizes, imported: Mapping[str, ImportedEdges]) -> list[str]:
     of = files.dictionary or folder / "entity"
     lines = [
-        f"{of}: {sum(parts):,} entities of type {name} in {len(parts)} partitions of {min(parts):,} to {max(parts):,}"
+        f"{of}: {plural(sum(parts), 'entity', 'entities')} of type {name} in {partitions(parts)}"
         for name, parts in sizes.items()
     ]
     for name, counts in imported.items():
-        line = f"{folder / name}: {counts.num_written:,} edges in {counts.num_buckets:,} buckets"
+        edges, buckets = plural(counts.num_written, "edge"), plural(counts.num_buckets, "bucket")
+        line = f"{folder / name}: {edges} in {buckets}"
         if counts.num_repeated:
             line += f", {counts.num_repeated:,} of them duplicates"
         lines.append(line)
         if counts.num_left_out:
-            lines.append(f"{folder / name / UNKNOWN}: {counts.num_left_out:,} edges skipped ({counts.unknown_names})")
+            left_out = plural(counts.num_left_out, "edge")
+            lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({counts.unknown_names})")
     return lines

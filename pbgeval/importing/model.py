@@ -7,6 +7,7 @@ FOLDER/eval.py               evaluates them against all entities
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import pprint
 from collections import Counter
@@ -24,7 +25,7 @@ from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint_files import create_bucket
-from pbgeval.storage.text import cell_of, one_line, rows
+from pbgeval.storage.text import cell_of, one_line, plural, rows
 from pbgeval.storage.writing import write_atomically
 
 # A file of edges -> buckets of a partitioned graph, in two passes over the file: count, then write.
@@ -33,6 +34,7 @@ from pbgeval.storage.writing import write_atomically
 # labels where there are files of labels. Memory follows a block of edges.
 
 EDGES_AT_A_TIME = 1 << 18
+MAX_COMPARED = 20_000  # labels that an unknown one is compared with
 ORDERS = ("hrt", "htr", "rht", "rth", "thr", "trh")  # of columns: head (lhs), relation, tail (rhs)
 
 
@@ -124,7 +126,11 @@ def _id(path: Path, number: int, text: str, ids: Mapping[str, int] | None) -> in
     if ids is not None:
         if text in ids:
             return ids[text]
-        raise DataError(f"{path}:{number}: unknown label {one_line(text)!r}; --unknown skip leaves such edges out")
+        near = difflib.get_close_matches(text, itertools.islice(ids, MAX_COMPARED), n=1)
+        hint = f" (did you mean {one_line(near[0])!r}?)" if near else ""
+        raise DataError(
+            f"{path}:{number}: unknown label {one_line(text)!r}{hint}; --unknown skip leaves such edges out"
+        )
     if not (text.isascii() and text.isdigit()):
         fault = f"an id, got {one_line(text)!r}; give --entities and --relations for labels"
     elif len(text) > MAX_DIGITS:
@@ -159,7 +165,7 @@ def import_edges(path: Path, target: Path, form: EdgeForm, num_partitions: int) 
         for code in np.flatnonzero(sizes).tolist()
     }
     if not files:
-        of = f"none of its {skipped.num_edges:,} edges has known labels" if skipped.num_edges else "there are no edges"
+        of = "no edge has known labels" if skipped.num_edges else "there are no edges"
         raise DataError(f"{path}: {of}; check the file")
     written = np.zeros_like(sizes)
     for block_n3 in form.blocks(path, SkippedEdges()):
@@ -237,9 +243,10 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     lines = []
     for name, path in edges.paths.items():
         num_edges, skipped = import_edges(path, folder / name, form, num_partitions)
-        lines.append(f"{folder / name}: {num_edges:,} edges of {path}")
+        lines.append(f"{folder / name}: {plural(num_edges, 'edge')} of {path}")
         if skipped.num_edges:
-            lines.append(f"{folder / name / UNKNOWN}: {skipped.num_edges:,} edges skipped ({skipped.unknown_names})")
+            left_out = plural(skipped.num_edges, "edge")
+            lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({skipped.unknown_names})")
     write_dictionary(model, folder / "entity", num_partitions)
     dynamic = model.dynamic
     parameters = model.parameters()
@@ -256,8 +263,10 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
     evaluated, known = _roles(list(edges.paths))
     write_atomically(folder / "eval.py", _config(model, evaluated, known, num_partitions))
     write_atomically(folder / "checkpoint" / "checkpoint_version.txt", f"{VERSION}\n")  # now it is whole
-    entities = f"{model.num_entities:,} entities of dimension {model.dimension} in {num_partitions} partitions"
-    lines.insert(0, f"{folder / 'checkpoint'}: {entities}, {model.num_relations:,} relations ({model.system})")
+    entities = plural(model.num_entities, "entity", "entities")
+    parts, relations = plural(num_partitions, "partition"), plural(model.num_relations, "relation")
+    what = f"{entities} of dimension {model.dimension} in {parts}, {relations} ({model.system})"
+    lines.insert(0, f"{folder / 'checkpoint'}: {what}")
     filtered = f"filters {' and '.join(known)}" if known else "filters nothing: name known edges valid and train"
     if evaluated:
         lines.append(f"{folder / 'eval.py'}: evaluates {', '.join(evaluated)}; {filtered}")

@@ -69,7 +69,7 @@ def split_files(files: NamedFiles, limits: Limits, observer: Observer) -> None:
                 observer.step(f"writing edges {path.name}")
                 counts = place_edges(engine, "edges", types, sizes, targets[folder] / path.name)
                 if path in files.evaluated:
-                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.folder, SKIPPING)
+                    refuse_unknown(str(path), counts, targets[folder] / path.name, dictionary.folder, SKIPPING, engine)
                 text = json.dumps(counts.to_dict(), indent=2, sort_keys=True)
                 write_atomically(targets[folder] / _COUNTS, f"{text}\n")
         remove_folder(scratch)

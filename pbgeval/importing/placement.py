@@ -19,10 +19,11 @@ from pbgeval.importing.relation_types import RelationTypes
 from pbgeval.notation import Bucket
 from pbgeval.storage.checkpoint_files import create_bucket
 from pbgeval.storage.row_files import MAKE_ROOM
-from pbgeval.storage.text import cell_of, name_of, one_line
+from pbgeval.storage.text import cell_of, name_of, one_line, plural
 from pbgeval.storage.writing import write_atomically
 
 _LARGEST_INT32 = 2**31 - 1
+MIN_LIKENESS = 0.8  # of a known name that may be meant, from 0 to 1
 UNKNOWN, UNKNOWN_HEADER = "unknown.tsv", "what\tname\toccurrences\n"
 
 
@@ -54,8 +55,8 @@ class ImportedEdges:
 
 def unknown_names(num_entities: int, num_relations: int) -> str:
     """Write how many names are unknown."""
-    counts = ((num_entities, "entity", "entities"), (num_relations, "relation", "relations"))
-    return " and ".join(f"{count:,} unknown {one if count == 1 else many}" for count, one, many in counts if count)
+    counts = ((num_entities, "unknown entity", "unknown entities"), (num_relations, "unknown relation", ""))
+    return " and ".join(plural(count, one, many) for count, one, many in counts if count)
 
 
 def place_edges(engine: Engine, table: str, types: RelationTypes, sizes: Sizes, folder: Path) -> ImportedEdges:
@@ -163,11 +164,21 @@ def _write_unknown(engine: Engine, table: str, types: RelationTypes, path: Path)
     return int(entities), int(relations)
 
 
-def refuse_unknown(what: str, counts: ImportedEdges, buckets: Path, dictionary: Path, advice: str) -> None:
+def refuse_unknown(
+    what: str, counts: ImportedEdges, buckets: Path, dictionary: Path, advice: str, engine: Engine | None = None
+) -> None:
     """Refuse edges with unknown names: metrics without them would be those of another graph.
 
+    Args:
+        what: the file or option that the edges come from.
+        counts: of the edges.
+        buckets: the folder with `unknown.tsv`.
+        dictionary: the folder whose names are known.
+        advice: what to do.
+        engine: with the tables of the dictionary, to find the nearest known name; None: it is not sought.
+
     Raises:
-        DataError: there are such edges; it names the most frequent unknown name.
+        DataError: there are such edges; it names the most frequent unknown name, and the nearest known one.
     """
     if not counts.num_left_out:
         return
@@ -177,10 +188,21 @@ def refuse_unknown(what: str, counts: ImportedEdges, buckets: Path, dictionary: 
     name = name_of(rest.rpartition("\t")[0] or rest)  # of a name that goes on in the next line: as far as it goes
     kind, _, entity_type = kind.partition(":")
     of_type = f" of type {entity_type}" if entity_type else ""
+    near = None if engine is None else _nearest_name(engine, "relations" if kind == "relation" else "entities", name)
+    hint = "" if near is None else f"; did you mean {one_line(near)!r}?"
     raise DataError(
         f"{what}: {counts.num_left_out:,} of {counts.num_read:,} edges have names that are not in {dictionary} "
-        f"({counts.unknown_names}, for example {kind} {one_line(name)!r}{of_type}); {advice}"
+        f"({counts.unknown_names}, for example {kind} {one_line(name)!r}{of_type}{hint}); {advice}"
     )
+
+
+def _nearest_name(engine: Engine, table: str, name: str) -> str | None:
+    """Return the name in a table of the dictionary that is most like another; None if none is close."""
+    likeness = f"jaro_winkler_similarity(name, {quoted(name)})"
+    found = engine.run(
+        f"SELECT name FROM {table} WHERE {likeness} >= {MIN_LIKENESS} ORDER BY {likeness} DESC, name LIMIT 1"
+    )
+    return str(found[0][0]) if found else None
 
 
 def _lines(engine: Engine) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pbgeval.inputs.restrictions import Restrictions
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, window_units
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.storage.edges import EdgeBlock, EdgeSource
+from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
 
 ROWS_AT_A_TIME = 1 << 20
 
@@ -88,9 +88,11 @@ def _first_wrong(id_n: np.ndarray, size: int | np.ndarray) -> int | None:
 def _out_of_range(
     file: EdgeSource, block: EdgeBlock, name: str, at: int, found: int, size: int, label: str
 ) -> DataError:
+    row, fault = block.start + at, f"expected an id in 0..{size - 1} ({label} has {size}), got {found}"
+    if isinstance(file, ArrayEdges):
+        return DataError(f"{file.path}: row {row}, {name}: {fault}; number the edges as the model does")
     return DataError(
-        f"{file.path}: dataset {name}, row {block.start + at}: expected an id in 0..{size - 1} ({label} has {size}), "
-        f"got {found}; check that edge_paths and entity_path belong to one graph"
+        f"{file.path}: dataset {name}, row {row}: {fault}; check that edge_paths and entity_path belong to one graph"
     )
 
 

@@ -72,7 +72,7 @@ class RelationNames:
                 return int(digits)
             return f"unknown relation {name!r}: expected an index from 0 to {self.num_relations - 1}"
         if self.names is None:
-            return f"unknown relation {name!r}: entity_path has no dynamic_rel_names.json; write 'rel:0'"
+            return f"unknown relation {name!r}: relations have no names (dynamic_rel_names.json); write 'rel:0'"
         nearest = difflib.get_close_matches(name, of_name, n=1) if with_nearest else []
         advice = f"did you mean {nearest[0]!r}?" if nearest else "expected a name of a relation, or its index"
         return f"unknown relation {name!r}; {advice}"

@@ -21,7 +21,6 @@ from attrs import define
 from pbgeval.cluster.signals import ended_by_signals
 from pbgeval.cluster.team import Team
 from pbgeval.config import EvalConfig, names_file_of_edges
-from pbgeval.config.overrides import is_url
 from pbgeval.config.schema import parse_memory
 from pbgeval.errors import EvalError, OutputError, StorageError
 from pbgeval.inputs.opening import edge_paths, with_edge_paths
@@ -34,6 +33,7 @@ from pbgeval.storage.objects import (
     list_objects,
     without_secrets,
 )
+from pbgeval.storage.text import is_url
 from pbgeval.storage.writing import make_folder, private_folder
 
 _SHARE_OF_FREE = 2  # without a limit, copies take at most this part of what is free

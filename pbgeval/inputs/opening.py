@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
 from pbgeval.config.models import SCORER, ModelForm
-from pbgeval.config.overrides import is_url
 from pbgeval.errors import ConfigError, DataError, EvalError, MismatchError, ScorerError, StorageError
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.names import TypeQueries, read_type_queries
@@ -29,6 +28,7 @@ from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
 from pbgeval.storage.edges import Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
+from pbgeval.storage.text import is_url
 
 P = ParamSpec("P")
 T = TypeVar("T")

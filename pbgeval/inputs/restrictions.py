@@ -17,6 +17,7 @@ import numpy as np
 from attrs import field, frozen
 
 from pbgeval.config import EvalConfig
+from pbgeval.config.models import IN_MEMORY
 from pbgeval.errors import ConfigError
 from pbgeval.inputs.names import MAX_NEAREST, entity_names, read_relation_vocabulary
 from pbgeval.notation import EntityNumbering, Side, distinct
@@ -156,10 +157,10 @@ class _Entities:
             addresses = [":".join(map(str, self.numbering.place_of(number))) for number in places[:4]]
             return f"ambiguous entity {name!r}: {len(places)} have that name; write {' or '.join(map(repr, addresses))}"
         if not has_names and _ADDRESS.fullmatch(name) is None:
-            return (
-                f"unknown entity {name!r}: {self.entity_path} has no entity_names_<type>_<partition>.json;"
-                " write type:partition:row"
-            )
+            names = f"no entity_names_<type>_<partition>.json in {self.entity_path}"
+            if str(self.entity_path).startswith(IN_MEMORY):
+                names = "entities in memory have no names"
+            return f"unknown entity {name!r}: {names}; write type:partition:row"
         if name in nearest:
             return f"unknown entity {name!r}; did you mean {nearest[name]!r}?"
         used = ", ".join(sorted(self._num_partitions))

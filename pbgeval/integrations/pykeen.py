@@ -13,6 +13,7 @@ over their vectors (`models/pykeen.py`); any other model is asked for the scores
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.converters import optional
 
-from pbgeval.config import config_of_keys
+from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
 from pbgeval.metrics.names import resolve
@@ -29,7 +30,9 @@ from pbgeval.notation import Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Item, Report, Value, frame_of, items_of
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.checkpoint_files import write_relations
 from pbgeval.storage.edges import Array, Edges
+from pbgeval.storage.writing import temporary_folder
 
 if TYPE_CHECKING:
     import pandas
@@ -164,8 +167,9 @@ class RankBasedEvaluator:
         own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
         config = config_of_keys({**own, **self.settings})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
-        run = partial(evaluate, config, model=vectors or scorer, edges=edges, observer=self.observer)
-        report = run(output=self.output, device=self.device, overwrite=self.overwrite)
+        run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
+        with _with_labels(config, [mapped_triples, *filters, *_as_list(training)], scorer.num_relations) as labelled:
+            report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
 
 
@@ -195,6 +199,30 @@ def _check_id_maps(factories: Sequence[Triples]) -> None:
                     f"triples factories: expected one {name} in all of them, got {differing!r} as {maps[0][differing]} "
                     f"and as {other[differing]}; make them with {name}=training.{name}"
                 )
+
+
+@contextmanager
+def _with_labels(config: EvalConfig, factories: Sequence[Triples], num_relations: int) -> Iterator[EvalConfig]:
+    """Yield the config with a folder that has the labels of the relations, if a factory has them."""
+    labels = _relation_labels(factories, num_relations)
+    if labels is None or config.entity_path:
+        yield config
+        return
+    with temporary_folder() as folder:
+        write_relations(folder, None, labels)
+        yield evolve(config, entity_path=str(folder))
+
+
+def _relation_labels(factories: Sequence[Triples], num_relations: int) -> list[str] | None:
+    """Return the labels of the relations in the order of their ids, as the first factory that has all of them says.
+
+    None if there is none, or a label would be taken for an id, as `restrict_relations` writes them (`_names`).
+    """
+    for ids in (getattr(of, "relation_to_id", None) or {} for of in factories):
+        by_id = {int(number): str(label) for label, number in ids.items()}
+        if by_id.keys() == {*range(num_relations)} and not any(label.startswith("rel:") for label in by_id.values()):
+            return [by_id[number] for number in range(num_relations)]
+    return None
 
 
 def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, prefix: str) -> list[str] | None:

@@ -7,16 +7,21 @@ side_scorer(score_side, ...)     score_side(hidden side, edges (b, 3)) -> scores
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from pbgeval.errors import ScorerError
+from pbgeval.errors import EvalError, ScorerError
 from pbgeval.notation import Side
+from pbgeval.storage.text import one_line
+
+T = TypeVar("T")
 
 CELLS_PER_CALL = 1 << 17  # scores asked for at a time: a function of vectors makes an array of so many times D numbers
 ROWS_PER_BATCH = 128
@@ -47,11 +52,16 @@ class EdgeFunctionScorer:
     cells_per_call: int = CELLS_PER_CALL
     device: torch.device = field(factory=lambda: torch.device("cpu"))
 
+    @property
+    def __name__(self) -> str:
+        """What messages call the function."""
+        return _name(self.score)
+
     def scores(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor, candidate_C: Tensor) -> Tensor:
         """Return the score (Q, C) of each query with each candidate.
 
         Raises:
-            ScorerError: the function returns another shape.
+            ScorerError: the function fails, or returns another shape or no real numbers.
         """
         return in_parts(partial(self._part, hidden), known_Q, relation_Q, candidate_C, self.cells_per_call)
 
@@ -61,14 +71,14 @@ class EdgeFunctionScorer:
         if not self.broadcasts:
             known, relation, candidate = (ids.expand(shape).reshape(-1) for ids in (known, relation, candidate))
         lhs, rhs = hidden.pick((candidate, known), (known, candidate))
-        found = self.score(lhs, relation, rhs)
+        found = _called(self.score, f"{hidden.label} scores", lhs, relation, rhs)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if not isinstance(found, Tensor) or tuple(found.shape) not in (expected, (*expected, 1)):
             shapes = f"{tuple(lhs.shape)}, {tuple(relation.shape)}, {tuple(rhs.shape)}"
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             advice = "; if it takes vectors only, set broadcasts=False" if self.broadcasts else ""
             raise ScorerError(f"{_name(self.score)}: expected {expected} scores of ids {shapes}, got {got}{advice}")
-        return found.reshape(shape)
+        return _real(self.score, found).reshape(shape)
 
 
 @define(eq=False)
@@ -88,6 +98,11 @@ class BatchScorer:
             raise ScorerError(f"batch_size: expected a number from 1, got {batch_size}")
 
     @property
+    def __name__(self) -> str:
+        """What messages call the function."""
+        return _name(self.score_side)
+
+    @property
     def queries_per_block(self) -> int:
         """As many as have their scores kept while candidates go by, so that each query is scored once."""
         return max(1, min(1024, CACHED_CELLS // max(self.num_entities, 1)))
@@ -96,7 +111,7 @@ class BatchScorer:
         """Return the score (Q, C) of each query with each candidate.
 
         Raises:
-            ScorerError: the function returns other shapes.
+            ScorerError: the function fails, or returns other shapes or no real numbers.
         """
         row_Q, scores_KN = self._all(hidden, known_Q, relation_Q)
         return scores_KN.index_select(1, candidate_C).index_select(0, row_Q)
@@ -144,12 +159,12 @@ class BatchScorer:
 
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_entities)
-        found = self.score_side(hidden, batch_b3)
+        found = _called(self.score_side, f"{hidden.label} scores", hidden, batch_b3)
         got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         if got != expected:
             where = f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected}"
             raise ScorerError(f"{where} (batch, entities), got {got}")
-        return found
+        return _real(self.score_side, found)
 
 
 @frozen(eq=False)
@@ -159,9 +174,14 @@ class _BothSides:
     score_batch: Callable[[Tensor], tuple[Tensor, Tensor]]
     num_entities: int
 
+    @property
+    def __name__(self) -> str:
+        """What messages call the function."""
+        return _name(self.score_batch)
+
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         expected = (batch_b3.shape[0], self.num_entities)
-        found = self.score_batch(batch_b3)
+        found = _called(self.score_batch, "scores of both sides", batch_b3)
         where = f"{_name(self.score_batch)}: expected a tuple (head scores, tail scores), each of shape {expected}"
         if not isinstance(found, tuple) or len(found) != 2:
             got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
@@ -257,4 +277,36 @@ def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  
 
 
 def _name(score: Any) -> str:  # noqa: ANN401 - any callable
-    return str(getattr(score, "__qualname__", type(score).__name__))
+    """Return what a caller knows a function or a module by."""
+    name = str(getattr(score, "__name__", type(score).__name__))
+    return "the scoring function" if name == "<lambda>" else name
+
+
+def _real(score: object, found: Tensor) -> Tensor:
+    if found.dtype is torch.bool or found.is_complex():
+        raise ScorerError(f"{_name(score)}: expected real numbers as scores, got {found.dtype}")
+    return found
+
+
+def _called(score: Callable[..., T], what: str, *arguments: Any) -> T:  # noqa: ANN401 - what the function takes
+    """Call a user's function; what it raises becomes a line that says where, and what it was asked for.
+
+    Raises:
+        ScorerError: the function failed.
+    """
+    try:
+        return score(*arguments)
+    except (EvalError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        frames = [of for of in traceback.extract_tb(error.__traceback__)[1:] if "site-packages" not in of.filename]
+        where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        asked = ", ".join(
+            f"{tuple(of.shape)} of ids {int(of.min())} to {int(of.max())}"
+            for of in arguments
+            if isinstance(of, Tensor) and of.numel()
+        )
+        raise ScorerError(
+            f"{_name(score)}: {type(error).__name__}{where}: {one_line(error)}; "
+            f"asked for {what} with int64 tensors: {asked}"
+        ) from None

@@ -16,7 +16,7 @@ from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula, SideParameters, TwoOperators
 from pbgeval.notation import ENTITY_TYPE, Side
 from pbgeval.storage.arrays import Table
-from pbgeval.storage.text import one_line, read_text, text_lines
+from pbgeval.storage.text import one_line, plural, read_text, text_lines
 
 TypedRelations: TypeAlias = tuple[tuple[str, str, str], ...]  # name, left type, right type of each relation
 
@@ -179,7 +179,7 @@ def read_labels(path: Path, num_labels: int) -> list[str]:
     missing = next((index for index in range(num_labels) if index not in labels), None)
     if missing is not None or len(labels) != num_labels:
         without = "" if missing is None else f", and none for id {missing}"
-        raise StorageError(f"{path}: {len(labels)} labels for {num_labels} rows of vectors{without}")
+        raise StorageError(f"{path}: {plural(len(labels), 'label')} for {num_labels} rows of vectors{without}")
     return [labels[index] for index in range(num_labels)]
 
 
@@ -196,7 +196,9 @@ def labels_in_order(path: Path, num_labels: int) -> Iterator[str]:
             return
         num_lines += 1
     if num_lines != num_labels:
-        raise StorageError(f"{path}: {num_lines} labels for {num_labels} rows of vectors; write one label per row")
+        raise StorageError(
+            f"{path}: {plural(num_lines, 'label')} for {num_labels} rows of vectors; write one label per row"
+        )
     yield from (label for _, label in _lines(path))
 
 

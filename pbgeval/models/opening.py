@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pbgeval.models.graphstorm import is_graphstorm, open_graphstorm
 from pbgeval.models.libkge import open_libkge
 from pbgeval.models.model import EmbeddingModel
 from pbgeval.models.tensors import METADATA, SAVED
+from pbgeval.storage.text import did_you_mean
 
 EXPECTED = (
     "a folder that DGL-KE (config.json, *_entity.npy) or GraphStorm (emb_info.json) saved, a checkpoint of LibKGE "
@@ -42,12 +44,31 @@ def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pi
         )
     if is_graphstorm(path):
         return open_graphstorm(path, read_description(path, options or {}))
-    is_plain = (path / DESCRIPTION).is_file() or (path / METADATA).is_file() or any(path.glob("*.distcp"))
+    is_plain = _has_description(path) or any(path.glob("*.distcp"))
     if options or is_plain or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
         return open_arrays(path, read_description(path, options or {}))
     if path.is_dir() and is_dglke(path):
         return open_dglke(path)
     if path.is_file() and path.suffix in SAVED:
         return open_libkge(path, trust_pickle=trust_pickle)
-    found = "a file" if path.is_file() else "a folder without them" if path.is_dir() else "no such file or folder"
-    raise StorageError(f"{path}: expected {EXPECTED}, found {found}")
+    raise StorageError(f"{path}: {_what_is_there(path)}; expected {EXPECTED}")
+
+
+def _what_is_there(path: Path) -> str:
+    """Return what a path is instead of a model, and which path may have been meant."""
+    if path.is_file():
+        return f"this file is not a model{_hint([path.parent])}"
+    if path.is_dir():
+        return f"no model in this folder{_hint(sorted(path.iterdir()))}"
+    return f"no such file or folder{did_you_mean(path, os.path.exists)}"
+
+
+def _hint(places: Iterable[Path]) -> str:
+    models = [place for place in places if place.suffix == ".pt" or _has_description(place) or is_dglke(place)]
+    best = next((place for place in models if place.name == "checkpoint_best.pt"), None)  # of LibKGE
+    return f"; did you mean {str(best or models[0])!r}?" if models else ""
+
+
+def _has_description(path: Path) -> bool:
+    """Tell whether a folder says itself what model it is: one of plain arrays, of GraphStorm, a checkpoint."""
+    return any((path / name).is_file() for name in (DESCRIPTION, METADATA)) or is_graphstorm(path)

@@ -45,6 +45,11 @@ class PyKEENScores:
     model: Any
     options: dict[str, Any]
 
+    @property
+    def __name__(self) -> str:
+        """What messages call the model."""
+        return type(self.model).__name__
+
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
         """Return the scores (b, N) of all entities on the hidden side."""
         if hidden is Side.LHS:

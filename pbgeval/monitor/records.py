@@ -118,14 +118,28 @@ class VisitRecord:
         }
 
 
-@frozen
+@frozen(repr=False)
 class PassRecord:
-    """The summary of a pass."""
+    """The summary of a pass. It prints as a line, for a training loop."""
 
     key: PassKey
     index: int  # of its last visit
     average: Figures | None  # ours: after; PBG's: before
     details: PassDetails | None = None  # None: written by PBG
+
+    def __repr__(self) -> str:
+        """Return the mean reciprocal rank before and after the visits, the gap, and what they tell."""
+        details, epoch = self.details or PassDetails(), f"epoch {self.key.epoch}"
+        name = next((key for key in details.gap if key.endswith(".mean_reciprocal_rank")), "")
+        gap = details.gap.get(name, Estimate(None, None))
+        before, after, training = (of.get(name) for of in (details.before, details.after, details.training or {}))
+        if before is None or after is None or gap.value is None:
+            return f"{epoch}: no figures of held-out edges"
+        told = f"MRR of held-out edges {before:.4f} before and {after:.4f} after the visits"
+        told += "" if training is None else f", {training:.4f} of training edges"
+        error = "" if gap.standard_error is None else f" ± {gap.standard_error:.4f}"
+        change = f"{gap.value:+.4f}".replace("-", "−")
+        return f"{epoch}: {told}; gap {change}{error}: {details.verdict.replace('_', ' ')}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary, in PBG's order."""

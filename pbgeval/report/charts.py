@@ -13,7 +13,7 @@ from attrs import frozen
 
 from pbgeval.metrics.paired import Difference
 from pbgeval.monitor.curves import METRICS, Curves
-from pbgeval.report.figures import Z, capital, left_out, number, short_title, text_of
+from pbgeval.report.figures import Z, capital, left_out, number, rounded, short_title, text_of
 from pbgeval.report.report import SIDES
 from pbgeval.report.tables import DataTable, fitting
 
@@ -102,7 +102,7 @@ def linear(label: str, low: float, high: float, start: float = HEIGHT - BOTTOM, 
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    ticks = tuple((at * step, f"{at * step:,.{decimals}f}") for at in range(first, last + 1))
+    ticks = tuple((at * step, rounded(at * step, decimals)) for at in range(first, last + 1))
     return Axis(label, first * step, last * step, start, end, ticks)
 
 
@@ -441,7 +441,10 @@ def _visits(curves: Curves, x: Axis) -> Chart:
         description=f"{name} of held-out edges of {which} before and after each visit",
         x=x,
         y=linear(name, min(known, default=0.0), max(known, default=1.0)),
+        legend=[("bar-0", "one line per bucket")],
         lines=lines,
+        note="A line steps up while its bucket is trained. If it falls back until the next visit, training overfits to "
+        "buckets.",
     )
 
 

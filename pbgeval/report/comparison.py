@@ -20,7 +20,7 @@ from pbgeval.metrics.registry import find_metric
 from pbgeval.notation import Side, slice_rows
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, number_chunks
 from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.report.figures import Tile, decimals_of, interval_line, rounded, short_title
+from pbgeval.report.figures import LARGE, UNDEFINED, Tile, decimals_of, interval_line, rounded, short_title
 from pbgeval.report.report import Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.report.tables import DataTable, escape_markdown, one_line, to_csv, to_latex, to_markdown, to_terminal
@@ -464,7 +464,6 @@ def _edge_paths(reports: Sequence[Report], given: Sequence[str | PathLike[str]] 
 MAX_RELATIONS = 20  # that a table shows: those with the smallest p-values
 MIN_P = 1e-4  # smaller ones are written as below this
 _COLUMNS = ("A", "B", "B − A", "95% interval")
-_LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
 
 
 def comparison_tables(comparison: Comparison) -> list[DataTable]:
@@ -473,11 +472,12 @@ def comparison_tables(comparison: Comparison) -> list[DataTable]:
         f"{comparison.num_queries:,} queries ({comparison.side}), {comparison.filter}, {comparison.rank_type} ranks; "
         f"A: {comparison.a}, B: {comparison.b}"
     )
-    whole = [
-        (metric_title(of.metric), *_cells(of), _probability(of.p_value), _probability(of.p_holm))
+    decimals = _decimals(comparison.differences)
+    rows = [
+        (metric_title(of.metric), *_cells(of, decimals), *map(_probability, (of.p_value, of.p_holm)))
         for of in comparison.differences
     ]
-    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), whole, anchor="all-metrics")]
+    tables = [DataTable(title, ("metric", *_COLUMNS, "p", "p (Holm)"), rows, anchor="all-metrics")]
     if comparison.relations and comparison.differences:
         tables.append(_relation_table(comparison))
     return tables
@@ -498,9 +498,11 @@ def relations_to_show(comparison: Comparison) -> tuple[int, list[RelationDiffere
 def _relation_table(comparison: Comparison) -> DataTable:
     at, shown = relations_to_show(comparison)
     rest = len(comparison.relations) - len(shown)
+    differences = [of.differences[at] for of in shown]
+    decimals = _decimals(differences)
     rows = [
-        (of.relation, f"{of.num_queries:,}", *_cells(of.differences[at]), _probability(of.differences[at].p_holm))
-        for of in shown
+        (of.relation, f"{of.num_queries:,}", *_cells(difference, decimals), _probability(difference.p_holm))
+        for of, difference in zip(shown, differences, strict=True)
     ]
     note = f"The {len(shown)} relations with the smallest p-values; JSON and CSV have all." if rest else ""
     title = f"{metric_title(comparison.differences[at].metric)} by relation"
@@ -510,11 +512,11 @@ def _relation_table(comparison: Comparison) -> DataTable:
 def difference_tiles(comparison: Comparison) -> list[Tile]:
     """Return the differences in MRR, hits and mean rank, or in the first metrics."""
     found = {of.metric: of for of in comparison.differences}
-    return [_tile(found[name]) for name in ([name for name in _LARGE if name in found] or [*found][: len(_LARGE)])]
+    return [_tile(found[name]) for name in ([name for name in LARGE if name in found] or [*found][: len(LARGE)])]
 
 
 def _tile(of: Difference) -> Tile:
-    a, b, difference, interval = _cells(of)
+    a, b, difference, interval = _cells(of, _decimals([of]))
     better = "B" if of.difference * of.direction > 0 else "A"
     told = f"{better} is significantly better" if of.is_significant else "no significant difference"
     if of.p_holm is not None:
@@ -529,18 +531,29 @@ def metric_title(metric: str) -> str:
     return short_title(f"both.{metric}")
 
 
-def _cells(of: Difference) -> list[str]:
-    usual = 2 if of.metric == "mean_rank" else 4
-    decimals = 1 + decimals_of(of.standard_error) if of.standard_error else usual  # whether an end is 0 must show
-    interval = "-"
+def _decimals(rows: Sequence[Difference]) -> dict[int, int]:
+    """Return the decimals of a table by those of other tables: enough to tell whether an end of an interval is 0."""
+    found = {_usual_decimals(of): _usual_decimals(of) for of in rows}
+    for of in rows:
+        needed = 1 + decimals_of(of.standard_error) if of.standard_error else 0
+        found[_usual_decimals(of)] = max(found[_usual_decimals(of)], needed)
+    return found
+
+
+def _usual_decimals(of: Difference) -> int:
+    return 2 if of.metric == "mean_rank" else 4
+
+
+def _cells(of: Difference, decimals_of_table: Mapping[int, int]) -> list[str]:
+    decimals, interval = decimals_of_table[_usual_decimals(of)], UNDEFINED
     if of.low is not None and of.high is not None:
         interval = f"{rounded(of.low, decimals, '+')} to {rounded(of.high, decimals, '+')}"
-    return [rounded(of.a, usual), rounded(of.b, usual), rounded(of.difference, decimals, "+"), interval]
+    return [rounded(of.a, decimals), rounded(of.b, decimals), rounded(of.difference, decimals, "+"), interval]
 
 
 def _probability(p: float | None) -> str:
     if p is None:
-        return "-"
+        return UNDEFINED
     return f"< {MIN_P:.4f}" if p < MIN_P else f"{p:.4f}"
 
 

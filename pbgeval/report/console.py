@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from pbgeval.progress import Observer, UnitReport
-from pbgeval.storage.text import printable
+from pbgeval.storage.text import plural, printable
 
 CLEAR_LINE = "\r\x1b[2K"
 
@@ -23,6 +23,7 @@ class ConsoleObserver(Observer):
     quiet: bool = False
     _bar: Progress | None = field(default=None, init=False)
     _is_first: bool = field(default=True, init=False)  # worker 0 of its team
+    _tenth: int = field(default=0, init=False)  # of the entities that all queries are scored against
 
     def warn(self, message: str) -> None:
         self._line(f"warning: {message}")
@@ -62,18 +63,21 @@ class ConsoleObserver(Observer):
                 told += "" if unit.half_width is None else f" ± {unit.half_width:.4f}"
             self._show(unit.edges_done, told=told, total=unit.edges_total)
         elif bucket is not None and not _is_terminal():
+            # Lines of several workers may swap on their way here: one worker's shares alone never step back.
+            share = f"; {100 * unit.edges_done // max(unit.edges_total, 1)}% done" if self._is_first else ""
+            edges = plural(bucket.num_edges, "edge")
             self._line(
-                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {bucket.num_edges:,} edges in "
+                f"{unit.edge_path} bucket ({unit.bucket.lhs}, {unit.bucket.rhs}): {edges} in "
                 f"{bucket.seconds:.1f} s, {bucket.num_edges / max(bucket.seconds, 1e-9):,.0f} edges/s, "
-                f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}; "
-                f"{100 * unit.edges_done // max(unit.edges_total, 1)}% done"
+                f"MRR {bucket.mean_reciprocal_rank or 0.0:.4f}{share}"
             )
 
-    def candidates_done(self, done: int, total: int, latest: int) -> None:
-        """Show how many entities all queries are scored against; off a terminal, a line for each tenth."""
+    def candidates_done(self, done: int, total: int) -> None:
+        """Show how many entities all queries are scored against; off a terminal, worker 0 has a line for each tenth."""
         self._show(done, total=total, told=f"{done:,}/{total:,} entities")
-        tenth = 10 * done // max(total, 1)
-        if tenth > 10 * (done - latest) // max(total, 1) and not _is_terminal():
+        earlier, self._tenth = self._tenth, 10 * done // max(total, 1)
+        tenth = self._tenth
+        if self._is_first and tenth > earlier and not _is_terminal():
             self._line(f"{10 * tenth}%: all queries scored against {done:,} of {total:,} entities")
 
     def finished(self) -> None:

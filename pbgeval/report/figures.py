@@ -16,6 +16,7 @@ from pbgeval.monitor.curves import METRICS, Curves, PassRow
 from pbgeval.report.report import Report
 from pbgeval.report.tables import DataTable, clipped, fitting, without
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.text import plural
 
 MAX_OTHERS = 8  # rows besides the usual ones, where single metrics were asked for
 MAX_BYTES = {"relation": 2_500_000}  # of a breakdown's table on the page
@@ -56,10 +57,10 @@ def title_of(report: Report) -> str:
     document = report.document
     filtered = "filtered" if document["filter"] == "filtered" else "unfiltered"
     if "diagnostics" not in document:
-        return f"{document['num_edges']:,} edges so far, {filtered}"
+        return f"{plural(document['num_edges'], 'edge')} so far, {filtered}"
     spread = candidates_of(document)
     against = f"each ranked against {spread} candidates" if spread else "no queries"
-    return f"{document['num_edges']:,} edges, {filtered}, {against}"
+    return f"{plural(document['num_edges'], 'edge')}, {filtered}, {against}"
 
 
 def candidates_of(document: Mapping[str, Any]) -> str:
@@ -114,7 +115,12 @@ def decimals_of(error: float) -> int:
 
 def rounded(value: float, decimals: int, sign: str = "") -> str:
     """Return a figure as text, rounded as `decimals_of` says; `sign` "+" shows that of positive figures, too."""
-    return f"{round(value, decimals) + 0.0:{sign},.{max(decimals, 0)}f}"  # + 0.0: no minus before a zero
+    return with_minus(f"{round(value, decimals) + 0.0:{sign},.{max(decimals, 0)}f}")  # + 0.0: no minus before a zero
+
+
+def with_minus(figure: str) -> str:
+    """Return a figure with the minus of all rounded figures; those to be copied keep the keyboard's."""
+    return f"−{figure[1:]}" if figure.startswith("-") else figure
 
 
 def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
@@ -138,15 +144,15 @@ def headline_rows(keys: Iterable[str], headline: str) -> list[tuple[str, str]]:
 
 
 def _at_cutoffs(keys: Collection[str], prefix: str, name: str) -> dict[str, str]:
-    cutoffs = sorted(int(key.removeprefix(prefix)) for key in keys if key.startswith(prefix))
-    return {f"{prefix}{cutoff}": f"{name}{cutoff}" for cutoff in cutoffs}
+    cutoffs = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+    return {f"{prefix}{k}": f"{name}{k}" for k in sorted(filter(str.isdecimal, cutoffs), key=int)}
 
 
 def number(key: str, value: float) -> str:
     """Return a metric as text: counts in full, ranks and losses with two decimals, all others with four."""
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.2f}" if key.endswith(("mean_rank", "loss")) else f"{value:.4f}"
+    return rounded(value, 2 if key.endswith(("mean_rank", "loss")) else 4)
 
 
 def text_of(key: str, value: float | None) -> str:
@@ -451,7 +457,8 @@ def verdict_of(curves: Curves) -> str:
 
 def passes_of(curves: Curves) -> DataTable:
     """Return a row per pass."""
-    rows = fitting(map(_pass_row, curves.passes), MAX_BYTES_OF_OTHERS)
+    decimals = max((decimals_of(row.gap_error) for row in curves.passes if row.gap_error), default=4)
+    rows = fitting((_pass_row(row, decimals) for row in curves.passes), MAX_BYTES_OF_OTHERS)
     note = ESTIMATED if any("±" in row[3] for row in rows) else ""
     table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrl")
     empty = {"training": {UNDEFINED}, "diverged": {"0"}}  # columns that most runs do not need
@@ -464,10 +471,10 @@ def training_table(curves: Curves) -> DataTable:
     return evolve(passes_of(curves), title=title, note=verdict_of(curves))
 
 
-def _pass_row(row: PassRow) -> tuple[str, ...]:
-    key, gap = row.key, _fixed(row.gap)
+def _pass_row(row: PassRow, decimals: int) -> tuple[str, ...]:
+    key, gap = row.key, UNDEFINED if row.gap is None else rounded(row.gap, decimals, "+")
     if row.gap is not None and row.gap_error:
-        gap = with_error(row.gap, row.gap_error)
+        gap += f" ± {rounded(row.gap_error, decimals)}"
     name = (
         f"{key.epoch}, path {key.edge_path}, chunk {key.edge_chunk}" if key.edge_path or key.edge_chunk else key.epoch
     )
@@ -476,7 +483,7 @@ def _pass_row(row: PassRow) -> tuple[str, ...]:
 
 
 def _fixed(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.4f}"
+    return UNDEFINED if value is None else rounded(value, 4)
 
 
 # What stands above everything else: what was evaluated, under which conditions, and the figures in large type
@@ -490,7 +497,7 @@ _MODELS = {
     "swapped_diagonal": "SimplE",
     "projected_translation": "TransR",
 }
-_LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
+LARGE = ("mean_reciprocal_rank", "hits_at_1", "hits_at_10", "mean_rank")
 
 
 @frozen
@@ -540,8 +547,8 @@ def tiles_of(report: Report) -> list[Tile]:
     """Return MRR, hits and mean rank of both sides, or the first figures of a report without them."""
     document = report.document
     metrics, headline = document.get("metrics") or {}, document["headline"] if "metrics" in document else ""
-    keys = [key for key in (f"{headline}.{name}" for name in _LARGE) if f"both.{key}" in metrics]
-    keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(_LARGE)]
+    keys = [key for key in (f"{headline}.{name}" for name in LARGE) if f"both.{key}" in metrics]
+    keys = keys or [key for _, key in headline_rows(metrics, headline) if f"both.{key}" in metrics][: len(LARGE)]
     return [_tile(report, key) for key in keys]
 
 
@@ -566,9 +573,9 @@ def training_tiles(curves: Curves) -> list[Tile]:
     error, where = last.gap_error or 0.0, [f"in pass {last.key.epoch}"]
     interval = []
     if last.gap is not None and error:
-        ends = (rounded(end, decimals_of(error)) for end in (last.gap - Z * error, last.gap + Z * error))
+        ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]
-    _, before, after, gap, training, *_ = _pass_row(last)
+    _, before, after, gap, training, *_ = _pass_row(last, decimals_of(error) if error else 4)
     tiles = (
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),

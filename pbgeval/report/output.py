@@ -25,7 +25,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
-from pbgeval.errors import OutputError
+from pbgeval.errors import OutputError, StorageError
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, json_text
 from pbgeval.report.tables import to_csv
@@ -33,6 +33,7 @@ from pbgeval.sinks import LoggedRun, line_of, open_sink
 from pbgeval.stats.groups import GroupStats
 from pbgeval.stats.histograms import EXACT_BINS, bin_edges
 from pbgeval.stats.ranks import RankType
+from pbgeval.storage.objects import put_object, read_object
 from pbgeval.storage.text import listed, open_input
 from pbgeval.storage.writing import files_below, move_files, remove_files, remove_scratch, write_atomically
 
@@ -154,6 +155,26 @@ def files_of(report: Report) -> list[str]:
         return []
     wanted = [METRICS, RUN, *_CSV_FILES, LINES, "ranks", "topk", SINK_FOLDER]
     return [name for name in wanted if (report.path / name).exists()]
+
+
+def send_result(report: Report, url: str, *, overwrite: bool) -> None:
+    """Copy a finished result below a URL. metrics.json comes last: where it is, the rest is.
+
+    Raises:
+        OutputError: another result is there, or it cannot be written; the result stays where it is.
+    """
+    if report.path is None:
+        raise RuntimeError("a report without an output directory has no files to send")
+    url = url.rstrip("/")
+    try:
+        found = read_object(f"{url}/{METRICS}")
+        if found is not None and found != (report.path / METRICS).read_bytes() and not overwrite:
+            raise OutputError(f"{url}: found another result; choose another --output, or --overwrite to replace it")
+        names = (report.path / FILES).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        for name in [*(name for name in names if name != METRICS), METRICS]:
+            put_object(report.path / name, f"{url}/{name}")
+    except StorageError as error:
+        raise OutputError(f"{error}; the result is in {report.path}: run the same command again to copy it") from error
 
 
 def write_incomplete(

@@ -61,7 +61,7 @@ from pbgeval.report.figures import (
     verdict_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
-from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report
+from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result
 from pbgeval.report.tables import (
     DataTable,
     clipped,
@@ -72,7 +72,9 @@ from pbgeval.report.tables import (
     without,
 )
 from pbgeval.report.warnings import warnings_of
-from pbgeval.storage.writing import write_atomically
+from pbgeval.storage.objects import put_object
+from pbgeval.storage.text import is_url, plural
+from pbgeval.storage.writing import temporary_folder, write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -124,10 +126,7 @@ def read_source(folder: Path, monitor: Path | None, metric: str, warn: Callable[
     has_records = any(folder.glob("training_stats*.json"))
     has_result = (folder / METRICS).exists()
     if not has_result and not has_records:
-        raise OutputError(
-            f"{folder}: expected {METRICS} of an evaluation or training_stats.json of a training run, found neither; "
-            "give an output directory"
-        )
+        raise OutputError(f"{folder}: {no_result(folder, f'{METRICS} or training_stats.json')}")
     result = read_result(folder) if has_result else None
     records = monitor or (folder if has_records else None)
     needed = result is None or monitor is not None
@@ -220,18 +219,35 @@ class Page:
             sections=[section for section in self.sections if section.shown or section.folded],
         )
 
-    def write(self, output: Path) -> Path:
-        """Write the page into a file, or as report.html into a folder that exists; return its path.
+    def write(self, output: Path | str) -> str:
+        """Write the page as `save` does.
 
         Raises:
             OutputError: it cannot be written, or the folder has a report.html that is not ours.
         """
-        target = output
-        if output.is_dir():
-            target = output / PAGE
+        return save(self.render(), PAGE, output)
+
+
+def save(text: str, name: str, output: Path | str) -> str:
+    """Write a text into a file, as `name` into a folder that exists, or to a URL; return where it is.
+
+    Raises:
+        OutputError: it cannot be written, or would replace a report.html in the folder that is not ours.
+        StorageError: it cannot be written to the URL.
+    """
+    if isinstance(output, str) and is_url(output):
+        url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
+        with temporary_folder() as folder:
+            write_atomically(folder / name, text)
+            put_object(folder / name, url)
+        return url
+    target = Path(output)
+    if target.is_dir():
+        target = target / name
+        if name == PAGE:
             refuse_others(target, PAGE_MARK, "a page of kgeval-dist")
-        write_atomically(target, self.render())
-        return target
+    write_atomically(target, text)
+    return str(target)
 
 
 def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str, str] | None = None) -> Page:
@@ -248,7 +264,7 @@ def page_of(source: Source, metric: str = DEFAULT_METRIC, meanings: Mapping[str,
     report, curves, name = source.report, source.training, clipped(source.name)
     if report is None:
         assert curves is not None  # as `Source` says
-        tags = [f"{len(curves.passes)} passes", f"{len(curves.teeth)} buckets"]
+        tags = [plural(len(curves.passes), "pass", "passes"), plural(len(curves.teeth), "bucket")]
         section = _visits(curves)
         section = evolve(section, shown=section.shown[1:])  # the verdict stands above the figures
         tiles, title = training_tiles(curves), "Held-out edges during training"
@@ -303,6 +319,11 @@ def _visits(curves: Curves) -> Section:
         "means over its held-out edges."
     )
     table = passes_of(curves)
+    if "training" in table.columns:
+        means += (
+            " Training: as many training edges of the same buckets, ranked after the visit. How far it is above after "
+            "is the generalization gap, which tells ordinary overfitting."
+        )
     shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
     return Section("gap", "Before and after each visit", shown, sortable=True)
 

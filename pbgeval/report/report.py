@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -20,7 +21,7 @@ from pbgeval.metrics.registry import metric_key
 from pbgeval.notation import Bucket
 from pbgeval.report.tables import DataTable, Table, data_frame, read_csv, to_html, to_terminal, to_text
 from pbgeval.stats.ranks import RankType
-from pbgeval.storage.text import read_text
+from pbgeval.storage.text import did_you_mean, read_text
 
 if TYPE_CHECKING:
     import pandas
@@ -62,7 +63,8 @@ Item: TypeAlias = tuple[tuple[str, str, str], float]
 
 def cutoffs_of(figures: Mapping[str, Value]) -> list[int]:
     """Return the k of hits at k that a report has, in order."""
-    return sorted(int(key.removeprefix(_HITS)) for key in figures if key.startswith(_HITS))
+    cutoffs = (key.removeprefix(_HITS) for key in figures if key.startswith(_HITS))
+    return sorted(int(cutoff) for cutoff in cutoffs if cutoff.isdecimal())
 
 
 def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[Item]:
@@ -96,6 +98,8 @@ def frame_of(items: Iterable[Item]) -> pandas.DataFrame:
 
 SCHEMA_VERSION = 2
 METRICS, RUN = "metrics.json", "run.json"
+CONFIG_SUFFIXES = (".py", ".json")
+MAX_NAMED = 3  # folders that may have been meant
 BUCKETS, HISTOGRAM = "buckets", "rank_histogram"  # tables, as those of breakdowns: files of these names and .csv
 TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_FILES.values()))
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -306,6 +310,8 @@ class Report:
             OutputError: there is no metrics.json, or a file is not one of ours.
         """
         path = Path(folder) / METRICS
+        if not path.exists():
+            raise OutputError(f"{folder}: {no_result(Path(folder))}")
         document = _read_object(path)
         if "schema_version" not in document:
             raise OutputError(f"{path}: expected a result of pbgeval, got other JSON")
@@ -316,6 +322,20 @@ class Report:
             )
         run = Path(folder) / RUN
         return cls(document, _read_object(run) if run.exists() else {}, SavedTables(Path(folder)), Path(folder))
+
+
+def no_result(folder: Path, expected: str = METRICS) -> str:
+    """Return why a path without a result is not an output directory, and which path may have been meant."""
+    if folder.name == METRICS and folder.is_file():
+        return f"this is a file; give its folder, {str(folder.parent)!r}"
+    if folder.suffix in CONFIG_SUFFIXES and folder.is_file():
+        return "this is a config file; give the output directory of its run"
+    if not folder.is_dir():
+        what = "this is not an output directory" if folder.exists() else "no such output directory"
+        return f"{what}{did_you_mean(folder, os.path.isdir)}"
+    inner = [repr(str(place)) for place in sorted(folder.iterdir()) if (place / METRICS).is_file()]
+    hint = f"did you mean {' or '.join(inner[:MAX_NAMED])}?" if inner else "give the output directory of a run"
+    return f"no {expected} in this folder; {hint}"
 
 
 def json_text(document: Mapping[str, Any]) -> str:

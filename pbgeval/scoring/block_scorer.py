@@ -82,6 +82,11 @@ def device_of(scorer: Scorer) -> torch.device:
     return torch.device(getattr(scorer, "device", "cpu"))
 
 
+def name_of(scorer: Scorer) -> str:
+    """Return what messages call a scorer: the function of the user's that it asks, or its own method."""
+    return str(getattr(scorer, "__name__", f"{type(scorer).__name__}.scores"))
+
+
 @define(eq=False)
 class ScorerComparator:
     """A model that replaces a comparator: it scores rows that hold numbers."""
@@ -198,7 +203,7 @@ class ScorerComparator:
         expected = (known_Q.numel(), candidate_C.numel())
         if isinstance(found, np.ndarray):
             found = torch.from_numpy(found)
-        where = f"{type(self.scorer).__name__}.scores"
+        where = name_of(self.scorer)
         if not isinstance(found, Tensor):
             raise ScorerError(f"{where}: expected a tensor of shape {expected}, got {type(found).__name__}")
         if tuple(found.shape) != expected:
@@ -301,7 +306,7 @@ def _ask_twice(relation: ScorerRelation, scorer: RowScorer, sides: tuple[Side, .
 def _check_same(comparator: ScorerComparator, first_QC: Tensor, second_QC: Tensor) -> None:
     if not torch.equal(first_QC, second_QC):
         raise ScorerError(
-            f"{type(comparator.scorer).__name__}.scores: expected the same score of a query and a candidate each "
+            f"{name_of(comparator.scorer)}: expected the same score of a query and a candidate each "
             "time, got another when asked again; is the model in training mode (dropout)? call model.eval()"
         )
 

@@ -370,7 +370,7 @@ class Edges:
         Raises:
             DataError: an array is of the wrong form.
         """
-        names = {"edge_paths": "edges", "filter_paths": "filter edges", "train_paths": "training edges"}
+        names = {"edge_paths": "edges", "filter_paths": "known edges", "train_paths": "training edges"}
         arrays: dict[str, Sequence[Array]] = {
             "edge_paths": [self.evaluated],
             "filter_paths": self.filter,

@@ -18,7 +18,7 @@ from pbgeval.storage.checkpoint import embedding_path, model_path, read_checkpoi
 from pbgeval.storage.edges import find_buckets, open_bucket
 from pbgeval.storage.entities import read_dynamic_relation_count, read_entity_count
 from pbgeval.storage.hdf5 import Hdf5Dataset, open_hdf5
-from pbgeval.storage.text import listed
+from pbgeval.storage.text import listed, partitions
 
 _BUCKET = re.compile(r"edges_(0|[1-9][0-9]*)_(0|[1-9][0-9]*)\.h5")
 _EMBEDDINGS = re.compile(r"embeddings_(.+)_(0|[1-9][0-9]*)\.v([0-9]+)\.h5")
@@ -179,7 +179,7 @@ def _parameters(path: Path) -> str:
 
 def _parts(sizes: Iterable[int]) -> str:
     found = list(sizes)
-    return f"{sum(found):,} rows in {len(found)} partitions of {min(found):,} to {max(found):,}"
+    return f"{sum(found):,} rows in {partitions(found)}"
 
 
 def _some(have: Iterable[bool]) -> str:

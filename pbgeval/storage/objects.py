@@ -1,4 +1,4 @@
-"""URL of object storage -> the objects below it: listed, copied, or read in place; whether they are still the same.
+"""URL of object storage -> the objects below it: listed, copied, read in place, written; whether they are the same.
 
 The only module that knows fsspec, which is imported when a URL is used: local paths do not need it.
 Whatever a file system's library raises about an object becomes a `StorageError` of one line: it is about the user's
@@ -130,6 +130,34 @@ def copy_object(of: RemoteObject, path: Path) -> None:
     check_unchanged(of)
 
 
+def put_object(path: Path, url: str) -> None:
+    """Write a file's content as an object, in place of one that is there.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    with object_faults(url):
+        system, key = _file_system(url)
+        if getattr(system, "auto_mkdir", True) is False:  # of local folders, which objects do without
+            system.makedirs(key.rpartition("/")[0], exist_ok=True)
+        system.put_file(str(path), key)
+
+
+def read_object(url: str) -> bytes | None:
+    """Return the content of a small object, None where there is none.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with object_faults(url):
+        system, key = _file_system(url)
+        try:
+            content: bytes = system.cat_file(key)
+        except FileNotFoundError:
+            return None
+    return content
+
+
 @contextmanager
 def open_hdf5_at(path: Path, of: RemoteObject | None) -> Iterator[Hdf5File]:
     """Open a file or, where there is an object, that one in place; faults call it `path`.
@@ -243,13 +271,13 @@ def _fault(error: Exception) -> str:
     """Say what is wrong, by the kind of the error or, for optional libraries, by its name."""
     reason, names = one_line(error), {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, ImportError):
-        return f"reading it needs packages that are not installed ({reason}): {INSTALL}"
+        return f"this URL needs packages that are not installed ({reason}): {INSTALL}"
     if isinstance(error, FileNotFoundError):
         return f"no object or prefix of that name: {reason}; check bucket and key"
     if names & set(_NO_CREDENTIALS):
         return f"needs credentials: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
     if isinstance(error, PermissionError):
-        return f"the credentials do not allow reading it: {reason}; check them and the bucket's policy"
+        return f"the credentials do not allow it: {reason}; check them and the bucket's policy"
     if isinstance(error, ConnectionError | TimeoutError) or names & set(_NO_ENDPOINT):
         return f"the endpoint does not answer: {reason}; check the network and AWS_ENDPOINT_URL"
-    return f"cannot read the object: {reason}; check URL, credentials and network"
+    return f"cannot read or write the object: {reason}; check URL, credentials and network"

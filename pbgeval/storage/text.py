@@ -5,6 +5,7 @@ Every input file is opened here, but for HDF5, torch's zip archives and numpy's 
 
 from __future__ import annotations
 
+import difflib
 import errno
 import gzip
 import io
@@ -12,7 +13,7 @@ import os
 import stat
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -205,6 +206,8 @@ def _split(text: str) -> list[str]:
 
 def _unreadable(path: Path, number: int, error: BaseException) -> StorageError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    if isinstance(error, FileNotFoundError):
+        reason = f"{reason}{did_you_mean(path, os.path.isfile)}"
     where = f"{path}:{number}" if number > 1 else f"{path}"
     return StorageError(f"{where}: cannot read this text file: {reason}")
 
@@ -275,6 +278,33 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
     return ", ".join(one_line(name) for name in names[:limit]) + more
 
 
+def did_you_mean(path: str | Path, accepts: Callable[[str], bool]) -> str:
+    """Return the end of a message about a path that does not exist: the nearest one that does, if one is close."""
+    near = nearest_path(path, accepts)
+    return f"; did you mean {os.path.join(os.path.dirname(path), near)!r}?" if near else ""
+
+
+def nearest_path(place: str | Path, accepts: Callable[[str], bool]) -> str | None:
+    """Return the name in the same folder that is most like a path's; None if no name is close."""
+    folder, name = os.path.split(place)
+    try:
+        names = [other for other in os.listdir(folder or os.curdir) if accepts(os.path.join(folder, other))]
+    except (OSError, ValueError):
+        return None
+    return next(iter(difflib.get_close_matches(name, names, n=1)), None)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Write a number of things: 1 edge, 2,000 edges."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def partitions(sizes: Collection[int]) -> str:
+    """Write how many partitions there are, and of several the smallest and the largest."""
+    spread = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
+    return plural(len(sizes), "partition") + spread
+
+
 def one_line(value: object) -> str:
     """Text of a value without line breaks, and short enough for a message."""
     text = " ".join(str(value).split())
@@ -296,3 +326,8 @@ def printable(text: str) -> str:
 
 def _is_shown(letter: str) -> bool:
     return letter.isprintable() or unicodedata.category(letter) == "Zs"
+
+
+def is_url(path: str) -> bool:
+    """Tell a URL such as s3://bucket/prefix from a local path."""
+    return "://" in path

@@ -333,7 +333,7 @@ def _rank(
                 results.write()
             watch.tick()
             done = context.team.add(f"{context.journal.part}rows", part.num_rows)
-            context.work.observer.candidates_done(done, context.numberer.numbering.num_entities, part.num_rows)
+            context.work.observer.candidates_done(done, context.numberer.numbering.num_entities)
         results.finish()
 
 

@@ -160,19 +160,29 @@ def zeros(lhs, rel, rhs):
     return torch.zeros(torch.broadcast_shapes(lhs.shape, rhs.shape))
 
 
+def named_score(lhs, rel, rhs):
+    return {}["nothing"]
+
+
 def of_batches(score_batch, **more):
     return batch_scorer(score_batch, num_entities=NUM_ENTITIES, num_relations=NUM_RELATIONS, **more)
 
 
-NO_TUPLE = r"lambda.*expected a tuple \(head scores, tail scores\).*"
+NO_TUPLE = r"the scoring function: expected a tuple \(head scores, tail scores\).*"
 REFUSED = [
     *(
         (lambda score=score: evaluation(scorer_of(score)), fault)
         for score, fault in (
             (lambda lhs, rel, rhs: torch.zeros(3), r"expected \(\d+, \d+\) scores of ids .*, got \(3,\)"),
+            (
+                lambda lhs, rel, rhs: torch.zeros(3)[rhs],
+                r"^the scoring function: IndexError in test_scorers.py:\d+: index .* out of bounds.*; asked for head "
+                r"scores with int64 tensors: \(1, \d+\) of ids 0 to 52, \(\d+, 1\) of ids 0 to 2, .* of ids 0 to \d+$",
+            ),
+            (named_score, r"^named_score: KeyError in test_scorers.py:\d+: 'nothing'; asked for head scores"),
             (lambda lhs, rel, rhs: 1.0, r"expected \(\d+, \d+\) scores of ids .*, got float"),
-            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers, got torch.bool"),
-            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers, got torch.complex64"),
+            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) > 0, r"expected real numbers as scores, got torch.bool"),
+            (lambda lhs, rel, rhs: zeros(lhs, rel, rhs) + 1j, r"expected real numbers as scores, got torch.complex64"),
             (
                 lambda lhs, rel, rhs: torch.rand_like(zeros(lhs, rel, rhs)),
                 r"the same score .* each time.*model.eval\(\)",
@@ -206,8 +216,8 @@ REFUSED = [
     *(
         (lambda edges=edges: evaluation(scorer_of(zeros), edges), fault)
         for edges, fault in (
-            ([(0, 0, NUM_ENTITIES)], r"edges: dataset rhs, row 0: expected an id in 0..52 .* got 53"),
-            ([(0, NUM_RELATIONS, 0)], r"edges: dataset rel, row 0: expected an id in 0..2"),
+            ([(0, 0, NUM_ENTITIES)], r"edges: row 0, rhs: expected an id in 0..52 .* got 53"),
+            ([(0, NUM_RELATIONS, 0)], r"edges: row 0, rel: expected an id in 0..2"),
             ([(0, 0)], r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape \(1, 2\)"),
             ([(0.5, 0, 1)], r"edges: expected integers"),
         )

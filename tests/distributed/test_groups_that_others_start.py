@@ -65,7 +65,7 @@ def test_a_job_of_submitit_on_this_host_gives_the_numbers_of_one_worker(
     job = [COMMAND, "submit", "--scheduler", "local", "--workers-per-node", "2", "--cpus-per-worker", "1", "--wait"]
 
     done = subprocess.run(
-        [*job, "--config", evaluated.case.config, "--output", "job"],
+        [*job, evaluated.case.config, "--output", "job"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

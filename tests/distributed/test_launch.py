@@ -28,6 +28,7 @@ def sum_without(victim: int, kill: bool) -> None:
     team.sum_(torch.ones(1, dtype=torch.int64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_worker_is_the_cause_and_not_its_peers(victim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MAX_RESTARTS", 0)
@@ -45,6 +46,7 @@ def sum_once_disturbed(folder: Path) -> int:
     return int(team.sum_(torch.ones(1, dtype=torch.int64)))
 
 
+@pytest.mark.slow
 def test_a_group_heals_when_a_worker_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
 
@@ -80,6 +82,7 @@ def meet_and_look(_: None) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_local_workers_listen_on_loopback_only() -> None:
     found = start_local_workers(meet_and_look, (None,), 2, print)
 

@@ -137,6 +137,7 @@ def test_an_evaluation_leaves_its_callers_process_as_it_was(tmp_path: Path, work
     assert ended_and_changed(tmp_path, EVALUATION, str(case.config), workers) == f'["{end}", {{}}]\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [IN_MEMORY, MONITOR], ids=["in memory", "monitor"])
 def test_what_works_in_the_process_itself_leaves_it_as_it_was(tmp_path: Path, work: str) -> None:
     assert ended_and_changed(tmp_path, work) == '["complete", {}]\n'

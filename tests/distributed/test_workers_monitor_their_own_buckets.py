@@ -83,6 +83,7 @@ def passes_of(output: Path) -> list[dict[str, Any]]:
     return passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_summary_of_several_workers_is_that_of_one(tmp_path: Path, workers: int) -> None:
     alone = watch_all(tmp_path / "one", Team(), moving=False)
@@ -95,6 +96,7 @@ def test_the_summary_of_several_workers_is_that_of_one(tmp_path: Path, workers: 
     assert 4 * NUM_PASSES == len(read_history(tmp_path / "many", pytest.fail).visits)
 
 
+@pytest.mark.slow
 def test_buckets_that_move_between_workers_change_no_figure(tmp_path: Path) -> None:
     watch_all(tmp_path / "one", Team(), moving=False)
     run_workers(tmp_path / "many", 2, moving=True)

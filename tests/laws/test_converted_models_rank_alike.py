@@ -90,6 +90,7 @@ def test_in_place_in_memory_and_in_three_partitions_ranks_are_equal(name: str, t
         assert_ranks(tmp_path / "in_place", edges, model.score, NUM_ENTITIES, known, 1e-4)
 
 
+@pytest.mark.slow
 def test_a_converted_model_of_many_workers_and_little_memory_has_the_same_report(tmp_path: Path) -> None:
     model = DglkeFolder(tmp_path / "model", "TransR")
     import_model(open_model(model.folder), tmp_path / "converted", 3, EdgeFiles(write_edges(tmp_path)))
@@ -158,15 +159,20 @@ def test_edges_with_unknown_labels_are_skipped_counted_and_listed(tmp_path: Path
         ),
         (["--edges", "test=far.txt", "--edge-columns", "htr"], "far.txt: edge 0: the id of the relation is 3, but"),
         (["--edges", "test=words.txt"], "words.txt:1: expected an id, got 'a'; give --entities and --relations"),
-        (["--edges", "test=words.txt", "--entities", "labels"], "words.txt: none of its 1 edges has known labels"),
+        (["--edges", "test=words.txt", "--entities", "labels"], "words.txt: no edge has known labels; check the file"),
         (
             ["--edges", "test=words.txt", "--entities", "labels", "--unknown", "refuse"],
             "words.txt:1: unknown label 'a'; --unknown skip leaves such edges out",
         ),
+        (
+            ["--edges", "test=near.txt", "--entities", "labels", "--unknown", "refuse"],
+            "near.txt:1: unknown label 'e36x' (did you mean 'e36'?); --unknown skip leaves such edges out",
+        ),
+        (["--edges", "test=neer.txt"], "neer.txt: cannot read this text file: No such file or directory; did you mean"),
         (["--edges", "test=empty.txt"], "empty.txt: there are no edges; check the file"),
-        (["--entities", "few"], "few: 1 labels for 37 rows of vectors, and none for id 1"),
+        (["--entities", "few"], "few: 1 label for 37 rows of vectors, and none for id 1"),
         (["--entities", "twice"], "twice: 36 labels occur more than once; edges need unique labels"),
-        (["--entities", "words.txt"], "words.txt: 1 labels for 37 rows of vectors, and none for id 1"),
+        (["--entities", "words.txt"], "words.txt: 1 label for 37 rows of vectors, and none for id 1"),
     ],
 )
 def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, tmp_path: Path) -> None:
@@ -174,7 +180,8 @@ def test_what_cannot_be_converted_is_one_line(arguments: list[str], fault: str, 
     write_labels(tmp_path / "labels", [f"e{index}" for index in range(37)])
     write_labels(tmp_path / "few", ["x"])
     write_labels(tmp_path / "twice", ["x"] * 37)
-    for name, text in {"two": "0 1 2\n1 2\n", "far": "0 1 3\n0 1 37\n", "words": "a b c\n", "empty": ""}.items():
+    files = {"two": "0 1 2\n1 2\n", "far": "0 1 3\n0 1 37\n", "words": "a b c\n", "near": "e36x 0 e1\n", "empty": ""}
+    for name, text in files.items():
         (tmp_path / f"{name}.txt").write_text(text)
 
     done = run_main("import-model", "x.pt", "--output", "converted", *arguments, cwd=tmp_path)

@@ -16,6 +16,7 @@ from pbgeval.notation import Bucket
 from tests.kit.training import MIXED, OVERFIT, train
 
 
+@pytest.mark.slow
 def test_training_a_bucket_for_long_is_noticed_and_a_step_at_a_time_is_not() -> None:
     overfit, mixed = train(0, **OVERFIT), train(0, **MIXED | {"num_passes": 4})
 

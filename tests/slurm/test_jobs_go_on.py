@@ -30,7 +30,7 @@ TEMPLATE = Path(__file__).resolve().parents[2] / "scripts" / "slurm.sbatch"
 def submitted(slurm: Slurm, case: TinyCase, folder: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Submit the case to two nodes; yield the job's number and the command, which waits for the end."""
     submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--partition", "low", *flags]
-    arguments = ["--config", case.config, "--output", "output", "--wait"]
+    arguments = [case.config, "--output", "output", "--wait"]
     with subprocess.Popen(
         [*submit, *arguments], cwd=folder, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
     ) as waiting:

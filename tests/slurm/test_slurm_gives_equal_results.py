@@ -54,9 +54,7 @@ def test_the_template_for_sbatch(slurm: Slurm, evaluated: CaseAndResult, tmp_pat
 def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
     submit = [COMMAND, "submit", "--nodes", "2", "--cpus-per-worker", "1", "--time", "10", "--slurm", "comment=tests"]
 
-    done = slurm.run(
-        *submit, "--config", evaluated.case.config, "--output", "output", "--wait", cwd=tmp_path, timeout=PATIENCE
-    )
+    done = slurm.run(*submit, evaluated.case.config, "--output", "output", "--wait", cwd=tmp_path, timeout=PATIENCE)
 
     assert (0, "") == (done.returncode, done.stderr)
     job, output, logs, end = done.stdout.splitlines()
@@ -70,7 +68,7 @@ def test_a_submitted_job(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path)
 
 
 def test_a_job_that_slurm_refuses_is_one_line(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
-    submit = [COMMAND, "submit", "--partition", "nowhere", "--config", evaluated.case.config, "--output", "output"]
+    submit = [COMMAND, "submit", "--partition", "nowhere", evaluated.case.config, "--output", "output"]
 
     done = slurm.run(*submit, cwd=tmp_path)
 
@@ -81,7 +79,7 @@ def test_a_job_that_slurm_refuses_is_one_line(slurm: Slurm, evaluated: CaseAndRe
 
 
 def test_a_job_that_is_cancelled_is_incomplete(slurm: Slurm, evaluated: CaseAndResult, tmp_path: Path) -> None:
-    submit = [COMMAND, "submit", "--slurm", "begin=now+1hour", "--config", evaluated.case.config, "--output", "output"]
+    submit = [COMMAND, "submit", "--slurm", "begin=now+1hour", evaluated.case.config, "--output", "output"]
     with subprocess.Popen(
         [*submit, "--wait"], cwd=tmp_path, env=slurm.environment, stdout=PIPE, stderr=PIPE, text=True
     ) as waiting:

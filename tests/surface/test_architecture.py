@@ -22,7 +22,7 @@ MAX_ROOMS = 24
 NUMERICS = {"torch", "numpy", "attrs"}
 LIBRARIES = {
     "cli": {"typer", "rich"},
-    "command_line": {"typer"},
+    "command_line": NUMERICS | {"typer"},
     "report": NUMERICS | {"rich", "jinja2", "pandas"},
     "integrations": NUMERICS | {"pandas", "pykeen", "torchbiggraph", "lightning"},
     "config": {"attrs"},

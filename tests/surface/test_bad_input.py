@@ -542,7 +542,7 @@ def test_a_fault_is_its_lines_and_nothing_is_written(row: Fault, tmp_path: Path)
 
 def test_cuda_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    line = "--device cuda: torch finds no CUDA device; use --device cpu"
+    line = "device cuda: torch finds no CUDA device; use device cpu"
 
     check(fault(line, args=("--device", "cuda")), tmp_path / "case")
 

@@ -185,6 +185,14 @@ BY_NAME = [
         world=NAMED,
     ),
     fault(
+        "{root}/edges.tsv: 1 of 51 edges have names that are not in {root}/entity (1 unknown entity, for example "
+        "entity 'user/0/0x' of type user; did you mean 'user/0/0'?); kgeval-dist import-graph …",
+        lambda root: (root / "edges.tsv").write_text(
+            (root / "edges.tsv").read_text().rstrip("\n") + "\nuser/0/0x\tr0\tuser/0/1\n"
+        ),
+        world=NAMED,
+    ),
+    fault(
         "{root}/edges.parquet: expected columns lhs, rel, rhs, found head, rel, rhs; name them with edge_columns "
         "HEAD,RELATION,TAIL",
         lambda root: duckdb.sql(HEAD_REL_TAIL).write_parquet(f"{root}/edges.parquet"),
@@ -322,7 +330,7 @@ COMMANDS = [
     *(
         fault(f"…{message}…", remove(f"run/{name}"), *damage, world=REPORT)
         for name, message, *damage in (
-            ("metrics.json", "expected metrics.json of an evaluation or training_stats.json of a training run"),
+            ("metrics.json", "run: no metrics.json or training_stats.json in this folder; give the output directory"),
             *(
                 (name, message, write(f"run/{name}", text))
                 for name, text, message in (
@@ -353,8 +361,11 @@ COMMANDS = [
         )
     ),
     *(
-        fault(f"{path}: expected metrics.json of an evaluation…", *damage, args=("report", path), world=NOTHING)
-        for path, *damage in (("nowhere",), ("metrics.json", write("metrics.json", "{}")))
+        fault(f"{path}: {message}", *damage, args=("report", path), world=NOTHING)
+        for path, message, *damage in (
+            ("nowhere", "no such output directory"),
+            ("metrics.json", "this is a file; give its folder, '.'", write("metrics.json", "{}")),
+        )
     ),
     *(
         fault(f"…{message}…", *damage, args=("report", ".", *arguments), world=NOTHING)

@@ -118,7 +118,7 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
     ("arguments", "line"),
     [
         ("--workers 3 report x", "--workers is not an option of kgeval-dist report; leave it out"),
-        ("--device cpu submit --config x", "--device must follow the command submit: kgeval-dist submit --config x …"),
+        ("--device cpu submit x", "--device must follow the command submit: kgeval-dist submit x …"),
         ("--config a report x", "--config is not an option of kgeval-dist report; leave it out"),
         ("--config a --config b", "--config is given 2 times; give it once"),
         ("run a --output x --output y", "--output is given 2 times; give it once"),
@@ -136,6 +136,7 @@ def test_run_does_what_the_option_config_does(case: TinyCase) -> None:
         ),
         ("run a --worker 3", "--worker is not an option of kgeval-dist run; did you mean --workers?"),
         ("compare a b --edge x", "--edge is not an option of kgeval-dist compare; did you mean --edges?"),
+        ("submit --config a", "--config is not an option of kgeval-dist submit; write kgeval-dist submit CONFIG"),
         ("run a --zzz", "--zzz is not an option of kgeval-dist run; see kgeval-dist run --help"),
         ("run", "Missing argument 'CONFIG'; see kgeval-dist run --help"),
         ("--workers 3", "no config file is given; kgeval-dist run CONFIG"),
@@ -159,7 +160,7 @@ def test_a_wrong_command_line_is_a_line_that_says_what_to_type(arguments: str, l
     [
         ("hits_at", {"hits_at", "target_metric"}),
         ("hits-at", {"hits_at", "target_metric"}),
-        ("to either side", {"target_error"}),
+        ("plus or minus", {"target_error"}),
         ("entities.NAME", {"entities.NAME.num_partitions", "entities.NAME.featurized", "entities.NAME.dimension"}),
     ],
 )
@@ -364,6 +365,7 @@ def on_terminal(case: TinyCase, *arguments: str) -> tuple[int, str]:
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
+@pytest.mark.slow
 def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
     status, text = on_terminal(case)
 
@@ -376,6 +378,7 @@ def test_progress_is_a_bar_on_a_terminal(case: TinyCase) -> None:
     assert text.rfind(HIDE_CURSOR) < text.rfind(SHOW_CURSOR)
 
 
+@pytest.mark.slow
 def test_a_fault_leaves_the_terminal_as_it_was(case: TinyCase) -> None:
     case.spoil_edges(1, 1, "rel", 0, 77)
 
@@ -592,6 +595,7 @@ def test_buckets_without_a_file_are_counted_in_a_warning(case: TinyCase) -> None
     ]
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_told_so(case: TinyCase) -> None:
     script = case.root / "script.py"
     script.write_text(
@@ -628,6 +632,7 @@ def test_workers_for_whom_there_are_too_few_open_files_are_one_line(
     assert done.err.startswith("cannot start 2 workers: Too many open files; raise the limit")
 
 
+@pytest.mark.slow
 def test_a_limit_of_open_files_that_workers_cannot_run_with_is_one_line(case: TinyCase) -> None:
     shell = 'ulimit -n 24; exec "$@"'
     command = ["bash", "-c", shell, "bash", COMMAND, "--config", case.config, "--workers", "2", "--quiet"]

@@ -278,7 +278,33 @@ def test_a_run_without_ranks_and_an_unfinished_one_are_named(cases: tuple[TinyCa
         unfinished.faults,
     )
     assert 1 == nowhere.status
-    assert nowhere.err.startswith("c/metrics.json: expected a result of pbgeval")
+    assert nowhere.faults == ["c: no such output directory"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "fault"),
+    [
+        ("case/eval.py", "case/eval.py: this is a config file; give the output directory of its run"),
+        ("results", "results: no metrics.json in this folder; did you mean 'results/one' or 'results/two'?"),
+        ("reslts", "reslts: no such output directory; did you mean 'results'?"),
+        ("results/one/metrics.json", "results/one/metrics.json: this is a file; give its folder, 'results/one'"),
+        ("case", "case: no metrics.json in this folder; give the output directory of a run"),
+    ],
+)
+@pytest.mark.parametrize("command_name", ["compare", "report"])
+def test_a_path_that_is_no_output_directory_is_told_from_one(
+    command_name: str, folder: str, fault: str, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / "results" / name / "metrics.json").write_text("{}")
+    (tmp_path / "case").mkdir()
+    (tmp_path / "case" / "eval.py").write_text("")
+
+    done = run_main(command_name, folder, *(["x"] if command_name == "compare" else []), cwd=tmp_path)
+
+    expected = fault.replace("no metrics.json", "no metrics.json or training_stats.json")
+    assert (done.status, done.faults) == (1, [fault if command_name == "compare" else expected])
 
 
 def test_edges_that_have_moved_are_named(cases: tuple[TinyCase, TinyCase], tmp_path: Path) -> None:
@@ -326,13 +352,19 @@ def test_every_format_has_the_figures(cases: tuple[TinyCase, TinyCase], tmp_path
     of_csv = list(csv.DictReader(io.StringIO(texts["csv"].out)))
     assert len(found.differences) * (1 + len(found.relations)) == len(of_csv)
     assert str(found["mrr"].p_value) == of_csv[1]["p_value"]
-    error = found["mrr"].standard_error
-    assert error is not None
-    value = f"{found['mrr'].difference:+.{1 + decimals_of(error)}f}"
-    assert all(value in texts[name].out for name in ("text", "md", "latex"))
+    of_column = [of.standard_error for of in found.differences if of.metric != "mean_rank" and of.standard_error]
+    decimals = max(4, 1 + max(map(decimals_of, of_column)))
+    value = f"{found['mrr'].difference:+.{decimals}f}".replace("-", "−")
+    assert all(value in texts[name].out for name in ("text", "md"))
+    assert value.replace("−", "$-$") in texts["latex"].out
     assert all(text in page.out for text in (value, "[bold]a_b|c &amp; 5%", "Difference in MRR by relation", "</html>"))
     assert r"| \[bold\]a\_b\|c &amp; 5% |" in texts["md"].out
     assert r"{[}bold{]}a\_b\textbar{}c \& 5\% & " in texts["latex"].out  # a bracket would be the row before's length
+    rows_but_mean_rank = rows_of_markdown(texts["md"].out)[2 : 1 + len(found.differences)]
+    for at in (1, 2, 3, 4):  # A, B, B − A, their interval
+        figures = [row[at] for row in rows_but_mean_rank]
+        assert {len(end.partition(".")[2]) for cell in figures for end in cell.split(" to ")} == {decimals}
+        assert at < 3 or all(end[0] in "+−" for cell in figures for end in cell.split(" to "))
     of_markdown = [[on_a_keyboard(cell) for cell in row] for row in rows_of_markdown(texts["md"].out)]
     assert of_markdown == rows_of_latex(texts["latex"].out)
     assert "[bold]a_b|c" in texts["text"].out

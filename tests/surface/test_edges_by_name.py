@@ -158,6 +158,7 @@ def test_a_model_names_its_entities_and_relations_by_its_own_files(tmp_path: Pat
     assert named == numbered
 
 
+@pytest.mark.slow
 def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     alone = succeeds(dynamic, "edge_paths=edges.tsv")
 
@@ -170,6 +171,7 @@ def test_several_workers_read_the_same_buckets(dynamic: TinyCase) -> None:
     assert alone == numbers_of(dynamic.root / "two")
 
 
+@pytest.mark.slow
 def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
     alone = succeeds(dynamic, "edge_paths=edges.tsv")
 
@@ -180,6 +182,7 @@ def test_in_a_group_worker_0_makes_the_buckets(dynamic: TinyCase) -> None:
     assert 1 == len(imported(dynamic.root / "group"))
 
 
+@pytest.mark.slow
 def test_every_worker_of_a_group_says_what_is_wrong_with_a_file(dynamic: TinyCase) -> None:
     (dynamic.root / "edges.tsv").write_text("user/0/0\tr0\n", encoding="utf-8")
     group = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_PORT": "29517"}

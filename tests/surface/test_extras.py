@@ -135,7 +135,7 @@ USES = {
     ),
     "job": Use(
         "slurm",
-        ("-m", "pbgeval", "submit", "--scheduler", "local", "--config", "case/eval.py", "--output", "job", "--wait"),
+        ("-m", "pbgeval", "submit", "--scheduler", "local", "case/eval.py", "--output", "job", "--wait"),
         "kgeval-dist submit needs submitit, which is not installed: pip install 'pbgeval[slurm]'",
         lambda folder, _: json.loads((folder / "job" / "metrics.json").read_text(encoding="utf-8"))["complete"],
     ),

@@ -39,7 +39,7 @@ def test_an_import_says_what_it_wrote(tmp_path: Path) -> None:
     assert [
         "graph/entity: 3 entities of type all in 2 partitions of 1 to 2",
         "graph/train: 4 edges in 3 buckets, 1 of them duplicates",
-        "graph/test: 1 edges in 1 buckets",
+        "graph/test: 1 edge in 1 bucket",
         "graph/test/unknown.tsv: 2 edges skipped (1 unknown entity and 1 unknown relation)",
     ] == done.out.splitlines()
     assert {("entity:all", "z"): 1, ("relation", "t"): 1} == unknown_in(tmp_path / "graph" / "test" / "unknown.tsv")
@@ -124,6 +124,7 @@ def start(folder: Path, num_edges: int, most_bytes: int | None = None) -> subpro
     )
 
 
+@pytest.mark.slow
 def test_scratch_files_that_find_no_room_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, 200_000, most_bytes=1 << 20)
     _, err = process.communicate(timeout=120)

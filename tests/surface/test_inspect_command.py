@@ -41,7 +41,7 @@ def test_a_folder_of_everything_is_described(tmp_path: Path) -> None:
     assert {
         "kind": "folder of entities",
         "type user": "12 rows in 2 partitions of 5 to 7",
-        "type tag": "3 rows in 1 partitions of 3 to 3",
+        "type tag": "3 rows in 1 partition",
         "names": "none",
     } == found["entity"]
     checkpoint = found["checkpoint"]

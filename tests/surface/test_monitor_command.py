@@ -25,7 +25,7 @@ def test_a_table_is_printed_and_a_page_is_written(records: Path) -> None:
     done = run(records)
 
     assert done.status == 0, done.err
-    assert len(re.findall(r"0\.[23]\d+ +0\.5\d+ +0\.2\d+", done.out)) == 5
+    assert len(re.findall(r"0\.[23]\d+ +0\.5\d+ +\+0\.2\d+", done.out)) == 5
     assert done.out.splitlines()[-1] == f"{records}/report.html"
     page = (records / "report.html").read_text(encoding="utf-8")
     assert "<h1>Held-out edges during training</h1>" in page

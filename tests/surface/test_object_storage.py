@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 from attrs import frozen
+from fsspec.implementations.memory import MemoryFileSystem
 
+from pbgeval import edge_scorer, evaluate_triples
 from pbgeval import evaluation as driver
 from pbgeval.cluster.team import Team
 from pbgeval.config import load_config
@@ -29,7 +31,7 @@ from pbgeval.inputs.object_storage import local_copies
 from pbgeval.storage import writing as files
 from pbgeval.storage.objects import RemoteObject, list_objects
 from tests.kit.case import TinyCase
-from tests.kit.commands import Done, flags, numbers_of, run_command, run_of, start_command
+from tests.kit.commands import Done, flags, numbers_of, run_command, run_main, run_of, start_command
 from tests.kit.faults import compare
 from tests.kit.groups import run_group, start_group
 from tests.kit.names import write_edges_by_name
@@ -138,6 +140,93 @@ def test_objects_have_the_numbers_of_the_same_files(remote: RemoteCase, candidat
     assert remote.local_numbers(*settings) == remote.succeeds(*settings)
 
     assert [f"{remote.url}/edges"] == run_of(remote.case.root / "remote")["edge_paths"]
+
+
+# Results as objects
+
+
+def sent(remote: RemoteCase, url: str, *arguments: str) -> Done:
+    return run_command(remote.case, "--workers", "1", "--quiet", "--output", url, *arguments)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "file", "memory"])
+def test_a_result_is_copied_to_a_url(remote: RemoteCase, tmp_path: Path, scheme: str) -> None:
+    place = {"s3": f"{remote.url}/result", "file": f"file://{tmp_path}/far/result", "memory": "memory://far/result"}
+
+    done = sent(remote, place[scheme], *flags(["save_ranks=True"]))
+
+    assert (0, "") == (done.status, done.err)
+    [folder] = (remote.case.root / "results").iterdir()
+    names = (folder / "files.txt").read_text().split()
+    assert {"metrics.json", "run.json", "ranks/0/ranks_2_2.h5", "files.txt"} <= {*names, "files.txt"}
+    for name in names:
+        found = {
+            "s3": lambda name: remote.store.get(f"{remote.key}/result/{name}"),
+            "file": lambda name: (tmp_path / "far/result" / name).read_bytes(),
+            "memory": lambda name: MemoryFileSystem().cat_file(f"/far/result/{name}"),
+        }[scheme](name)
+        assert (folder / name).read_bytes() == found, name
+
+
+@pytest.mark.slow
+def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -> None:
+    url = f"{remote.url}/result"
+    assert 0 == sent(remote, url).status
+    before = remote.store.get(f"{remote.key}/result/metrics.json")
+
+    again, other = sent(remote, url), sent(remote, url, *flags(["hits_at=7"]))
+
+    assert (0, "") == (again.status, again.err)
+    assert (1, f"{url}: found another result; choose another --output, or --overwrite to replace it\n") == (
+        other.status,
+        other.err,
+    )
+    assert before == remote.store.get(f"{remote.key}/result/metrics.json")
+    assert 0 == sent(remote, url, *flags(["hits_at=7"]), "--overwrite").status
+    assert before != remote.store.get(f"{remote.key}/result/metrics.json")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s3://no-such-bucket-at-all/result", "the result is in results/"),
+        ("nonsense://bucket/result", "nonsense"),
+        ("s3://", "output: expected a bucket or folder after ://, got s3://"),
+    ],
+)
+def test_a_url_that_cannot_be_written_is_one_line(remote: RemoteCase, url: str, message: str) -> None:
+    done = sent(remote, url)
+
+    assert (1, "", 1) == (done.status, done.out, done.err.count("\n")), done.err
+    assert message in done.err
+
+
+def test_a_model_in_memory_sends_its_result(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(remote.case.root)
+    scorer = edge_scorer(lambda lhs, rel, rhs: (lhs + rel - rhs).float(), num_entities=5, num_relations=1)
+
+    report = evaluate_triples(scorer, [[0, 0, 1], [2, 0, 3]], output=f"{remote.url}/memory")
+
+    assert report.path is None
+    assert report.to_json().encode() == remote.store.get(f"{remote.key}/memory/metrics.json")
+    assert not (remote.case.root / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("form", "output", "name"),
+    [("html", "pages", "pages/report.html"), ("html", "mine.html", "mine.html"), ("md", "pages", "pages/report.md")],
+)
+def test_a_report_is_written_to_a_url(remote: RemoteCase, form: str, output: str, name: str) -> None:
+    assert 0 == run_command(remote.case, "--workers", "1", "--quiet", "--output", "here").status
+
+    done = run_main("report", "here", "--format", form, "--output", f"{remote.url}/{output}", cwd=remote.case.root)
+
+    assert (0, f"{remote.url}/{name}\n", "") == (done.status, done.out, done.err)
+    assert b"mean reciprocal rank" in remote.store.get(f"{remote.key}/{name}")
+
+
+# Mixtures and groups
 
 
 @pytest.mark.slow
@@ -338,6 +427,7 @@ NOT_OURS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", NOT_OURS)
 def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(remote: RemoteCase, what: str) -> None:
     if what == "a folder of another user" and os.getuid():
@@ -353,6 +443,7 @@ def test_what_others_made_by_a_name_like_ours_is_neither_entered_nor_removed(rem
     assert (remote.case.root.parent / "users").exists()
 
 
+@pytest.mark.slow
 def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: RemoteCase) -> None:
     left = remote.scratch / f"pbgeval-{os.getuid()}-0123456789abcdef"
     left.mkdir()
@@ -364,6 +455,7 @@ def test_a_pipe_in_the_folder_that_a_killed_run_left_does_not_hang(remote: Remot
     assert [] == list(remote.scratch.iterdir())
 
 
+@pytest.mark.slow
 def test_copies_are_their_users_own_while_the_run_lasts(remote: RemoteCase, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: dict[str, int] = {}
     evaluate = driver._evaluate
@@ -483,6 +575,7 @@ def test_without_credentials_or_endpoint_nothing_is_read(
     compare(done, [line.replace("{url}", remote.url)], remote.case.root)
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_mended_is_used_by_the_same_process(
     remote: RemoteCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -551,10 +644,11 @@ def test_without_the_extra_one_line_says_what_to_install(remote: RemoteCase, pac
     )
 
     fault = remote.only_line(Done(done.returncode, done.stdout, done.stderr))
-    assert fault.startswith(f"{remote.url}/checkpoint: reading it needs packages that are not installed (")
+    assert fault.startswith(f"{remote.url}/checkpoint: this URL needs packages that are not installed (")
     assert fault.endswith("): pip install 'pbgeval[s3]'")
 
 
+@pytest.mark.slow
 def test_local_paths_need_neither_the_packages_nor_a_scratch_folder(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path / "case")
     program = (

@@ -91,11 +91,13 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
     [
         ((SCORER, [[0, 0]]), {}, r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape"),
         ((SCORER, [[0, 0.5, 1]]), {}, "edges: expected integers of shape .* got float64"),
-        ((SCORER, [[0, 0, 9]]), {}, r"edges: dataset rhs, row 0: expected an id in 0..8"),
-        ((SCORER, [[0, 2, 1]]), {}, r"edges: dataset rel, row 0: expected an id in 0..1"),
-        ((SCORER, TEST), {"known": TRAIN}, r"filter edges: expected a list of arrays, got one array; write \[array\]"),
-        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"filter edges: dataset rhs, row 0: expected an id in 0..8"),
+        ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, rhs: expected an id in 0..8"),
+        ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, rel: expected an id in 0..1"),
+        ((SCORER, TEST), {"known": TRAIN}, r"known edges: expected a list of arrays, got one array; write \[array\]"),
+        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, rhs: expected an id in 0..8"),
         ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
+        ((SCORER, TEST), {"knwon": [TRAIN]}, "knwon: unknown key; did you mean 'known'"),
+        ((SCORER, TEST), {"devise": "cpu"}, "devise: unknown key; did you mean 'device'"),
         ((SCORER, TEST), {"hit_at": [1], "seeed": 3}, "hit_at: unknown key; did you mean 'hits_at'"),
         ((torch.nn.Linear(2, 1), TEST), {}, "Linear without num_entities; edge_scorer or batch_scorer make one"),
         (("nowhere", TEST), {}, "nowhere"),
@@ -110,7 +112,7 @@ def test_triples_that_cannot_be_ranked_are_refused_in_a_line(arguments, settings
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        ({"workers": 0}, "workers: expected a number of processes >= 1, got 0"),
+        ({"workers": 0}, "^workers 0: the number of processes must be at least 1; leave it out to use all cores$"),
         ({"overrides": ["seed=3"]}, "overrides change a config file"),
     ],
 )

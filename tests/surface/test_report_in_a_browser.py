@@ -9,7 +9,8 @@ import pytest
 
 from pbgeval import compare
 from pbgeval.config.explain import meanings
-from pbgeval.monitor.curves import read_curves
+from pbgeval.monitor.curves import Curves, PassRow, read_curves
+from pbgeval.monitor.records import PassKey
 from pbgeval.report.page import Source, comparison_page, page_of, read_result
 from tests.browsers import Show, Shown
 from tests.kit import pbg_files
@@ -222,6 +223,20 @@ def test_numbers_of_any_size_sort_as_numbers_and_what_is_undefined_stands_last(t
     assert ["20,000", "1,000", "900", "7", "–"] == shown.column(RELATIONS, QUERIES)
     button.click()
     assert ["7", "900", "1,000", "20,000", "–"] == shown.column(RELATIONS, QUERIES)
+
+
+def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path, show: Show) -> None:
+    gaps = (0.25, -0.5, 0.125, None)
+    rows = tuple(
+        PassRow(PassKey(epoch), 0.5, None if gap is None else 0.5 + gap, None, 0.01, "undecided", 2, 0)
+        for epoch, gap in enumerate(gaps)
+    )
+    path = page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)
+    shown = show(path)
+
+    shown.page.locator("#passes-table thead button").nth(3).click()
+
+    assert ["+0.25 ± 0.01", "+0.12 ± 0.01", "−0.50 ± 0.01", "–"] == shown.column("passes-table", 3)
 
 
 def test_on_a_phone_the_names_stay_in_view_and_pictures_are_as_wide_as_the_page(

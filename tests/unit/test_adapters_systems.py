@@ -178,7 +178,7 @@ def test_labels_are_read_in_any_order_and_each_id_must_have_one(tmp_path: Path) 
     ):
         path.write_text(text)
         for read in (read_labels, lambda *of: list(labels_in_order(*of))):
-            with pytest.raises(StorageError, match=r"labels.tsv:\d?:? (expected|\d labels for 3 rows|id 1 has)"):
+            with pytest.raises(StorageError, match=r"labels.tsv:\d?:? (expected|\d labels? for 3 rows|id 1 has)"):
                 read(path, 3)
 
 
@@ -498,9 +498,16 @@ def test_the_export_scripts_refuse_a_norm_that_has_no_comparator(
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x")
 
-    for path, found in ((tmp_path, "a folder without them"), (tmp_path / "x.txt", "a file")):
-        with pytest.raises(ConfigError, match=f"^model: .*expected a folder that DGL-KE .*found {found}"):
+    for path, found in ((tmp_path, "no model in this folder"), (tmp_path / "x.txt", "this file is not a model")):
+        with pytest.raises(ConfigError, match=f"^model: .*{found}; expected a folder that DGL-KE "):
             evaluate(EvalConfig(model=str(path), edge_paths=[str(tmp_path)]))
+    arrays = tmp_path / "models" / "one"
+    arrays.mkdir(parents=True)
+    (arrays / "model.json").write_text("{}")
+    with pytest.raises(StorageError, match=rf"models: no model in this folder; did you mean '{arrays}'\?; expected"):
+        open_model(arrays.parent)
+    with pytest.raises(StorageError, match=rf"modls: no such file or folder; did you mean '{arrays.parent}'\?; exp"):
+        open_model(tmp_path / "modls")
     with pytest.raises(ConfigError, match=r"^model: no such file or directory: .*"):
         evaluate(EvalConfig(model=str(tmp_path / "absent"), edge_paths=[str(tmp_path)]))
 

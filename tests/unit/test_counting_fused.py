@@ -196,6 +196,7 @@ print(len(re.findall(r"fma\\.rn\\.f32", ptx)), len(re.findall(r"\\bw?g?mma\\b", 
 """
 
 
+@pytest.mark.slow
 def test_the_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path):
     """To fused multiply-adds in float32, one per thread and step for each of its scores; to no matrix instruction."""
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}

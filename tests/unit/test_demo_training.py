@@ -128,6 +128,19 @@ def test_the_checkpoint_is_that_of_torchbiggraph(trained):
                 assert dataset.attrs["state_dict_key"] == f"rhs_operators.{relation}.{parameter}"
 
 
+def test_another_output_folder_gets_the_same_checkpoint(trained, tmp_path):
+    command = [sys.executable, SCRIPTS / "train_demo.py", "--graph", trained, "--types", trained.parent / "types.tsv"]
+    subprocess.run([*command, "--epochs", "2", "--output", tmp_path / "x"], check=True, capture_output=True)
+
+    checkpoints = [folder / "checkpoint" for folder in (trained, tmp_path / "x")]
+    names = [sorted(path.name for path in folder.iterdir()) for folder in checkpoints]
+    assert names[0] == names[1]
+    config = json.loads((checkpoints[1] / "config.json").read_text())
+    assert (checkpoints[1] / config["entity_path"]).samefile(trained / "entity")
+    assert (checkpoints[1] / config["edge_paths"][0]).samefile(trained / "train")
+    assert (tmp_path / "x" / "monitor" / "training_stats.json").is_file()
+
+
 def test_a_share_of_the_edges_is_held_out_and_watched(trained, tmp_path):
     history = read_history(trained / "monitor", pytest.fail)
     graph = load(trained)

@@ -221,7 +221,7 @@ def test_without_pandas_a_frame_is_refused_and_the_extra_named():
         ({"restrict_entities_to": [23]}, "row out of range in 'all:0:23': expected 0 to 22"),
         ({"restrict_relations_to": [3]}, "restrict_relations: .*3"),
         ({"mode": "testing"}, "mapped_triples: an inductive model needs a triples factory of its mode"),
-        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"filter edges: dataset rhs, row 0: expected an id in 0..22"),
+        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"known edges: row 0, rhs: expected an id in 0..22"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(arguments, fault):
@@ -235,6 +235,17 @@ def test_factories_that_number_the_same_labels_in_other_ways_are_refused():
 
     with pytest.raises(EvalError, match=r"expected one entity_to_id in all of them, got 'b' as 0 and as 1; make them"):
         RankBasedEvaluator().evaluate(Diagonal(), test, additional_filter_triples=training)
+
+
+@pytest.mark.parametrize("model", [Diagonal(), with_vectors(Diagonal())], ids=["scores", "vectors"])
+@pytest.mark.parametrize("prefix", ["", "rel:"])
+def test_a_report_calls_relations_as_the_factory_does(model, prefix):
+    relation_to_id = {f"{prefix}{label}": number for number, label in enumerate(["b", "a", "c"][:NUM_RELATIONS])}
+    test = factory(TEST, relation_to_id=relation_to_id)
+
+    report = RankBasedEvaluator().evaluate(model, test, restrict_relations_to=[2]).report
+
+    assert [row["relation"] for row in report.table("relations")] == ["2" if prefix else "c"]
 
 
 def num_keys(triples):

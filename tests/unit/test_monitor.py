@@ -226,6 +226,7 @@ def test_a_full_disk_is_a_warning(tmp_path: Path) -> None:
     assert "No space left on device; training goes on without records" in warnings[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"steps_per_visit": 3, "edges_per_bucket": 200, "num_partitions": 2}
     whole = train(1, num_passes=4, output=tmp_path / "whole", **keys)
@@ -244,6 +245,23 @@ def test_a_run_that_goes_on_finds_its_history(tmp_path: Path) -> None:
     with monitor.watch(2, BUCKETS[0], ModelTensors({("e", 0): torch.randn(20, 4), ("e", 1): torch.randn(20, 4)})):
         pass
     assert 9 == read_history(tmp_path / "half", warnings.append).visits[-1].index
+
+
+def test_the_result_of_a_pass_prints_as_a_line(tmp_path: Path) -> None:
+    monitor, tensors = make_monitor(), model()
+    one_visit(monitor, tensors)
+    found = monitor.end_pass(0)
+
+    assert found is not None
+    details = found.details
+    assert details is not None
+    assert details.training is not None
+    gap = details.gap[MRR]
+    assert repr(found) == (
+        f"epoch 0: MRR of held-out edges {details.before[MRR]:.4f} before and {details.after[MRR]:.4f} after the visits"
+        f", {details.training[MRR]:.4f} of training edges; gap {gap.value:+.4f} ± {gap.standard_error:.4f}: too early"
+    ).replace("gap -", "gap −")
+    assert repr(make_monitor().end_pass(1)) == "epoch 1: no figures of held-out edges"
 
 
 def test_a_pass_ends_by_itself_when_the_next_one_begins(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_a_copy_has_all_files_of_a_folder(tree: Path, tmp_path: Path) -> None:
     assert 6 == sum(path.is_file() for path in copy.rglob("*"))
 
 
+@pytest.mark.slow
 def test_what_a_test_notices_is_killed_and_the_rest_is_listed(tree: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.mutation_score", "--tree", tree, "--map", tmp_path / "map.json"]
     done = subprocess.run(

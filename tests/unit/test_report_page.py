@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from pbgeval.errors import ConfigError
 from pbgeval.monitor.curves import Curves, PassRow
@@ -346,7 +347,13 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     assert "Undecided: more passes are needed to tell." in page.text
     assert ["pass", "before", "after", "gap", "verdict"] == page.rows["Passes"][0], "no column without a figure"
     assert 5 == len(page.rows["Passes"])
-    assert ["0", "0.2500", "0.5000", "0.2500"] == page.rows["Passes"][1][:4]
+    assert ["0", "0.2500", "0.5000", "+0.2500"] == page.rows["Passes"][1][:4]
+    assert "one line per bucket" in page.text
+    assert "Training: as many training edges" not in page.text
+    errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
+    assert [row[3] for row in figures.passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
+    curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
+    assert "the generalization gap" in Page(report_page.page_of(Source("run", None, curves)).render()).text
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]
     assert 8 == sum(path.count("M") for path in paths), "before, after, gap in two pieces each, no gap, a bucket"
     assert all(re.fullmatch(r"M[\d.]+,[\d.]+( [LM][\d.]+,[\d.]+)*", each) for each in paths)

@@ -12,12 +12,13 @@ from pbgeval.report.figures import (
     diagnostics_of,
     edges_of,
     flat,
+    headline_rows,
     name_of,
     settings_of,
     ties_of,
     with_error,
 )
-from pbgeval.report.report import Report
+from pbgeval.report.report import Report, cutoffs_of
 from pbgeval.report.tables import MAX_CHARACTERS, clipped, fitting
 
 DIAGNOSIS = {
@@ -97,6 +98,7 @@ def test_a_name_is_clipped_to_what_can_be_read() -> None:
         (3.1e-06, 4.2e-06, "0.000003 ± 0.000004"),
         (0.99996, 0.00996, "1.00 ± 0.01"),
         (-0.0001, 0.002, "0.000 ± 0.002"),
+        (-0.04, 0.002, "−0.040 ± 0.002"),
         (0.25, 1e-12, "0.25000000 ± 0.00000000"),
     ],
 )
@@ -176,3 +178,11 @@ def test_leakage_that_nobody_looked_for_is_said_to_be_unknown() -> None:
     assert "–" == dict(unknown.rows)["that are also in train_paths"]
     assert "the config has no train_paths" in unknown.note
     assert ("0", "") == (dict(known.rows)["that are also in train_paths"], known.note)
+
+
+def test_a_name_that_only_begins_like_hits_at_a_number_is_a_row_among_the_others() -> None:
+    keys = [f"both.realistic.{name}" for name in ("mean_rank", "hits_at_k", "hits_at_3", "hits_at_", "hits_at_½")]
+    rows = headline_rows(keys, "realistic")
+
+    assert [name for name, _ in rows] == ["mean rank", "hits@3", "hits at k", "hits at ", "hits at ½"]
+    assert [3] == cutoffs_of(dict.fromkeys(keys, 0.5))

@@ -213,7 +213,7 @@ def test_all_faults_come_at_once_and_many_are_cut(tmp_path: Path) -> None:
 
 def test_without_files_of_names_an_address_is_asked_for(tmp_path: Path) -> None:
     assert [
-        f"restrict_entities: unknown entity 'ann': {tmp_path} has no entity_names_<type>_<partition>.json; "
+        f"restrict_entities: unknown entity 'ann': no entity_names_<type>_<partition>.json in {tmp_path}; "
         "write type:partition:row"
     ] == faults_of(config(tmp_path, {}, restrict_entities=["ann", "user:0:0"]))
     assert [4] == read(config(tmp_path, {}, restrict_entities=["user:0:0"])).entities.tolist()  # type: ignore[union-attr]
@@ -247,7 +247,7 @@ def test_dynamic_relations_have_the_names_of_their_file_or_indices(tmp_path: Pat
     unnamed = dynamic(tmp_path, None, restrict_relations=["rel:2", "0"])
     assert [0, 2] == read(unnamed, 3).relations.tolist()  # type: ignore[union-attr]
     assert [
-        "restrict_relations: unknown relation 'any': entity_path has no dynamic_rel_names.json; write 'rel:0'"
+        "restrict_relations: unknown relation 'any': relations have no names (dynamic_rel_names.json); write 'rel:0'"
     ] == faults_of(dynamic(tmp_path, None, restrict_relations=["any"]), 3)
     assert ["0", "1", "2"] == relation_labels(unnamed, 3)
 

@@ -91,7 +91,7 @@ def test_a_missing_submitit_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "submitit", None)
     case = TinyCase.write(tmp_path)
 
-    done = run_main("submit", "--config", str(case.config), cwd=tmp_path)
+    done = run_main("submit", str(case.config), cwd=tmp_path)
 
     assert (1, "") == (done.status, done.out)
     assert ["kgeval-dist submit needs submitit, which is not installed: pip install 'pbgeval[slurm]'"] == done.faults
@@ -101,7 +101,7 @@ def test_faults_of_a_config_do_not_wait_in_a_queue(tmp_path: Path) -> None:
     case = TinyCase.write(tmp_path)
     case.embeddings("user", 1).unlink()
 
-    done = run_main("submit", "--scheduler", "local", "--config", str(case.config), "--output", "x", cwd=tmp_path)
+    done = run_main("submit", "--scheduler", "local", str(case.config), "--output", "x", cwd=tmp_path)
 
     assert 1 == done.status
     assert str(case.embeddings("user", 1)) in done.err or case.embeddings("user", 1).name in done.err

@@ -5,8 +5,7 @@
   const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
   function number(text) {
-    const value = Number(text.replaceAll(",", ""));
-    return text.trim() === "" ? NaN : value;
+    return Number.parseFloat(text.replaceAll(",", "").replaceAll("−", "-").replace("< ", "")); // of "+0.25 ± 0.01" 0.25
   }
 
   function compareNumbers(left, right, sign) {

@@ -1,0 +1,89 @@
+"""Commands for results that are given to others: `publish` and `verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbgeval.command_line.options import Device, Overrides, Quiet, Workers
+from pbgeval.errors import OutputError
+from pbgeval.storage.text import printable
+
+Result = Annotated[Path, typer.Argument(metavar="RESULT", help="Output directory of a finished evaluation.")]
+
+
+def publish(
+    result: Result,
+    dataset: Annotated[
+        str, typer.Option("--dataset", metavar="OWNER/NAME", help="Dataset of the benchmark on the Hugging Face Hub.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Your copy of the model's repository.")],
+    task: Annotated[
+        str, typer.Option("--task", metavar="ID", help="Task of the benchmark, as its eval.yaml calls it.")
+    ] = "default",
+    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="Metric that the leaderboard shows.")] = "mrr",
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="URL", help="Where others find the result itself [default: not said]."),
+    ] = None,
+) -> None:
+    """Write files for the Hugging Face Hub.
+
+    Writes .eval_results/TASK.yaml and evaluation.md, a section for the model card. Uploads nothing.
+    """
+    from pbgeval.report.publish import publish as write
+    from pbgeval.report.report import Report
+
+    for path in write(Report.read(result), output, dataset, task=task, metric=metric, source=source):
+        print(printable(str(path)))
+
+
+def verify(
+    result: Result,
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="Config of the run, with your paths of checkpoint and edges.")
+    ],
+    param: Overrides = None,
+    share: Annotated[
+        float,
+        typer.Option("--share", metavar="X", help="Share of edges with wrong ranks that must be found."),
+    ] = 0.001,
+    error: Annotated[
+        float, typer.Option("--error", metavar="X", help="Highest probability of a wrong answer.")
+    ] = 0.001,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, metavar="N", help="Seed of the sample [default: one that nobody can know]."),
+    ] = None,
+    workers: Workers = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Check whether the figures of a result can be true.
+
+    Computes the figures again from the saved ranks, and ranks a random sample of edges again from the checkpoint, in
+    certified precision where the comparator allows it. Exits with status 1 if the figures cannot be true.
+    """
+    from pbgeval.command_line.verification import verify as check
+    from pbgeval.report.console import ConsoleObserver
+
+    found = check(
+        result,
+        config,
+        overrides=param or [],
+        share=share,
+        error=error,
+        seed=seed,
+        workers=workers,
+        device=device,
+        observer=ConsoleObserver(quiet=quiet),
+    )
+    if found.fault is not None:
+        raise OutputError(f"{result}: the figures cannot be true: {found.fault}")
+    if not quiet:
+        print(printable(f"{result}: the figures can be true"))
+        print(f"  figures that follow from the saved ranks: {found.num_figures:,}")
+        print(f"  edges ranked again (seed {found.seed}): {found.num_edges:,}, {found.num_different:,} of them differ")
+        print(f"  a share of {share:g} of edges with wrong ranks would be found with probability {1 - error:g}")

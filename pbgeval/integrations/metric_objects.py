@@ -1,0 +1,326 @@
+"""Metric objects for other people's evaluation loops, in the shape of torchmetrics: update, compute, reset.
+
+    ranks = RankMetric(hits_at=(1, 10))
+    for scores, true in batches:  # (queries, candidates), and the column of each query's true candidate
+        ranks.update(scores, true)
+    ranks.compute()["mrr"], ranks.compute()["expected.hits@10"]
+
+    RankMetric().eval({"y_pred_pos": positive, "y_pred_neg": negative})  # the input of OGB's and TGB's evaluators
+
+    top = TopKMetric(10)  # the arguments of PyTorch Geometric's LinkPredMetric
+    top.update(pred_index_mat, edge_label_index)
+    top.compute()["ndcg"]
+
+Ranks know of ties. What is kept are int64 sums, so memory does not grow with the number of updates, and the figures
+have the same bits however queries are divided into batches and processes. Where the caller has started
+torch.distributed, `compute` adds up all processes; every process must call it. None of these libraries is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbgeval.cluster.team import gather_over_processes
+from pbgeval.errors import ConfigError, DataError
+from pbgeval.metrics.summary import all_rank_metrics
+from pbgeval.report.report import Figures
+from pbgeval.stats.histograms import RankHistograms
+from pbgeval.stats.query_metrics import QUERIES, fixed_point, ratio
+from pbgeval.stats.rank_stats import FRACTION_BITS, LIMB_BITS, RankStats, StatsLayout
+from pbgeval.stats.ranks import IndexLists, RankCounts, RankType, from_scores
+
+Numbers = Tensor | np.ndarray | Sequence[Any]
+
+
+class RankMetric:
+    """The rank of every true candidate among the candidates of its query, and all metrics of these ranks."""
+
+    def __init__(self, hits_at: Iterable[int] = (1, 3, 10)) -> None:
+        self.hits_at = tuple(sorted(set(hits_at)))
+        if not self.hits_at or self.hits_at[0] < 1:
+            raise ConfigError(f"hits_at: expected whole numbers from 1, got {list(self.hits_at)}")
+        self.reset()
+
+    @property
+    def num_queries(self) -> int:
+        """Queries so far, in this process."""
+        return self._stats.total(QUERIES)
+
+    def reset(self) -> None:
+        """Forget all queries."""
+        self._stats = RankStats.zero(StatsLayout(self.hits_at))
+        self._histograms = RankHistograms.zero()
+
+    def update(
+        self,
+        preds: Numbers,
+        target: Numbers,
+        indexes: Numbers | None = None,
+        *,
+        excluded: Tensor | np.ndarray | IndexLists | None = None,
+    ) -> None:
+        """Add queries.
+
+        Args:
+            preds: scores, higher is better: (queries, candidates), or (n,) in any order with `indexes`.
+            target: the column of each query's true candidate, integers (queries,). Or which scores are of true
+                candidates, bool or 0 and 1, of the shape of `preds`: each of them is a query, and is ranked among the
+                candidates of its row that are not true. A row without one adds nothing.
+            indexes: of scores (n,): the row that each belongs to, integers, as torchmetrics has it. All scores of a
+                row must come in one call.
+            excluded: with columns as `target`: candidates that do not compete, for example known answers; a bool mask
+                (queries, candidates) or lists of columns.
+
+        Raises:
+            DataError: the shapes do not fit, an index is out of range, or a score that is compared is NaN.
+        """
+        scores, true = _tensor("preds", preds), _tensor("target", target)
+        if indexes is None and scores.ndim == 2 and true.ndim == 1:
+            try:
+                ranks = from_scores(scores, true, excluded)
+            except ValueError as error:
+                raise DataError(f"RankMetric.update: {error}") from None
+            best_Q, worst_Q = ranks.optimistic_Q, ranks.pessimistic_Q
+            self._add(RankCounts(best_Q - 1, worst_Q - best_Q, ranks.num_candidates_Q - 1))
+            return
+        if excluded is not None:
+            raise DataError(
+                "RankMetric.update: excluded goes with a target of one column for each row; leave out cells"
+            )
+        self._add(_counts_of_marked(*_cells(scores, true, None if indexes is None else _tensor("indexes", indexes))))
+
+    def compute(self) -> Figures:
+        """Return every rank metric over all processes, by any of its names: `["mrr"]`, `["pessimistic.hits@10"]`.
+
+        A metric is None where it is undefined, as all are without queries.
+        """
+        of_processes = gather_over_processes((self._stats, self._histograms))
+        stats, histograms = (reduce(add, parts) for parts in zip(*of_processes, strict=True))
+        figures = all_rank_metrics(stats, histograms)
+        return Figures({f"both.{name}": value for name, value in figures.items()}, RankType.REALISTIC.value)
+
+    def merge_state(self, other: RankMetric) -> None:
+        """Add the queries of another metric with the same cutoffs.
+
+        Raises:
+            ConfigError: its cutoffs are others.
+        """
+        if self.hits_at != other.hits_at:
+            raise ConfigError(f"merge_state: expected hits_at = {list(self.hits_at)}, got {list(other.hits_at)}")
+        self._stats, self._histograms = self._stats + other._stats, self._histograms + other._histograms
+
+    def eval(self, input_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what OGB's and TGB's `Evaluator.eval` return for the same dictionary; updates nothing.
+
+        Args:
+            input_dict: `y_pred_pos`, scores of true edges (queries,); `y_pred_neg`, those of their negatives (queries,
+                negatives), or of negatives that all queries share (negatives,).
+
+        Returns:
+            `mrr` and `hits@k` of these queries. With negatives for each query, ranks are realistic, and OGB's lists
+            come with them (`mrr_list`, `hits@k_list`: float64, one number per query). With shared ones ranks are
+            pessimistic, as in OGB: a true edge must score higher than the k-th best negative.
+
+        Raises:
+            DataError: a key is missing, the shapes do not fit, or a score is NaN.
+        """
+        missing = [key for key in ("y_pred_pos", "y_pred_neg") if key not in input_dict]
+        if missing:
+            raise DataError(f"eval: the dictionary has no {missing[0]}; it has {', '.join(map(str, input_dict))}")
+        true_Q = _tensor("y_pred_pos", input_dict["y_pred_pos"]).flatten()
+        others = _tensor("y_pred_neg", input_dict["y_pred_neg"])
+        if others.ndim not in (1, 2) or (others.ndim == 2 and len(others) != len(true_Q)):
+            shapes = f"({len(true_Q)}, negatives) or (negatives,)"
+            raise DataError(f"eval: y_pred_neg: expected shape {shapes}, got {tuple(others.shape)}")
+        for name, of in (("y_pred_pos", true_Q), ("y_pred_neg", others)):
+            if bool(of.isnan().any()):
+                raise DataError(f"eval: {name}: a score is NaN, which cannot be ranked")
+        sorted_QC = others.double().sort(dim=-1).values
+        true_Q1 = true_Q.double() if others.ndim == 1 else true_Q.double()[:, None]
+        below_Q, not_above_Q = (
+            torch.searchsorted(sorted_QC, true_Q1.contiguous(), right=right).flatten() for right in (False, True)
+        )
+        competing_Q = torch.full_like(below_Q, others.shape[-1])
+        counts = RankCounts(competing_Q - not_above_Q, not_above_Q - below_Q, competing_Q)
+        alone = RankMetric(self.hits_at)
+        alone._add(counts)
+        figures = all_rank_metrics(alone._stats, alone._histograms)
+        rank_type = RankType.PESSIMISTIC if others.ndim == 1 else RankType.REALISTIC
+        names = {"mrr": "mean_reciprocal_rank"} | {f"hits@{k}": f"hits_at_{k}" for k in self.hits_at}
+        found: dict[str, Any] = {name: figures[f"{rank_type.value}.{key}"] for name, key in names.items()}
+        if others.ndim == 2:
+            rank_Q = counts.doubled_rank(rank_type).double() / 2
+            found |= {"mrr_list": 1 / rank_Q} | {f"hits@{k}_list": (rank_Q <= k).double() for k in self.hits_at}
+        return found
+
+    def _add(self, counts: RankCounts) -> None:
+        counts = counts.cpu()
+        self._stats = self._stats + RankStats.from_queries(self._stats.layout, counts)
+        self._histograms = self._histograms + RankHistograms.from_queries(counts)
+
+
+def _tensor(name: str, values: Numbers) -> Tensor:
+    try:
+        tensor = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: expected numbers, got {type(values).__name__}: {error}") from None
+    if tensor.is_complex():
+        raise DataError(f"{name}: expected real numbers, got {tensor.dtype}")
+    return tensor
+
+
+def _cells(scores: Tensor, true: Tensor, row: Tensor | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return scores, whether each is of a true candidate, and its row, all (n,), checked."""
+    where, shape = "RankMetric.update", tuple(scores.shape)
+    if true.shape != scores.shape or scores.ndim != (2 if row is None else 1):
+        raise DataError(
+            f"{where}: preds of shape {shape} and target of shape {tuple(true.shape)} do not fit: expected (queries, "
+            "candidates) and (queries,), twice (queries, candidates), or twice (n,) with indexes"
+        )
+    if row is None:
+        row = torch.arange(len(scores), device=scores.device)[:, None].expand_as(scores)
+    elif row.shape != scores.shape or row.is_floating_point() or row.dtype is torch.bool:
+        raise DataError(f"{where}: indexes: expected integers of shape {shape}, got {row.dtype} {tuple(row.shape)}")
+    if bool(((true != 0) & (true != 1)).any()):
+        raise DataError(f"{where}: target: expected bool, or 0 and 1, in the shape of preds")
+    if bool(scores.isnan().any()):
+        raise DataError(f"{where}: preds: a score is NaN, which cannot be ranked")
+    scores_N, true_N, row_N = (of.reshape(-1).cpu() for of in (scores, true, row))
+    return scores_N.double().numpy(), true_N.bool().numpy(), row_N.long().numpy()
+
+
+def _counts_of_marked(scores_N: np.ndarray, true_N: np.ndarray, row_N: np.ndarray) -> RankCounts:
+    """Count for each true cell the cells of its row that are not true."""
+    order = np.lexsort((scores_N, row_N))
+    scores_N, true_N, row_N = scores_N[order], true_N[order], row_N[order]
+    wrong_before = np.concatenate([[0], np.cumsum(~true_N)])  # at each place, and at the end
+    place_P = np.flatnonzero(true_N)
+
+    def wrong_up_to_ends(is_first_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of wrong cells before the stretch of each true cell, and up to its end."""
+        starts = np.flatnonzero(is_first_N)
+        stretch_P = np.searchsorted(starts, place_P, side="right") - 1
+        return wrong_before[starts[stretch_P]], wrong_before[np.append(starts, len(true_N))[stretch_P + 1]]
+
+    is_new_row_N = np.diff(row_N, prepend=row_N[:1] - 1) != 0
+    is_new_score_N = is_new_row_N | np.append(True, scores_N[1:] != scores_N[:-1])[: len(row_N)]
+    before_row, row_end = wrong_up_to_ends(is_new_row_N)
+    before_tie, tie_end = wrong_up_to_ends(is_new_score_N)
+    return RankCounts(*(torch.from_numpy(of) for of in (row_end - tie_end, tie_end - before_tie, row_end - before_row)))
+
+
+class TopKMetric:
+    """What the first k recommended items of each user hold of the items that are right: means over users."""
+
+    def __init__(self, k: int, num_items: int | None = None) -> None:
+        """Start with no users; with `num_items`, the share of all items that is recommended to somebody is known."""
+        if k < 1:
+            raise ConfigError(f"k: expected a whole number from 1, got {k}")
+        self.k, self.num_items = k, num_items
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all users."""
+        self._sums = dict.fromkeys(("recall", "precision", "f1", "map", "ndcg", "mrr", "hit_ratio"), 0)
+        self._num_users = 0
+        self._is_recommended = np.zeros(self.num_items or 0, bool)
+
+    def update(self, pred_index_mat: Numbers, edge_label_index: Numbers | tuple[Numbers, Numbers]) -> None:
+        """Add users; those without right items count for coverage alone, as in PyTorch Geometric.
+
+        Args:
+            pred_index_mat: items, best first, integers (users, at least 1); no item twice in a row. -1 stands for none.
+            edge_label_index: (row of the user, right item), integers (2, right items); pairs given twice count once.
+
+        Raises:
+            DataError: the shapes do not fit, an index is out of range, or an item is recommended twice to one user.
+        """
+        items_Uk = _integers("pred_index_mat", pred_index_mat, 2)[:, : self.k]
+        user_E, item_E = (_integers("edge_label_index", of, 1) for of in edge_label_index)
+        self._check(items_Uk, user_E, item_E)
+        width = 1 + max(items_Uk.max(initial=0), item_E.max(initial=0))
+        right_E = np.unique(user_E * width + item_E)
+        num_right_U = np.bincount(right_E // width, minlength=len(items_Uk))
+        is_hit_Uk = np.isin(np.arange(len(items_Uk))[:, None] * width + items_Uk, right_E) & (items_Uk >= 0)
+        asked_U = num_right_U > 0
+        for name, value_U in _shares_of_hits(is_hit_Uk[asked_U], num_right_U[asked_U], self.k).items():
+            self._sums[name] += _exact_sum(value_U)
+        self._num_users += int(asked_U.sum())
+        if self.num_items is not None:
+            self._is_recommended[items_Uk[items_Uk >= 0]] = True
+
+    def compute(self) -> dict[str, float | None]:
+        """Return recall, precision, f1, map, ndcg, mrr, hit_ratio, and coverage where the number of items is known.
+
+        Each is a mean over the users of all processes that have right items, None without any; coverage is the share
+        of all items.
+        """
+        of_processes = gather_over_processes((self._sums, self._num_users, self._is_recommended))
+        num_users = sum(of_process[1] for of_process in of_processes)
+        found = {
+            name: ratio(sum(of_process[0][name] for of_process in of_processes), num_users << FRACTION_BITS)
+            for name in self._sums
+        }
+        if self.num_items is not None:
+            is_recommended = np.any([of_process[2] for of_process in of_processes], axis=0)
+            found["coverage"] = ratio(int(is_recommended.sum()), self.num_items)
+        return found
+
+    def _check(self, items_Uk: np.ndarray, user_E: np.ndarray, item_E: np.ndarray) -> None:
+        if len(user_E) != len(item_E):
+            raise DataError(f"edge_label_index: expected pairs, got {len(user_E)} users and {len(item_E)} items")
+        if user_E.size and not 0 <= user_E.min() <= user_E.max() < len(items_Uk):
+            raise DataError(f"edge_label_index: expected rows of pred_index_mat, 0 to {len(items_Uk) - 1}")
+        most = np.iinfo(np.int64).max if self.num_items is None else self.num_items - 1
+        for name, of, least in (("pred_index_mat", items_Uk, -1), ("edge_label_index", item_E, 0)):
+            if of.size and not least <= of.min() <= of.max() <= most:
+                raise DataError(f"{name}: expected items from {least} to {most}, got {of.min()} to {of.max()}")
+        sorted_Uk = np.sort(items_Uk, axis=1)
+        is_repeated_U = ((sorted_Uk[:, 1:] == sorted_Uk[:, :-1]) & (sorted_Uk[:, 1:] >= 0)).any(axis=1)
+        if is_repeated_U.any():
+            raise DataError(f"pred_index_mat: row {int(np.argmax(is_repeated_U))} recommends an item twice")
+
+
+def _integers(name: str, values: Numbers, ndim: int) -> np.ndarray:
+    tensor = _tensor(name, values)
+    if tensor.numel() == 0:
+        tensor = tensor.long()  # an empty list has no type
+    if tensor.ndim != ndim or tensor.is_floating_point() or tensor.dtype is torch.bool:
+        raise DataError(
+            f"{name}: expected integers with {ndim} axes, got {tensor.dtype} of shape {tuple(tensor.shape)}"
+        )
+    return tensor.long().cpu().numpy()
+
+
+def _shares_of_hits(is_hit_Uk: np.ndarray, num_right_U: np.ndarray, k: int) -> dict[str, np.ndarray]:
+    """Return each figure of each user, float64 (U,) in [0, 1]; added along a row one after the other, always alike."""
+    place_k = np.arange(1, k + 1)
+    is_hit_Uk = np.pad(is_hit_Uk, ((0, 0), (0, k - is_hit_Uk.shape[1])))
+    num_hits_U = is_hit_Uk.sum(axis=1)
+    best_U = np.minimum(num_right_U, k)  # hits that are possible
+    discount_k = 1 / np.log2(place_k + 1)
+    gains_Uk = np.cumsum(is_hit_Uk * discount_k, axis=1)
+    precision_Uk = np.cumsum(is_hit_Uk * (np.cumsum(is_hit_Uk, axis=1) / place_k), axis=1)
+    return {
+        "recall": num_hits_U / num_right_U,
+        "precision": num_hits_U / k,
+        "f1": 2 * num_hits_U / (k + num_right_U),
+        "map": precision_Uk[:, -1] / best_U,
+        "ndcg": np.minimum(gains_Uk[:, -1] / np.cumsum(discount_k)[best_U - 1], 1.0),
+        "mrr": (is_hit_Uk / place_k).max(axis=1),
+        "hit_ratio": (num_hits_U > 0).astype(np.float64),
+    }
+
+
+def _exact_sum(values: np.ndarray) -> int:
+    """Add shares in fixed point, as an integer of any size."""
+    rounded = fixed_point(torch.from_numpy(values), FRACTION_BITS)
+    low, high = rounded & ((1 << LIMB_BITS) - 1), rounded >> LIMB_BITS
+    return int(low.sum()) + (int(high.sum()) << LIMB_BITS)

@@ -1,0 +1,102 @@
+"""Runs PyKEEN's pipeline, search, early stopper and evaluation loop with our evaluator and with its own.
+
+Its command line: `.venv-peers/pykeen/bin/python pykeen_pipeline.py FOLDER`. Writes FOLDER/found.json: by job, the flat
+metrics of both, or what was chosen by them.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pykeen.datasets import Nations
+from pykeen.evaluation import (
+    Evaluator,
+    LCWAEvaluationLoop,
+    MacroRankBasedEvaluator,
+    RankBasedEvaluator,
+    evaluator_resolver,
+)
+from pykeen.hpo import hpo_pipeline
+from pykeen.pipeline import PipelineResult, pipeline
+
+from pbgeval.integrations.pykeen_evaluator import ExactEvaluator
+
+Found = dict[str, Any]
+
+
+def main(folder: Path) -> None:
+    """Run each job with both evaluators."""
+    both = {"theirs": RankBasedEvaluator, "ours": ExactEvaluator}
+    found: Found = {"resolved": evaluator_resolver.lookup("exact") is ExactEvaluator}
+    results = {name: train(of, "TransE") for name, of in both.items()}
+    found["pipeline"] = flat(results)
+    found["black box"] = flat({name: train(of, "TuckER") for name, of in both.items()})
+    macro = {"theirs": train(MacroRankBasedEvaluator, "DistMult")}
+    macro["ours"] = train(ExactEvaluator, "DistMult", evaluator_kwargs={"macro": True})
+    found["macro"] = flat(macro)
+    found["stopper"] = {
+        name: train(of, "TransE", stopper="early", stopper_kwargs={"frequency": 1, "metric": "mrr"}).stopper.results
+        for name, of in both.items()
+    }
+    found["search"] = {name: search(of) for name, of in both.items()}
+    found["loop"] = {name: by_loop(of(), results["ours"]) for name, of in both.items()}
+    found["report"] = results["ours"].metric_results.report["mrr"]
+    (folder / "found.json").write_text(json.dumps(found), encoding="ascii")
+
+
+def train(evaluator: type[Evaluator], model: str, **more: Any) -> PipelineResult:
+    """Train on Nations; the same model every time."""
+    return pipeline(
+        dataset="Nations",
+        model=model,
+        model_kwargs={"embedding_dim": 8},
+        evaluator=evaluator,
+        training_kwargs={"num_epochs": 3, "use_tqdm": False},
+        evaluation_kwargs={"use_tqdm": False},
+        random_seed=3,
+        **more,
+    )
+
+
+def flat(results: dict[str, PipelineResult]) -> Found:
+    return {name: dict(of.metric_results.to_flat_dict()) for name, of in results.items()}
+
+
+def search(evaluator: type[Evaluator]) -> Found:
+    """Return what is optimized, its value in each trial, and the metric of that name among those of the trial."""
+    found = hpo_pipeline(
+        dataset="Nations",
+        model="DistMult",
+        model_kwargs={"embedding_dim": 8},
+        training_kwargs_ranges={"num_epochs": {"type": int, "low": 1, "high": 3}},
+        training_kwargs={"use_tqdm": False},
+        evaluator=evaluator,
+        evaluation_kwargs={"use_tqdm": False},
+        metric="mrr",
+        n_trials=2,
+        sampler="random",
+        sampler_kwargs={"seed": 5},
+    )
+    metric, trials = found.study.user_attrs["metric"], found.study.trials
+    return {
+        "metric": metric,
+        "values": [trial.value for trial in trials],
+        "metrics": [trial.user_attrs[metric] for trial in trials],
+    }
+
+
+def by_loop(evaluator: Evaluator, result: PipelineResult) -> Found:
+    """Return the metrics of PyKEEN's evaluation loop, which hands over scores batch by batch."""
+    nations = Nations()
+    loop = LCWAEvaluationLoop(
+        model=result.model,
+        triples_factory=nations.testing,
+        evaluator=evaluator,
+        additional_filter_triples=[nations.training, nations.validation],
+    )
+    return dict(loop.evaluate(use_tqdm=False).to_flat_dict())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,39 @@
+"""Templates of cluster jobs against the schemas of their systems; what hosts run is a command of ours."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contracts.test_pykeen_training import REPOSITORY, run
+from tests.kit.commands import run_main
+
+pytestmark = pytest.mark.peers
+
+PROGRAM = Path(__file__).with_name("cluster_templates.py")
+
+
+@pytest.fixture(scope="module")
+def found(peer: Callable[[str], Path]) -> dict[str, Any]:
+    of_templates: dict[str, Any] = json.loads(run(peer("templates") / "python", PROGRAM, REPOSITORY / "scripts"))
+    return of_templates
+
+
+def test_templates_are_of_their_schemas(found: dict[str, Any]) -> None:
+    assert {"kubeflow_trainer.yaml": [], "jobset.yaml": [], "skypilot.yaml": []} == found["faults"]
+
+
+def test_templates_start_a_command_that_the_program_understands(found: dict[str, Any], tmp_path: Path) -> None:
+    for name, command in found["commands"].items():
+        words = shlex.split(command) if isinstance(command, str) else command
+        assert "torchrun" == words[0], name
+        arguments = words[words.index("pbgeval") + 1 :]
+
+        done = run_main(*arguments, cwd=tmp_path)
+
+        assert (1, "/data/eval.py: no such config file\n") == (done.status, done.err), name

@@ -1,0 +1,40 @@
+"""Metric objects against the metrics that they stand in for: torchmetrics, PyTorch Geometric, OGB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contracts.test_pykeen_training import run
+
+pytestmark = pytest.mark.peers
+
+PROGRAM = Path(__file__).with_name("metrics_of_others.py")
+
+
+@pytest.fixture(scope="module")
+def both(peer: Callable[[str], Path]) -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = json.loads(run(peer("metrics") / "python", PROGRAM))
+    return found
+
+
+@pytest.mark.parametrize("test", ["torchmetrics", "ogb", "ogb shared", "geometric"])
+def test_figures_are_those_of_the_other_library(both: dict[str, dict[str, dict[str, Any]]], test: str) -> None:
+    theirs, ours = both[test]["theirs"], both[test]["ours"]
+
+    assert theirs
+    for name, value in theirs.items():
+        assert value == pytest.approx(ours[name], rel=2e-6), name  # theirs are float32
+
+
+def test_torchmetrics_decides_ties_by_the_order_of_its_sort(both: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """So its figures lie between those of both orders, and say nothing of ties."""
+    theirs, ours = both["torchmetrics with ties"]["theirs"], both["torchmetrics with ties"]["ours"]
+
+    for name, value in theirs.items():
+        assert ours[f"pessimistic.{name}"] <= value <= ours[f"optimistic.{name}"]
+        assert ours[f"pessimistic.{name}"] < ours[f"optimistic.{name}"]

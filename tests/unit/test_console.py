@@ -1,0 +1,49 @@
+"""Progress as it is told off a terminal: lines of several workers, of which no share is smaller than one before."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pbgeval.notation import Bucket
+from pbgeval.progress import BucketReport, UnitReport
+from pbgeval.report.console import ConsoleObserver
+
+
+def finished(observer: ConsoleObserver, edges_done: int) -> None:
+    bucket = BucketReport(1, 1.0, 0.5)
+    observer.unit_finished(UnitReport("edges", Bucket(0, 0), 10, 1.0, edges_done, 100, 0.5, None, bucket))
+
+
+@pytest.fixture
+def workers() -> list[ConsoleObserver]:
+    observers = [ConsoleObserver() for _ in range(2)]
+    for rank, observer in enumerate(observers):
+        observer.started(100, rank)
+    return observers
+
+
+def shares(text: str) -> list[int]:
+    return [int(share) for share in re.findall(r"(\d+)%", text)]
+
+
+def test_shares_of_several_workers_never_step_back(
+    workers: list[ConsoleObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Worker 1 counts 48 edges after worker 0's 46, and is first with its line."""
+    for rank, edges_done in ((0, 20), (1, 48), (0, 46), (1, 100), (0, 90)):
+        finished(workers[rank], edges_done)
+
+    lines = capfd.readouterr().err
+    assert [line.partition(" in ")[0] for line in lines.splitlines()] == ["edges bucket (0, 0): 1 edge"] * 5
+    assert shares(lines) == [20, 46, 90]
+
+
+def test_shares_of_the_entities_never_step_back(
+    workers: list[ConsoleObserver], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for rank, done in ((0, 5), (1, 48), (0, 36), (0, 38), (1, 70), (0, 100)):
+        workers[rank].candidates_done(done, 100)
+
+    assert shares(capfd.readouterr().err) == [30, 100]

@@ -1,0 +1,282 @@
+"""Metric objects against counting one by one, and against sums in one go."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbgeval.errors import ConfigError, DataError
+from pbgeval.integrations.metric_objects import RankMetric, TopKMetric
+
+SCORES = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 0.25, 1.0, 2.0, math.inf])
+
+
+def row_of(width: int) -> st.SearchStrategy[tuple[list[float], int]]:
+    """Return scores and the column of the true candidate."""
+    return st.tuples(st.lists(SCORES, min_size=width, max_size=width), st.integers(0, width - 1))
+
+
+def ranks_by_hand(rows: list[list[tuple[float, bool]]]) -> list[tuple[int, int, int]]:
+    """Return (optimistic rank, pessimistic rank, candidates) of each true candidate among those that are not true."""
+    found = []
+    for row in rows:
+        wrong = [score for score, is_true in row if not is_true]
+        for score, is_true in row:
+            if is_true:
+                better = sum(other > score for other in wrong)
+                tied = sum(other == score for other in wrong)
+                found.append((1 + better, 1 + better + tied, 1 + len(wrong)))
+    return found
+
+
+@given(st.lists(st.lists(st.tuples(SCORES, st.booleans()), max_size=6), max_size=8), st.randoms(use_true_random=False))
+def test_marked_candidates_in_any_order_are_ranked_as_by_hand(
+    rows: list[list[tuple[float, bool]]], order: np.random.Generator
+) -> None:
+    cells = [(score, is_true, row - 3) for row, of_row in enumerate(rows) for score, is_true in of_row]
+    order.shuffle(cells)
+    metric, ranks = RankMetric((1, 2)), ranks_by_hand(rows)
+
+    scores, is_true, row = zip(*cells, strict=True) if cells else ((), (), ())
+    metric.update(
+        torch.tensor(scores, dtype=torch.float64), torch.tensor(is_true, dtype=torch.bool), torch.tensor(row).long()
+    )
+    found = metric.compute()
+
+    assert len(ranks) == metric.num_queries
+    if not ranks:
+        assert found["mrr"] is None
+        return
+    for name, value in {
+        "optimistic.mrr": sum(Fraction(1, best) for best, _, _ in ranks) / len(ranks),
+        "pessimistic.mrr": sum(Fraction(1, worst) for _, worst, _ in ranks) / len(ranks),
+        "mrr": sum(Fraction(2, best + worst) for best, worst, _ in ranks) / len(ranks),
+        "hits@1": Fraction(sum(best + worst <= 2 for best, worst, _ in ranks), len(ranks)),
+        "expected.hits@2": sum(
+            Fraction(min(max(3 - best, 0), worst - best + 1), worst - best + 1) for best, worst, _ in ranks
+        )
+        / len(ranks),
+        "mean_rank": Fraction(sum(best + worst for best, worst, _ in ranks), 2 * len(ranks)),
+    }.items():
+        assert found[name] == pytest.approx(float(value), rel=1e-14), name
+
+
+@given(st.integers(1, 5).flatmap(lambda width: st.lists(row_of(width), min_size=1, max_size=9)), st.integers(1, 4))
+def test_all_ways_to_hand_over_scores_give_the_same_bits(rows: list[tuple[list[float], int]], batch: int) -> None:
+    scores = torch.tensor([of for of, _ in rows], dtype=torch.float64)
+    true = torch.tensor([column for _, column in rows])
+    mask = torch.nn.functional.one_hot(true, scores.shape[1])
+    whole, masked, indexed, merged = (RankMetric() for _ in range(4))
+
+    whole.update(scores, true)
+    masked.update(scores.numpy(), mask.numpy())
+    row = torch.arange(len(rows))[:, None].expand_as(scores)
+    indexed.update(scores.flatten(), mask.flatten().bool(), row.flatten())
+    for part in torch.arange(len(rows)).split(batch):
+        of_part = RankMetric()
+        of_part.update(scores[part], true[part])
+        merged.merge_state(of_part)
+
+    for other in (masked, indexed, merged):
+        assert dict(whole.compute()) == dict(other.compute())
+
+
+def test_what_is_excluded_does_not_compete() -> None:
+    metric = RankMetric()
+
+    metric.update(torch.tensor([[3.0, 2.0, 1.0, float("nan")]]), torch.tensor([2]), excluded=[[0, 2, 3]])
+
+    assert 2 == metric.compute()["mean_rank"]
+
+
+def test_dictionaries_of_ogb_and_tgb_rank_each_query_among_its_negatives() -> None:
+    positive, negative = torch.tensor([1.0, 2.0, 0.0]), torch.tensor([[1.0, 0.0], [3.0, 2.0], [-1.0, -2.0]])
+
+    found = RankMetric((1, 2)).eval({"y_pred_pos": positive, "y_pred_neg": negative, "eval_metric": ["mrr"]})
+
+    assert [1 / 1.5, 1 / 2.5, 1.0] == pytest.approx(found["mrr_list"].tolist())
+    assert [0.0, 0.0, 1.0] == found["hits@1_list"].tolist()
+    assert [1.0, 0.0, 1.0] == found["hits@2_list"].tolist()
+    assert (1 / 1.5 + 1 / 2.5 + 1) / 3 == pytest.approx(found["mrr"])
+    assert 1 / 3 == pytest.approx(found["hits@1"])
+
+
+def test_shared_negatives_count_hits_of_those_that_beat_the_k_th() -> None:
+    found = RankMetric((1, 2)).eval({"y_pred_pos": [1.0, 2.0, 5.0], "y_pred_neg": [1.0, 0.0, 3.0, 3.0]})
+
+    assert (1 / 3, 1 / 3) == (found["hits@1"], found["hits@2"])
+    assert "mrr_list" not in found
+
+
+def top_k_by_hand(items: list[list[int]], right: list[set[int]], k: int) -> dict[str, float | None]:
+    """Return the means over users with right items."""
+    of_users: dict[str, list[float]] = {name: [] for name in TopKMetric(1)._sums}
+    for listed, wanted in zip(items, right, strict=True):
+        if not wanted:
+            continue
+        is_hit = [item in wanted for item in listed[:k]]
+        hits, possible = sum(is_hit), min(k, len(wanted))
+        gains = sum(1 / math.log2(place + 2) for place, hit in enumerate(is_hit) if hit)
+        precisions = [sum(is_hit[: place + 1]) / (place + 1) for place, hit in enumerate(is_hit) if hit]
+        precision, recall = hits / k, hits / len(wanted)
+        of_users["recall"].append(recall)
+        of_users["precision"].append(precision)
+        of_users["f1"].append(2 * precision * recall / (precision + recall) if hits else 0.0)
+        of_users["map"].append(sum(precisions) / possible)
+        of_users["ndcg"].append(gains / sum(1 / math.log2(place + 2) for place in range(possible)))
+        of_users["mrr"].append(1 / (1 + is_hit.index(True)) if hits else 0.0)
+        of_users["hit_ratio"].append(float(hits > 0))
+    return {name: sum(values) / len(values) if values else None for name, values in of_users.items()}
+
+
+@given(
+    st.lists(st.tuples(st.permutations(range(6)), st.sets(st.integers(0, 7), max_size=7)), min_size=1, max_size=8),
+    st.integers(1, 8),
+    st.integers(1, 3),
+)
+def test_recommendations_are_judged_as_by_hand_in_any_batches(
+    users: list[tuple[list[int], set[int]]], k: int, batch: int
+) -> None:
+    items, right = [of for of, _ in users], [of for _, of in users]
+    metric = TopKMetric(k, num_items=8)
+
+    for begin in range(0, len(users), batch):
+        pairs = [(user, item) for user, of in enumerate(right[begin : begin + batch]) for item in of]
+        metric.update(items[begin : begin + batch], torch.tensor([*pairs, *pairs[:1]]).long().reshape(-1, 2).T)
+    found = metric.compute()
+
+    assert min(k, 6) / 8 <= found.pop("coverage") <= 6 / 8  # type: ignore[operator]
+    for name, value in top_k_by_hand(items, right, k).items():
+        assert found[name] == (None if value is None else pytest.approx(value, rel=1e-12)), name
+
+
+def _of_a_process(process: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=process, world_size=2)
+    metric, top = RankMetric(), TopKMetric(2, 9)
+    _add_part(metric, top, slice(process, None, 2))
+    torch.save((dict(metric.compute()), top.compute()), Path(folder) / f"{process}.pt")
+    dist.destroy_process_group()
+
+
+def _add_part(metric: RankMetric, top: TopKMetric, part: slice) -> None:
+    generator = torch.Generator().manual_seed(5)
+    scores, true = torch.randint(0, 4, (31, 7), generator=generator), torch.randint(0, 7, (31,), generator=generator)
+    metric.update(scores[part], true[part])
+    items = torch.rand((31, 7), generator=generator).argsort(1)[part]
+    top.update(items, torch.stack([torch.arange(len(items)), true[part]]))
+
+
+def test_processes_add_up_to_the_same_bits(tmp_path: Path) -> None:
+    metric, top = RankMetric(), TopKMetric(2, 9)
+    _add_part(metric, top, slice(None))
+
+    mp.spawn(_of_a_process, (str(tmp_path),), nprocs=2)
+
+    for process in range(2):
+        assert (dict(metric.compute()), top.compute()) == torch.load(tmp_path / f"{process}.pt", weights_only=True)
+
+
+def test_what_is_kept_does_not_grow_with_the_number_of_updates() -> None:
+    metric, generator = RankMetric(), torch.Generator().manual_seed(1)
+    scores, true = torch.rand((64, 50), generator=generator), torch.randint(0, 50, (64,), generator=generator)
+
+    metric.update(scores, true)
+    after_one = len(pickle.dumps(vars(metric)))
+    for _ in range(50):
+        metric.update(scores, true)
+
+    assert 51 * 64 == metric.num_queries
+    assert len(pickle.dumps(vars(metric))) == after_one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1.0, float("nan")]], [0]), "row 0: the score of candidate 1 is NaN"),
+        (([[1.0, 2.0]], [2]), "2 is not one of the 2 candidates"),
+        (([[1.0, 2.0]], [0, 1]), "expected one index for each of 1 rows"),
+        (([[1.0, 2.0]], [[True]]), "do not fit"),
+        (([1.0, 2.0], [1, 0]), "(n,) with indexes"),
+        (([1.0, 2.0], [1, 0], [0.5, 0.5]), "indexes: expected integers"),
+        (([1.0, 2.0], [1, 0], [0]), "indexes: expected integers of shape (2,)"),
+        (([1.0, 2.0], [1, 3], [0, 0]), "0 and 1"),
+        (([1.0, float("nan")], [1, 0], [0, 0]), "preds: a score is NaN"),
+        ((["a", "b"], [1, 0]), "preds: expected numbers"),
+        ((torch.ones(1, 2, dtype=torch.complex64), [0]), "expected real numbers"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(arguments: tuple[object, ...], message: str) -> None:
+    metric = RankMetric()
+
+    with pytest.raises(DataError) as error:
+        metric.update(*arguments)  # type: ignore[arg-type]
+
+    assert message in str(error.value)
+    assert not metric.num_queries
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"y_pred_pos": [1.0]}, "the dictionary has no y_pred_neg; it has y_pred_pos"),
+        ({"y_pred_pos": [1.0], "y_pred_neg": [[1.0], [2.0]]}, "y_pred_neg: expected shape (1, negatives)"),
+        ({"y_pred_pos": [float("nan")], "y_pred_neg": [[1.0]]}, "y_pred_pos: a score is NaN"),
+    ],
+)
+def test_dictionaries_that_cannot_be_ranked_are_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError) as error:
+        RankMetric().eval(given)
+
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("items", "right", "message"),
+    [
+        ([[1, 1]], [[0], [1]], "row 0 recommends an item twice"),
+        ([[1, 9]], [[0], [1]], "expected items from -1 to 4, got 1 to 9"),
+        ([[1, 2]], [[0], [-1]], "expected items from 0 to 4"),
+        ([[1, 2]], [[1], [1]], "expected rows of pred_index_mat, 0 to 0"),
+        ([[1, 2]], [[0, 0], [1]], "expected pairs, got 2 users and 1 items"),
+        ([[1.0, 2.0]], [[0], [1]], "pred_index_mat: expected integers with 2 axes"),
+        ([1, 2], [[0], [1]], "pred_index_mat: expected integers with 2 axes"),
+    ],
+)
+def test_recommendations_that_cannot_be_judged_are_refused(
+    items: list[list[int]], right: list[list[int]], message: str
+) -> None:
+    metric = TopKMetric(2, num_items=5)
+
+    with pytest.raises(DataError) as error:
+        metric.update(items, (right[0], right[1]))
+
+    assert message in str(error.value)
+    assert metric.compute()["recall"] is None
+
+
+def test_an_empty_list_stands_for_no_recommendation() -> None:
+    metric = TopKMetric(2)
+
+    metric.update([[-1, -1], [3, -1]], ([0, 1], [3, 3]))
+
+    assert (0.5, 0.25) == (metric.compute()["recall"], metric.compute()["precision"])
+
+
+@pytest.mark.parametrize("cutoffs", [(), (0, 1)])
+def test_cutoffs_are_whole_numbers_from_1(cutoffs: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="hits_at"):
+        RankMetric(cutoffs)
+    with pytest.raises(ConfigError, match="k:"):
+        TopKMetric(0)
+    with pytest.raises(ConfigError, match="hits_at"):
+        RankMetric((1,)).merge_state(RankMetric((2,)))
