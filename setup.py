@@ -53,6 +53,7 @@ setup(
         "mlflow": ["mlflow-skinny>=3.17.2"],
         "pykeen": ["pandas>=2.2.2"],
         "import": ["duckdb>=1.5.6"],
+        "tables": ["pyarrow>=18.1.0", "safetensors>=0.5.0"],
         "report": ["jinja2>=3.1.4"],
         "s3": ["fsspec>=2024.12.0", "s3fs>=2024.12.0"],
         "moto": ["moto[s3]>=5.2.5", "flask>=3.1.3", "flask-cors>=6.0.5"],

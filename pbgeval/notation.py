@@ -22,6 +22,7 @@ from attrs import Factory, field, frozen
 
 T = TypeVar("T")
 
+ENTITY_TYPE = "all"  # of graphs and models that know of no types
 MAX_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs of them
 
 

@@ -16,6 +16,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # where pbgeval is not installed
 
+from pbgeval.models.formulas import Formula
 from pbgeval.models.pykeen import KINDS, pykeen_vectors
 
 
@@ -32,10 +33,11 @@ def main(model_path: str, folder: str) -> None:
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     formula = found.formula
+    assert isinstance(formula, Formula), "PyKEEN's models have one operator"
     description = {"model": formula.kind, "reciprocal": formula.reciprocal, "norm": formula.norm}
     (out / "model.json").write_text(json.dumps(description, indent=4) + "\n", encoding="utf-8")
     np.save(out / "entity.npy", found.entities.load().numpy())
-    np.save(out / "relation.npy", found.relations.load().numpy())
+    np.save(out / "relation.npy", found.parameter_tables["relations"].load().numpy())
     for source, target in (("entity_to_id", "entities.tsv"), ("relation_to_id", "relations.tsv")):
         labels = Path(model_path).parent / "training_triples" / f"{source}.tsv.gz"
         if labels.is_file():

@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import types
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -202,3 +203,279 @@ def save(value: object, path: Path) -> None:
     finally:
         for name in LIBKGE_MODULES:
             del sys.modules[name]
+
+
+def pyg_score(name: str, h: np.ndarray, r: np.ndarray, t: np.ndarray, norm: int) -> float:
+    """torch_geometric.nn.kge 2.8.1, of vectors whose imaginary parts stand behind the real ones."""
+    if name == "transe":  # transe.py: F.normalize of head and tail by p_norm, then minus the norm
+        h, t = (x / max(float(np.linalg.norm(x, norm)), 1e-12) for x in (h, t))
+        return -float(np.linalg.norm(h + r - t, norm))
+    if name == "distmult":
+        return math.fsum(h * r * t)
+    if name == "complex":  # complex.py: the four triple products
+        (hr, hi), (rr, ri), (tr, ti) = halves(h), halves(r), halves(t)
+        return math.fsum([*(hr * rr * tr), *(hi * rr * ti), *(hr * ri * ti), *(-hi * ri * tr)])
+    # rotate.py: margin - one norm over all real and imaginary parts
+    return -float(np.linalg.norm(as_complex(h) * np.exp(1j * r) - as_complex(t)))
+
+
+PYG = {"transe": 1, "distmult": 1, "complex": 2, "rotate": 2}  # tables of nodes
+
+
+class PygState:
+    """The state_dict of a KGEModel of PyG's, as torch.save or safetensors write it."""
+
+    def __init__(self, path: Path, name: str, *, norm: int = 1, num_entities: int = 37, exact: bool = True) -> None:
+        self.path, self.name, self.norm = path, name, norm
+        parts, columns = PYG[name], 6
+        self.entity = values((num_entities, columns * parts), 6, exact=exact)
+        relation_parts = 2 if name == "complex" else 1
+        self.relation = values((3, columns * relation_parts), 7, exact=exact)
+        state = {}
+        for prefix, table, number in (("node_emb", self.entity, parts), ("rel_emb", self.relation, relation_parts)):
+            for index, part in enumerate(np.split(table, number, axis=1)):
+                state[f"{prefix}{'_im' if index else ''}.weight"] = torch.from_numpy(part.copy())
+        if path.suffix == ".safetensors":
+            from safetensors.torch import save_file
+
+            save_file(state, path)
+        else:
+            torch.save(OrderedDict(state), path)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"model": self.name} | ({"norm": self.norm} if self.name == "transe" else {})
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        h, r, t = (table.astype(np.float64) for table in (self.entity[lhs], self.relation[rel], self.entity[rhs]))
+        return pyg_score(self.name, h, r, t, self.norm)
+
+
+def graphstorm_score(decoder: str, h: np.ndarray, r: np.ndarray | None, t: np.ndarray, gamma: float = 12.0) -> float:
+    """Graphstorm 0.5.1, eval/utils.py: calc_dot_pos_score, calc_distmult_pos_score, calc_transe_, calc_rotate_."""
+    if decoder == "dot_product":
+        return math.fsum(h * t)
+    assert r is not None
+    if decoder == "distmult":
+        return math.fsum(h * r * t)
+    if decoder.startswith("transe"):
+        return gamma - float(np.linalg.norm(h + r - t, 1 if decoder.endswith("l1") else 2))
+    phase = r / ((gamma / (len(h) // 2)) / math.pi)  # emb_init of LinkPredictRotatEDecoder is gamma / rel_dim
+    return gamma - math.fsum(np.abs(as_complex(h) * np.exp(1j * phase) - as_complex(t)))
+
+
+GRAPHSTORM = ("dot_product", "distmult", "transe_l1", "transe_l2", "rotate")
+NODE_TYPES = {"item": 23, "user": 31}
+EDGE_TYPES = [("user", "rates", "item"), ("item", "like", "item"), ("user", "follows", "user")]
+
+
+class GraphStormFolder:
+    """A folder of embeddings as GraphStorm saves it: nodes in any order over the parts of some processes.
+
+    `remapped` has raw ids and Parquet in place of tensors, as gconstruct/remap_result.py writes them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        decoder: str,
+        *,
+        parts: int = 2,
+        shuffled: bool = True,
+        remapped: bool = False,
+        exact: bool = True,
+        dimension: int = 6,
+    ) -> None:
+        self.folder, self.decoder, self.gamma = folder, decoder, 12.0
+        self.tables = {
+            name: values((size, dimension), 11 + len(name), exact=exact) for name, size in NODE_TYPES.items()
+        }
+        self.edge_types = EDGE_TYPES[:1] if decoder == "dot_product" else EDGE_TYPES
+        folder.mkdir(parents=True)
+        info = {"format": "pytorch", "emb_name": [], "world_size": parts, "emb_dim": {}}
+        for name, table in self.tables.items():
+            info["emb_name"].append(name)
+            info["emb_dim"][name] = dimension
+            (folder / name).mkdir()
+            order = np.random.default_rng(5).permutation(len(table)) if shuffled else np.arange(len(table))
+            for index, nids in enumerate(np.array_split(order, parts)):
+                self._write_part(folder / name, index, table[nids], nids, shuffled=shuffled, remapped=remapped)
+        (folder / "emb_info.json").write_text(json.dumps(info, indent=4))
+        self.relation = None
+        if decoder != "dot_product":
+            width = dimension // 2 if decoder == "rotate" else dimension
+            self.relation = values((len(EDGE_TYPES), width), 13, exact=exact)
+            torch.save(torch.from_numpy(self.relation), folder / "rel_emb.pt")
+            numbers = {str(edge_type): index for index, edge_type in enumerate(EDGE_TYPES)}
+            (folder / "relation2id_map.json").write_text(json.dumps(numbers, indent=4))
+
+    def _write_part(
+        self, folder: Path, index: int, rows: np.ndarray, nids: np.ndarray, *, shuffled: bool, remapped: bool
+    ) -> None:
+        if remapped:
+            import pyarrow
+            from pyarrow import parquet
+
+            raw = [raw_id(folder.name, nid) for nid in nids.tolist()]
+            table = pyarrow.table({"emb": pyarrow.array(list(rows)), "nid": raw})
+            parquet.write_table(table, folder / f"embed-{index:05d}_00000.parquet", row_group_size=5)
+            return
+        torch.save(torch.from_numpy(rows.copy()), folder / f"embed-{index:05d}.pt")
+        if shuffled:
+            torch.save(torch.from_numpy(nids.copy()), folder / f"embed_nids-{index:05d}.pt")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"model": self.decoder}
+        if self.decoder == "rotate":
+            options["gamma"] = self.gamma
+        if self.decoder == "dot_product":
+            options["relation_types"] = [[",".join(EDGE_TYPES[0]), "user", "item"]]
+        return options
+
+    def write_id_maps(self, folder: Path) -> None:
+        """Write raw_id_mappings as gconstruct/id_map.py does."""
+        import pyarrow
+        from pyarrow import parquet
+
+        for name, size in NODE_TYPES.items():
+            (folder / name).mkdir(parents=True)
+            raw = {"orig": [raw_id(name, nid) for nid in range(size)], "new": list(range(size))}
+            parquet.write_table(pyarrow.table(raw), folder / name / "part-00000.parquet")
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        left, _, right = self.edge_types[rel]
+        h, t = self.tables[left][lhs].astype(np.float64), self.tables[right][rhs].astype(np.float64)
+        r = None if self.relation is None else self.relation[rel].astype(np.float64)
+        return graphstorm_score(self.decoder, h, r, t, self.gamma)
+
+
+def raw_id(node_type: str, nid: int) -> str:
+    return f"{node_type[0]}-{nid * 7}"
+
+
+def gigl_operator(name: str, x: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """GiGL, lib/model/operators.py; of `linear` the matrix of the edge type, from the right."""
+    if name == "identity":
+        return x
+    if name == "translation":
+        return x + r
+    if name == "diagonal":
+        return x * r
+    if name == "linear":
+        return x @ r.reshape(len(x), len(x))
+    (xr, xi), (rr, ri) = halves(x), halves(r)
+    return np.concatenate([rr * xr - ri * xi, rr * xi + ri * xr])
+
+
+def gigl_score(similarity: str, s: np.ndarray, d: np.ndarray) -> float:
+    """GiGL, lib/model/types.py: SimilarityType."""
+    if similarity == "dot":
+        return math.fsum(s * d)
+    if similarity == "cosine":
+        return math.fsum(s * d) / float(np.linalg.norm(s) * np.linalg.norm(d))
+    return -math.fsum((s - d) ** 2)
+
+
+GIGL = ("identity", "translation", "diagonal", "complex_diagonal", "linear")
+BAGS = "app.model.large_embeddings.ebc.embedding_bags"
+
+
+class GiglModel:
+    """The state of GiGL's HeterogeneousGraphSparseEmbeddingModel; `write` saves it by torch.distributed.checkpoint."""
+
+    def __init__(
+        self, source: str, destination: str, similarity: str, *, typed: bool = True, exact: bool = True
+    ) -> None:
+        self.source, self.destination, self.similarity, dimension = source, destination, similarity, 6
+        types = NODE_TYPES if typed else {"node": 41}
+        self.tables = {name: values((size, dimension), 21 + len(name), exact=exact) for name, size in types.items()}
+        self.edge_types = EDGE_TYPES if typed else [("node", f"rel{index}", "node") for index in range(3)]
+        self.parameters = {}
+        for side, name, seed in (("src", source, 31), ("dst", destination, 32)):
+            width = dimension**2 if name == "linear" else dimension
+            self.parameters[side] = values((3, width), seed, exact=exact)
+
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """Names and tensors, as a state_dict below app.model has them."""
+        state = {f"{BAGS}.{name}.weight": torch.from_numpy(table) for name, table in self.tables.items()}
+        for side, name in (("src", self.source), ("dst", self.destination)):
+            rows = torch.from_numpy(self.parameters[side])
+            if name == "linear":
+                state[f"app.model.{side}_operator.edge_type_projection"] = rows.view(3, 6, 6)
+            elif name != "identity":
+                state[f"app.model.{side}_operator.edge_type_embeddings.weight"] = rows
+        return state
+
+    @property
+    def options(self) -> dict[str, Any]:
+        types = [[",".join(of) if of[0] != "node" else of[1], of[0], of[2]] for of in self.edge_types]
+        return {
+            **{"source": self.source.upper(), "destination": self.destination.upper()},
+            **{"similarity": self.similarity.upper(), "relation_types": types},
+        }
+
+    def score(self, lhs: int, rel: int, rhs: int) -> float:
+        left, _, right = self.edge_types[rel]
+        s, d = self.tables[left][lhs].astype(np.float64), self.tables[right][rhs].astype(np.float64)
+        s = gigl_operator(self.source, s, self.parameters["src"][rel].astype(np.float64))
+        d = gigl_operator(self.destination, d, self.parameters["dst"][rel].astype(np.float64))
+        return gigl_score(self.similarity, s, d)
+
+
+def save_checkpoint(folder: Path, state: dict[str, torch.Tensor], plan: str = "rows", parts: int = 2) -> None:
+    """Write a distributed checkpoint whose tables are cut as TorchRec cuts them, by torch's own planner and writer.
+
+    Each part is a tensor of its own for the writer, as a process has it; only one process takes part.
+    """
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+    from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+
+    class Planner(dcp.DefaultSavePlanner):
+        def create_local_plan(self) -> Any:
+            whole = super().create_local_plan()
+            items = [cut for item in whole.items for cut in cuts_of(item)]
+            self.plan = dcp.SavePlan(items, planner_data=whole.planner_data)
+            return self.plan
+
+        def resolve_data(self, item: Any) -> Any:
+            found = self.state_dict[item.index.fqn]
+            chunk = item.tensor_data.chunk
+            for dim, (offset, size) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
+                found = found.narrow(dim, offset, size)
+            return found.contiguous()
+
+    def cuts_of(item: Any) -> list[Any]:
+        tensor = state[item.index.fqn]
+        if "embedding_bags" not in item.index.fqn or plan == "table":
+            return [item]
+        dims = {"rows": [0], "columns": [1], "grid": [0, 1]}[plan]
+        chunks = [([0] * tensor.dim(), list(tensor.shape))]
+        for dim in dims:
+            cut = []
+            for offsets, sizes in chunks:
+                for positions in np.array_split(np.arange(sizes[dim]), parts):
+                    at, of = list(offsets), list(sizes)
+                    at[dim], of[dim] = int(positions[0]), len(positions)
+                    cut.append((at, of))
+            chunks = cut
+        properties = TensorProperties.create_from_tensor(tensor)
+        return [
+            WriteItem(
+                index=MetadataIndex(item.index.fqn, torch.Size(at), number),
+                type=WriteItemType.SHARD,
+                tensor_data=TensorWriteData(
+                    chunk=ChunkStorageMetadata(torch.Size(at), torch.Size(of)),
+                    properties=properties,
+                    size=tensor.size(),
+                ),
+            )
+            for number, (at, of) in enumerate(chunks)
+        ]
+
+    writer = dcp.FileSystemWriter(folder, single_file_per_rank=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of there being one process
+        dcp.save(dict(state), storage_writer=writer, planner=Planner(flatten_state_dict=False), no_dist=True)

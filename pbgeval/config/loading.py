@@ -38,14 +38,14 @@ from pbgeval.config.schema import (
     without_none,
 )
 from pbgeval.errors import ConfigError, EvalError
-from pbgeval.storage.text import did_you_mean, read_bytes
+from pbgeval.notation import ENTITY_TYPE
+from pbgeval.storage.text import did_you_mean, listed, read_bytes
 
 if TYPE_CHECKING:
     from pbgeval.models.model import EmbeddingModel
 
 # A model of another system, or one in memory -> the keys that it decides: what a config of PBG would have said.
 
-ENTITY_TYPE = "all"  # of models that know of no types
 IN_MEMORY = "<in memory>"  # a folder without names of entities
 
 
@@ -57,41 +57,44 @@ class ModelForm:
     operator: str
     dimension: int
     dynamic: bool
-    relation_names: Sequence[str]  # of relations that are not dynamic; of dynamic ones: a name for all
+    # Name, left type, right type of relations that are not dynamic; of dynamic ones: a name for all.
+    relations: Sequence[tuple[str, str, str]]
     entity_path: str  # where names of entities may lie
 
     @classmethod
     def from_model(cls, model: EmbeddingModel) -> ModelForm:
         """Describe a model of vectors."""
         formula, folder = model.formula, Path(model.label)
-        names: Sequence[str] = [ENTITY_TYPE]
-        if not formula.dynamic:
+        relations: Sequence[tuple[str, str, str]] = model.relation_types or [(ENTITY_TYPE,) * 3]
+        if not formula.dynamic and not model.relation_types:
             names = model.relation_names() or [f"rel{index}" for index in range(model.num_relations)]
+            relations = [(name, ENTITY_TYPE, ENTITY_TYPE) for name in names]
         return cls(
             formula.comparator,
             formula.operator,
             model.dimension,
-            formula.dynamic,
-            names,
+            model.dynamic,
+            relations,
             str(folder if folder.is_dir() else folder.parent),
         )
 
 
 # A model that is asked for scores by number: each entity is its number.
-SCORER = ModelForm("dot", "none", 1, dynamic=True, relation_names=[ENTITY_TYPE], entity_path=IN_MEMORY)
+SCORER = ModelForm("dot", "none", 1, dynamic=True, relations=[(ENTITY_TYPE,) * 3], entity_path=IN_MEMORY)
 
 
 def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
     """Fill in what the model that a config names decides; and the faults of both."""
     if config.model is None:
-        return config, []
+        message = "these are of a model, but there is none; set model, or remove the key"
+        return config, [Fault(("model_options",), message)] if config.model_options else []
     unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
     if not Path(config.model).exists():  # which `resolve_paths` reports
         return unread, []
     from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
 
     try:
-        model = open_model(Path(config.model), trust_pickle=config.trust_pickle)
+        model = open_model(Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
     except EvalError as error:
         return unread, [Fault(("model",), fault) for fault in error.faults]
     return with_form(config, ModelForm.from_model(model))
@@ -117,20 +120,27 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
             faults.append(
                 Fault((key,), f"the model has {show(value)}, but the config says {show(found)}; remove the key")
             )
-    if len(config.entities) > 1 or any(entity.featurized for entity in config.entities.values()):
+    types = list(dict.fromkeys(name for _, *ends in form.relations for name in ends))
+    has_features = any(entity.featurized for entity in config.entities.values())
+    if len(types) == 1 and (len(config.entities) > 1 or has_features):
         message = "the model has one entity type without features; give one such type, or remove the key"
         faults.append(Fault(("entities",), message))
         return config, faults
-    entities = config.entities or {ENTITY_TYPE: EntitySchema(num_partitions=1)}
-    (name,) = entities
+    if len(types) > 1 and (has_features or not config.entities.keys() <= set(types)):
+        message = f"the model has the entity types {listed(types)}, without features; give those, or remove the key"
+        faults.append(Fault(("entities",), message))
+        return config, faults
+    # The one type of a model may have any name.
+    names = dict(zip(types, config.entities if len(types) == 1 and config.entities else types, strict=True))
+    entities = {name: config.entities.get(name, EntitySchema(num_partitions=1)) for name in names.values()}
     relations = [
-        RelationSchema(name=relation or "unnamed", lhs=name, rhs=name, operator=form.operator)
-        for relation in form.relation_names
+        RelationSchema(name=relation or "unnamed", lhs=names[lhs], rhs=names[rhs], operator=form.operator)
+        for relation, lhs, rhs in form.relations
     ]
     filled = attrs.evolve(
         config,
         **decided | {"relations": relations},
-        entities={name: attrs.evolve(entities[name], dimension=None)},
+        entities={name: attrs.evolve(entity, dimension=None) for name, entity in entities.items()},
         entity_path=config.entity_path or form.entity_path,
     )
     return filled, faults
@@ -205,16 +215,16 @@ class _Structurer:
         """Return a value, converted, if it is of its type, else `_FAULTY`."""
         required = without_none(type_)
         kind, arguments = typing.get_origin(required) or required, typing.get_args(required)
-        if value is None and required != type_:
-            return None
+        if (value is None and required != type_) or kind is object:  # whoever uses an object looks at it
+            return value
         if kind is list and isinstance(value, list):
             items = [self._value(item, arguments[0], (*path, index)) for index, item in enumerate(value)]
             return _FAULTY if any(item is _FAULTY for item in items) else items
         if kind is dict and isinstance(value, dict):
             named = {name: self._value(item, arguments[1], (*path, name)) for name, item in value.items()}
-            for name in named:
-                if not isinstance(name, str):
-                    return self._refuse((*path, name), wrong_type("a string", name))
+            wrong = [name for name in named if not isinstance(name, str)]
+            if wrong:
+                return self._refuse((*path, wrong[0]), wrong_type("a string", wrong[0]))
             return _FAULTY if any(item is _FAULTY for item in named.values()) else named
         if attrs.has(kind) and isinstance(value, dict):
             return self._schema(kind, value, path)

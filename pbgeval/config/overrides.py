@@ -6,10 +6,12 @@ text that cannot be read stays text, so that structuring reports it like any oth
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -47,6 +49,8 @@ def apply_override(raw: dict[Any, Any], text: str) -> Override:
         raise OverrideError("expected KEY=VALUE, for example -p candidates=all")
     path, type_ = _resolve(key.strip())
     owner: Any = raw
+    if type_ is object and len(path) > 1:
+        raw.setdefault(path[0], {})
     for depth, part in enumerate(path[:-1]):
         owner = _step(owner, part, path[: depth + 1])
     if isinstance(owner, list):
@@ -74,6 +78,8 @@ def _resolve(key: str) -> tuple[KeyPath, object]:
         if rest[-1] not in keys_of(element):
             raise OverrideError(unknown_key(rest[-1], keys_of(element)))
         return (head, *owner, rest[-1]), types_of(element)[rest[-1]]
+    if element is object:  # of any kind: JSON, or text
+        return (head, ".".join(rest)) if rest else (head,), element
     if element is not None and len(rest) == 1:
         return (head, _index(rest[0])), element
     if rest:
@@ -101,6 +107,10 @@ def _step(owner: object, part: str | int, path: KeyPath) -> object:
 
 def _read(text: str, type_: object) -> object:
     """Read a value by its type; text that cannot be read is returned as it is."""
+    if type_ is object:
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+        return text
     required = without_none(type_)
     is_list = typing.get_origin(required) is list
     if type_ != required and text.strip().lower() in _NONE:

@@ -242,8 +242,17 @@ class EvalConfig:
     model: str | None = key(
         None,
         MODEL,
-        "Model of another system, instead of a checkpoint: a folder that DGL-KE saved, a LibKGE checkpoint (.pt), or a "
-        "folder of plain arrays. It sets entities, relations, dimension, comparator and operator.",
+        "Model of another system, instead of a checkpoint: a folder that DGL-KE or GraphStorm saved, a checkpoint of "
+        "LibKGE (.pt) or of torch.distributed, or tables of vectors (.npy, .safetensors, .pt, Parquet). It sets "
+        "entities, relations, dimension, comparator and operator.",
+    )
+    model_options: dict[str, object] = field(
+        factory=dict,
+        metadata=about(
+            MODEL,
+            "How the model scores and where its tables are, where its files do not say so: the keys of model.json, for "
+            'example {"model": "transe", "norm": 2}.',
+        ),
     )
     trust_pickle: bool = key(False, MODEL, "True: unpickle the model's file, which can run any code in it.")
 

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from pbgeval.errors import ConfigError, DataError, StorageError
 from pbgeval.importing.engine import Engine, quoted
-from pbgeval.notation import MAX_PARTITIONS
+from pbgeval.notation import ENTITY_TYPE, MAX_PARTITIONS
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.entities import read_entity_count, read_entity_names, read_relation_names
 from pbgeval.storage.text import listed, one_line, rows
@@ -25,7 +25,6 @@ from pbgeval.storage.text import listed, one_line, rows
 # A file `relation<TAB>left type<TAB>right type` -> the entity types of each relation, in the order of their ids.
 
 ANY_OTHER = "*"
-ENTITY_TYPE = "all"
 
 
 @frozen

@@ -19,8 +19,9 @@ from attrs import define, field, frozen
 
 from pbgeval.errors import ConfigError, DataError, OutputError
 from pbgeval.importing.placement import UNKNOWN, UNKNOWN_HEADER, unknown_names
+from pbgeval.models.formulas import TwoOperators
 from pbgeval.models.model import MAX_DIGITS, EmbeddingModel, part_of, read_labels
-from pbgeval.notation import Bucket, Side, distinct
+from pbgeval.notation import ENTITY_TYPE, Bucket, Side, distinct
 from pbgeval.storage import checkpoint_files
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.checkpoint_files import create_bucket
@@ -187,7 +188,6 @@ def _buckets(block_n3: np.ndarray, borders: np.ndarray) -> np.ndarray:
     return lhs * len(borders) + rhs
 
 
-ENTITY_TYPE = "all"
 VERSION = 1
 
 
@@ -248,7 +248,7 @@ def import_model(model: EmbeddingModel, folder: Path, num_partitions: int, edges
             left_out = plural(skipped.num_edges, "edge")
             lines.append(f"{folder / name / UNKNOWN}: {left_out} skipped ({skipped.unknown_names})")
     write_dictionary(model, folder / "entity", num_partitions)
-    dynamic = model.formula.dynamic
+    dynamic = model.dynamic
     parameters = model.parameters()
     operators = {(0, side): of_side for side, of_side in parameters.items()}
     if not dynamic:
@@ -284,6 +284,11 @@ def _roles(names: list[str]) -> tuple[list[str], list[str]]:
 def _check(model: EmbeddingModel, folder: Path, num_partitions: int, edges: EdgeFiles) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder}: the folder is not empty; choose a new or empty one")
+    if len(model.tables) > 1 or isinstance(model.formula, TwoOperators) or model.ids:
+        raise ConfigError(
+            f"{model.label}: import-model converts models of one entity type, whose operators act on one side and "
+            "whose rows are in the order of their ids; evaluate this one as it is: model = PATH in a config"
+        )
     if not 1 <= num_partitions <= model.num_entities:
         raise ConfigError(
             f"--partitions {num_partitions}: must be from 1 to {model.num_entities}, the number of entities"
@@ -302,12 +307,12 @@ def write_dictionary(model: EmbeddingModel, path: Path, num_partitions: int, ent
         StorageError: a file of labels is not as it should be.
         OutputError: the files cannot be written.
     """
-    names = model.entity_names()
+    names, num_entities = model.entity_names(entity_type), model.tables_of([entity_type])[entity_type].num_rows
     for index in range(num_partitions):
-        start, stop = part_of(model.num_entities, index, num_partitions)
+        start, stop = part_of(num_entities, index, num_partitions)
         of_part = None if names is None else itertools.islice(names, stop - start)
         checkpoint_files.write_entities(path, entity_type, index, stop - start, of_part)
-    num_dynamic = model.num_relations if model.formula.dynamic else None
+    num_dynamic = model.num_relations if model.dynamic else None
     checkpoint_files.write_relations(path, num_dynamic, model.relation_names())
 
 
@@ -315,7 +320,7 @@ def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_p
     """Return a config file; its paths are relative to it."""
     formula = model.formula
     names = [ENTITY_TYPE]
-    if not formula.dynamic:
+    if not model.dynamic:
         names = list(model.relation_names() or [f"rel{index}" for index in range(model.num_relations)])
     settings = {
         "entity_path": "entity",
@@ -323,7 +328,7 @@ def _config(model: EmbeddingModel, evaluated: list[str], known: list[str], num_p
         "edge_paths": evaluated,
         "filter_paths": [name for name in known if name == "valid"],
         "train_paths": [name for name in known if name == "train"],
-        "dynamic_relations": formula.dynamic,
+        "dynamic_relations": model.dynamic,
         "dimension": model.dimension,
         "global_emb": False,
         "comparator": formula.comparator,

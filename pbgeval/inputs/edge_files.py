@@ -147,13 +147,13 @@ def _dictionary(config: EvalConfig, inputs: Inputs, labels: Path) -> Dictionary:
     folder = Path(config.dictionary_path or config.entity_path)
     files, model = folder, inputs.model
     if isinstance(model, EmbeddingModel) and config.dictionary_path is None and not any(folder.glob("entity_names_*")):
-        if model.entity_labels is None or model.relation_labels is None:
+        if len(model.entity_labels) < len(model.tables) or model.relation_names() is None:
             raise StorageError(
                 f"{model.label}: edges given by name need the model's entities.tsv and relations.tsv, which are not"
                 " there; add them, or set dictionary_path"
             )
-        (name,) = config.used_entity_types
-        write_dictionary(model, labels, config.entities[name].num_partitions, name)
+        for name in config.used_entity_types:
+            write_dictionary(model, labels, config.entities[name].num_partitions, name)
         folder, files = Path(model.label), labels
     featurized = [name for name in config.used_entity_types if config.entities[name].featurized]
     if featurized:

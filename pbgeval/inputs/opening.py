@@ -8,13 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.config import EvalConfig, check_config, names_file_of_edges
 from pbgeval.config.loading import SCORER, ModelForm
-from pbgeval.errors import ConfigError, EvalError, MismatchError, ScorerError, StorageError
+from pbgeval.errors import ConfigError, DataError, EvalError, MismatchError, ScorerError, StorageError
 from pbgeval.inputs.model import difference_from_training, read_relations, relation_of_scorer, relations_of_model
 from pbgeval.inputs.names import Restrictions, TypeQueries, read_restrictions, read_type_queries
 from pbgeval.models.model import EmbeddingModel, part_of
@@ -22,7 +23,7 @@ from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer
-from pbgeval.storage.arrays import NumberRows
+from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
 from pbgeval.storage.edges import Array, ArrayEdges, Edges, EdgeSource, edges_of_file, find_buckets
@@ -159,10 +160,12 @@ def open_inputs(
         return {found.bucket: found}
 
     if model is None and config.model is not None:
-        model = _collect(faults, open_model, Path(config.model), trust_pickle=config.trust_pickle)
-    buckets = [open_edges(path) for path in config.edge_paths]
+        model = _collect(faults, open_model, Path(config.model), config.model_options, trust_pickle=config.trust_pickle)
     known_paths = tuple(dict.fromkeys([*config.filter_paths, *config.train_paths]))
-    known = [open_edges(path) for path in known_paths]
+    buckets, known = (
+        [_collect(faults, _in_rows, open_edges(path), model) or {} for path in paths]
+        for paths in (config.edge_paths, known_paths)
+    )
     given: tuple[dict[Bucket, CandidateFile], ...] | None = ()
     if config.candidate_path is not None:
         given = _collect(faults, find_candidate_files, Path(config.candidate_path), buckets, enabled_sides(config))
@@ -185,12 +188,23 @@ _Opened: TypeAlias = tuple[int, int, Mapping[tuple[str, int], PartitionRows]]
 
 
 def _of_model(config: EvalConfig, model: Model) -> _Opened:
-    """Cut the partitions of a model whose entities are of one type."""
-    (name,) = config.used_entity_types
-    num_partitions = config.entities[name].num_partitions
-    table = model.entities if isinstance(model, EmbeddingModel) else NumberRows(0, model.num_entities)
-    parts = [part_of(table.num_rows, index, num_partitions) for index in range(num_partitions)]
-    return 0, model.num_relations, {(name, index): table.part(*part) for index, part in enumerate(parts)}
+    """Cut the partitions of a model."""
+    types = config.used_entity_types
+    tables: Mapping[str, Table] = (
+        model.tables_of(types)
+        if isinstance(model, EmbeddingModel)
+        else dict.fromkeys(types, NumberRows(0, model.num_entities))
+    )
+    num_relations = len(config.relations) if not config.dynamic_relations else model.num_relations
+    return (
+        0,
+        num_relations,
+        {
+            (name, index): table.part(*part_of(table.num_rows, index, config.entities[name].num_partitions))
+            for name, table in tables.items()
+            for index in range(config.entities[name].num_partitions)
+        },
+    )
 
 
 def _of_checkpoint(config: EvalConfig, faults: list[str]) -> _Opened | None:
@@ -248,6 +262,44 @@ def _find_edges(path: Path, extent: Bucket) -> dict[Bucket, EdgeSource]:
     return {edges.bucket: edges}
 
 
+def _in_rows(buckets: Mapping[Bucket, EdgeSource], model: Model | None) -> dict[Bucket, EdgeSource]:
+    """Give edges of an array, whose entities have the numbers of the model's system, the rows of its tables.
+
+    Raises:
+        DataError: the model has no such entity.
+    """
+    if not isinstance(model, EmbeddingModel) or not model.ids:
+        return {**buckets}
+    return {
+        bucket: evolve(edges, array_E3=numbered_by_rows(edges, model)) if isinstance(edges, ArrayEdges) else edges
+        for bucket, edges in buckets.items()
+    }
+
+
+def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:
+    """Return edges (E, 3) whose entities are rows of the model's tables.
+
+    Raises:
+        DataError: the model has no such entity.
+        StorageError: the file is gone or damaged.
+    """
+    block = edges.read(0, edges.num_edges)
+    array_E3 = torch.stack([block.lhs, block.rel, block.rhs], dim=1).numpy()
+    for column in (0, 2):
+        ids_E = array_E3[:, column].copy()
+        for entity_type, numbers in model.ids.items():
+            of_type = [index for index, one in enumerate(model.relation_types) if one[1 + column // 2] == entity_type]
+            rows_E = np.flatnonzero(np.isin(array_E3[:, 1], of_type))
+            array_E3[rows_E, column] = numbers.rows(ids_E[rows_E])
+        wrong = np.flatnonzero(array_E3[:, column] < 0)
+        if wrong.size:
+            raise DataError(
+                f"{edges.path}: edge {wrong[0]}: the model has no node {ids_E[wrong[0]]} of the type that relation "
+                f"{array_E3[wrong[0], 1]} has there; check the edges"
+            )
+    return array_E3
+
+
 def enabled_sides(config: EvalConfig) -> tuple[Side, ...]:
     """Return the sides that are hidden in some query."""
     return tuple(side for side in Side if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs))
@@ -292,7 +344,7 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     Raises:
         EvalError: all faults, a line each.
     """
-    opened = None if model is None else _checked_model(model, trust_pickle=config.trust_pickle)
+    opened = None if model is None else _checked_model(model, config)
     by_key: Mapping[str, Mapping[str, ArrayEdges]] = {}
     if edges is not None:
         by_key = (edges if isinstance(edges, Edges) else Edges(edges)).by_name()
@@ -309,11 +361,11 @@ def open_in_memory(config: EvalConfig, model: GivenModel | None, edges: Edges | 
     return open_inputs(checked, opened, arrays)
 
 
-def _checked_model(model: GivenModel, *, trust_pickle: bool) -> Model:
+def _checked_model(model: GivenModel, config: EvalConfig) -> Model:
     if isinstance(model, EmbeddingModel):
         return model
     if isinstance(model, str | PathLike):
-        return open_model(Path(model), trust_pickle=trust_pickle)
+        return open_model(Path(model), config.model_options, trust_pickle=config.trust_pickle)
     for name in ("num_entities", "num_relations", "scores"):
         if not hasattr(model, name):
             raise ScorerError(

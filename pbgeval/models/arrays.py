@@ -1,22 +1,32 @@
-"""Plain arrays with a small description -> a model: what scripts/export_libkge.py and export_pykeen.py write.
+"""Tables of vectors with a small description -> a model: arrays, files of tensors, checkpoints of torch.distributed.
 
-model.json                    {"model": "complex", "reciprocal": false, "norm": 1, "phase_unit": 1.0}
-entity.npy, relation.npy      a vector a row, float32
-entities.tsv, relations.tsv   optional labels: one per line in the order of the rows, or id<TAB>label
+The description is model.json in the folder, or `model_options` in a config. What it does not say:
+
+    a folder with model.json     entity.npy and relation.npy, as scripts/export_libkge.py and export_pykeen.py write
+                                 them, and optional entities.tsv and relations.tsv: one label per line in the order of
+                                 the rows, or id<TAB>label
+    a KGEModel of PyG's          node_emb.weight, rel_emb.weight and their imaginary parts (torch_geometric.nn.kge 2.8)
+    GiGL and TorchRec            embedding_bags.TYPE.weight, src_operator and dst_operator (GiGL's
+                                 HeterogeneousGraphSparseEmbeddingModel, lib/model/operators.py)
 
 Complex vectors (complex, rotate) are real parts, then imaginary parts. A rotate relation is a row of phases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pbgeval.errors import StorageError
-from pbgeval.models.formulas import OPERATORS, Formula
-from pbgeval.models.model import EmbeddingModel, existing_file, read_object
-from pbgeval.storage.arrays import npy_rows
-from pbgeval.storage.text import one_line
+from pbgeval.models.formulas import OPERATORS, SIDE_OPERATORS, SIMILARITIES, Formula, TwoOperators
+from pbgeval.models.model import EmbeddingModel, NumberNames, TypedRelations, existing_file, read_object
+from pbgeval.models.tensors import METADATA, Tensors, table_at, tensors_of
+from pbgeval.notation import ENTITY_TYPE
+from pbgeval.storage.arrays import Shard, ShardedRows, Table, sharded
+from pbgeval.storage.text import listed, one_line
 
 DESCRIPTION = "model.json"
 EXAMPLE = '{"model": "complex"}'
@@ -26,43 +36,235 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "norm": int,
     "phase_unit": (int, float),
     "clamped": bool,
+    "gamma": (int, float),  # of rotate, where phases are relations * pi / (gamma / columns)
+    "unit_norm": int,  # entity rows are divided by this norm of theirs
+    "entities": (str, list, dict),  # of one type, or by type: `FILE#NAME`, or a list of them, side by side
+    "relations": (str, list),
+    "relation_types": list,  # [name, left type, right type] of each relation
+    "source": str,  # operators of either side, and how what they make is compared
+    "destination": str,
+    "similarity": str,
+    "source_relations": str,  # the tables of their parameters
+    "destination_relations": str,
+    "id_maps": str,  # GraphStorm's folder raw_id_mappings
 }
+_NODES, _BAG = "node_emb.weight", re.compile(r"(?:^|\.)embedding(?:_bag)?s\.([^.]+)\.weight$")
+_PARAMETERS = {"source": "src_operator", "destination": "dst_operator"}
+_OF_OPERATOR = {"linear": "edge_type_projection"}  # else edge_type_embeddings.weight
 
 
-def is_arrays(path: Path) -> bool:
-    """Tell whether a folder is one of plain arrays."""
-    return (path / DESCRIPTION).is_file()
-
-
-def open_arrays(path: Path) -> EmbeddingModel:
-    """Open a folder of plain arrays.
+def read_description(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what model.json of a folder says, and what a config says, which wins.
 
     Raises:
-        StorageError: a file is missing or has the wrong form.
+        StorageError: a key is unknown, or a value of the wrong type.
     """
-    formula = _formula(path / DESCRIPTION)
-    entities, relations = npy_rows(path / "entity.npy"), npy_rows(path / "relation.npy")
-    formula.check(str(path), entities.columns, relations.columns, relations.num_rows)
+    file = path / DESCRIPTION
+    of_file = read_object(file, "a description of a model") if file.is_file() else {}
+    for where, of in ((str(file), of_file), ("model_options", options)):
+        for key, value in of.items():
+            if key not in _KEYS or not isinstance(value, _KEYS[key]):
+                known = key in _KEYS
+                what = f"wrong value of {key}: {one_line(value)}" if known else f"unknown key {one_line(key)}"
+                raise StorageError(f"{where}: {what}; the keys are {', '.join(_KEYS)}, such as {EXAMPLE}")
+            if key in ("norm", "unit_norm") and value not in (1, 2):
+                raise StorageError(f"{where}: {key} must be 1 or 2, got {value}")
+    return {**of_file, **options}
+
+
+def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
+    """Open tables of vectors.
+
+    Args:
+        path: a folder with files of tables, one such file, or a checkpoint of torch.distributed.
+        options: the description.
+
+    Raises:
+        StorageError: a table is missing or has the wrong form, or the description is not one of a model.
+    """
+    tensors = None if path.is_dir() and not _is_checkpoint(path) else tensors_of(path)
+    system = "arrays" if tensors is None else "tensors"
+    if tensors is not None and any(name.endswith(_NODES) for name in tensors):
+        system, options = "pyg", {**_of_pyg(tensors, options), **options}
+    where = str(path / DESCRIPTION if tensors is None and not options.get("entities") else path)
+    tables = _entities(path, options, tensors)
+    types = relation_types_of(where, options, list(tables))
+    if "source" in options or "destination" in options:
+        operators = _two_operators(where, options)
+        parameters = _parameters_of_sides(path, options, operators, tensors)
+        dimension = next(iter(tables.values())).dimension
+        operators.check(where, dimension, {side: table.dimension for side, table in parameters.items()})
+        types = types or untyped_relations(where, parameters, list(tables))
+        _check_relations(where, types, parameters)
+        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
+        return EmbeddingModel(str(path), "gigl", operators, tables, parameters, names, None, types)
+    formula = formula_of(where, options, next(iter(tables.values())).dimension)
+    parameters = {}
+    if formula.kind != "dot":
+        parameters["relations"] = _table(path, options.get("relations", "relation.npy"), tensors)
+        for table in tables.values():
+            relations = parameters["relations"]
+            formula.check(str(path), table.dimension, relations.dimension, relations.num_rows)
+    types = types or (untyped_relations(where, {}, list(tables)) if formula.kind == "dot" or len(tables) > 1 else ())
+    _check_relations(where, types, parameters)
+    if types and formula.reciprocal:
+        raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
+    if tensors is not None or options.get("entities"):  # edges have the numbers of rows
+        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
+        num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
+        return EmbeddingModel(
+            str(path), system, formula, tables, parameters, names, tuple(map(str, range(num_relations))), types
+        )
     labels = [existing_file(path, name) for name in ("entities.tsv", "relations.tsv")]
-    return EmbeddingModel(str(path), "arrays", formula, entities, relations, None, *labels)
+    named = {} if labels[0] is None else {ENTITY_TYPE: labels[0]}
+    return EmbeddingModel(str(path), system, formula, tables, parameters, named, labels[1], types)
 
 
-def _formula(path: Path) -> Formula:
-    found = read_object(path, "a description of a model")
-    for key, value in found.items():
-        if key not in _KEYS or not isinstance(value, _KEYS[key]):
-            known = key in _KEYS
-            what = f"wrong value of {key}: {one_line(value)}" if known else f"unknown key {one_line(key)}"
-            raise StorageError(f"{path}: {what}; the file has the keys {', '.join(_KEYS)}, such as {EXAMPLE}")
+def _is_checkpoint(path: Path) -> bool:
+    return (path / METADATA).exists() or any(path.glob("*.distcp"))
+
+
+def _of_pyg(tensors: Tensors, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how torch_geometric.nn.kge's models score: TransE scales entities to norm 1, RotatE takes one norm of all.
+
+    Imaginary parts are tables of their own.
+    """
+    names = {"entities": _NODES, "relations": "rel_emb.weight"}
+    parts = {
+        key: [name, *(other for other in (name.replace(".weight", "_im.weight"),) if _holds(tensors, other))]
+        for key, name in names.items()
+    }
+    return {
+        **{key: [f"#{name}" for name in of] for key, of in parts.items()},
+        **({"unit_norm": options.get("norm", 1)} if options.get("model") == "transe" else {}),
+        **({"norm": 2} if options.get("model") == "rotate" else {}),
+    }
+
+
+def _holds(tensors: Tensors, name: str) -> bool:
+    return any(key == name or key.endswith(f".{name}") for key in tensors)
+
+
+def _entities(path: Path, options: Mapping[str, Any], tensors: Tensors | None) -> dict[str, Table]:
+    addresses = options.get("entities", "entity.npy" if tensors is None else None)
+    if addresses is None:
+        assert tensors is not None
+        addresses = {of[1]: f"#{name}" for name in sorted(tensors) if (of := _BAG.search(name))}
+        if not addresses:
+            raise StorageError(
+                f"{path}: expected the names of tables, entities and relations, in model_options, found the tensors "
+                f"{listed(sorted(tensors))}"
+            )
+    if not isinstance(addresses, dict):
+        addresses = {ENTITY_TYPE: addresses}
+    tables = {name: _table(path, of, tensors) for name, of in addresses.items()}
+    unit_norm = options.get("unit_norm", 0)
+    widths = {table.dimension for table in tables.values()}
+    if len(widths) != 1 or not all(re.fullmatch(r"[^/\0]+", str(name)) for name in tables):
+        raise StorageError(f"{path}: expected entity types with vectors of one dimension, found {sorted(widths)}")
+    if not unit_norm:
+        return tables
+    return {
+        name: ShardedRows((Shard(0, 0, table),), table.num_rows, table.dimension, unit_norm=unit_norm)
+        for name, table in tables.items()
+    }
+
+
+def _table(path: Path, address: object, tensors: Tensors | None) -> Table:
+    """Open a table, or several that are the columns of one."""
+    given = address if isinstance(address, list) else [address]
+    addresses = [one for one in given if isinstance(one, str)]
+    if not addresses or len(addresses) < len(given):
+        raise StorageError(f"{path}: expected FILE or FILE#NAME, or a list of them, found {one_line(address)}")
+    tables = [table_at(path, one, tensors) for one in addresses]
+    if len(tables) == 1:
+        return tables[0]
+    starts = [sum(table.dimension for table in tables[:index]) for index in range(len(tables) + 1)]
+    shards = [Shard(0, start, table) for start, table in zip(starts, tables, strict=False)]
+    return sharded(str(path), shards, tables[0].num_rows, starts[-1])
+
+
+def formula_of(where: str, options: Mapping[str, Any], dimension: int) -> Formula:
+    """Return the formula that a description names, for entities of some dimension.
+
+    Raises:
+        StorageError: it names none, or a value that there is not.
+    """
     kinds = [kind for kind in OPERATORS if kind != "transr"]
-    if found.get("model") not in kinds:
-        raise StorageError(f"{path}: model must be one of {', '.join(kinds)}, got {one_line(found.get('model'))}")
-    if found.get("norm", 1) not in (1, 2):
-        raise StorageError(f"{path}: norm must be 1 or 2, got {found['norm']}")
+    if options.get("model") not in kinds:
+        raise StorageError(f"{where}: model must be one of {', '.join(kinds)}, got {one_line(options.get('model'))}")
+    phase_unit = float(options.get("phase_unit", 1.0))
+    if "gamma" in options:
+        if not 0 < options["gamma"] < math.inf:
+            raise StorageError(f"{where}: gamma must be a finite number > 0, got {options['gamma']}")
+        phase_unit = math.pi * (dimension // 2) / options["gamma"]
     return Formula(
-        found["model"],
-        norm=found.get("norm", 1),
-        phase_unit=float(found.get("phase_unit", 1.0)),
-        clamped=found.get("clamped", False),
-        reciprocal=found.get("reciprocal", False),
+        options["model"],
+        norm=options.get("norm", 1),
+        phase_unit=phase_unit,
+        clamped=options.get("clamped", False),
+        reciprocal=options.get("reciprocal", False),
     )
+
+
+def _two_operators(where: str, options: Mapping[str, Any]) -> TwoOperators:
+    chosen = {"source": "identity", "destination": "identity", "similarity": "cosine"}  # GiGL's defaults
+    chosen |= {key: options[key].lower() for key in chosen if key in options}
+    for key, name in chosen.items():
+        known = SIMILARITIES if key == "similarity" else SIDE_OPERATORS
+        if name not in known:
+            raise StorageError(f"{where}: {key} must be one of {', '.join(known)}, got {one_line(options[key])}")
+    return TwoOperators(**chosen)
+
+
+def _parameters_of_sides(
+    path: Path, options: Mapping[str, Any], operators: TwoOperators, tensors: Tensors | None
+) -> dict[str, Table]:
+    parameters = {}
+    for side, module in _PARAMETERS.items():
+        operator = getattr(operators, side)
+        if operator != "identity":
+            default = f"#{module}.{_OF_OPERATOR.get(operator, 'edge_type_embeddings.weight')}"
+            parameters[side] = _table(path, options.get(f"{side}_relations", default), tensors)
+    return parameters
+
+
+def relation_types_of(where: str, options: Mapping[str, Any], types: Sequence[str]) -> TypedRelations:
+    """Return the relations that a description names.
+
+    Raises:
+        StorageError: one is of the wrong form, or has a type without a table.
+    """
+    relations = []
+    for one in options.get("relation_types", []):
+        if not isinstance(one, list) or len(one) != 3 or not all(isinstance(name, str) for name in one):
+            raise StorageError(f"{where}: relation_types: expected [name, left type, right type], got {one_line(one)}")
+        unknown = [name for name in one[1:] if name not in types]
+        if unknown:
+            known = listed(list(types))
+            raise StorageError(f"{where}: relation_types: {unknown[0]} is none of the entity types {known}")
+        relations.append((one[0], one[1], one[2]))
+    return tuple(relations)
+
+
+def untyped_relations(where: str, parameters: Mapping[str, Table], types: Sequence[str]) -> TypedRelations:
+    """Return the relations of a model of one type that names none.
+
+    Raises:
+        StorageError: there are several types.
+    """
+    if len(types) > 1:
+        raise StorageError(
+            f"{where}: a model of several entity types ({listed(list(types))}) needs relation_types: [[name, left "
+            "type, right type], ...] in the order of the relations' rows"
+        )
+    num_relations = max((table.num_rows for table in parameters.values()), default=1)
+    return tuple((f"rel{index}", types[0], types[0]) for index in range(num_relations))
+
+
+def _check_relations(where: str, types: Sequence[object], parameters: Mapping[str, Table]) -> None:
+    for name, table in parameters.items():
+        if types and table.num_rows != len(types):
+            raise StorageError(
+                f"{where}: {name}: expected a row for each of {len(types)} relations, found {table.num_rows}"
+            )

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
-from pbgeval.models.model import EmbeddingModel, existing_file, read_object
-from pbgeval.storage.arrays import MappedRows, npy_rows
+from pbgeval.models.model import EmbeddingModel, existing_file, of_one_type, read_object
+from pbgeval.storage.arrays import MappedRows, Table, npy_rows
 from pbgeval.storage.text import listed, one_line
 
 MARGIN = 2.0  # which DGL-KE adds to gamma where it initialises embeddings
@@ -62,20 +62,21 @@ def open_dglke(path: Path) -> EmbeddingModel:
     if formula.kind == "rotate" and relations.columns != hidden_dim:  # its phases would be other angles
         of_table = f"{relations.columns}, the columns of relation vectors"
         raise StorageError(f"{path / 'config.json'}: hidden_dim: expected {of_table}, found {hidden_dim:g}")
-    projection = None
+    parameters: dict[str, Table] = {"relations": relations}
     if formula.kind == "transr":
         projection = _table(path, f"{stem}projection.npy")
         expected = (relations.num_rows, entities.columns * relations.columns)
         if (projection.num_rows, projection.columns) != expected:
             found = (projection.num_rows, projection.columns)
             raise StorageError(f"{projection.path}: expected shape {expected} (relations, projections), found {found}")
+        parameters["projection"] = projection
         entities = entities.padded(max(entities.columns, relations.columns))
     named = [arguments.get(key) for key in (_key(arguments, "emp_file", "emap_file"), "rmap_file")]
     labels = [
         existing_file(path, Path(name).name if isinstance(name, str) else "", default)
         for name, default in zip(named, ("entities.tsv", "relations.tsv"), strict=True)
     ]
-    return EmbeddingModel(str(path), "dglke", formula, entities, relations, projection, *labels)
+    return of_one_type(str(path), "dglke", formula, entities, parameters, *labels)
 
 
 def _key(arguments: Mapping[str, object], name: str, of_releases: str) -> str:

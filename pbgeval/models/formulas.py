@@ -27,6 +27,7 @@ OPERATORS = {
     "simple": "swapped_diagonal",
     "cp": "swapped_diagonal",
     "transr": "projected_translation",
+    "dot": "none",
 }
 
 
@@ -63,7 +64,7 @@ class Formula:
 
     def relation_columns(self, dimension: int) -> int:
         """Return the columns that relation vectors have, for entities of some dimension."""
-        halved = {"rotate": dimension // 2, "cp": dimension // 2}
+        halved = {"rotate": dimension // 2, "cp": dimension // 2, "dot": 0}
         return halved.get(self.kind, dimension**2 if self.kind == "rescal" else dimension)
 
     def check(self, where: str, dimension: int, columns: int, rows: int) -> None:
@@ -113,6 +114,8 @@ class Formula:
     def _query(self, known: Side, r_RD: Tensor) -> Mapping[str, Tensor]:
         """Return what makes the entity of the known side a query: g's parameters of the left one, h's of the right."""
         sign = known.pick(1, -1)
+        if self.kind == "dot":
+            return {}
         if self.kind == "distmult":
             return {"diagonal": r_RD}
         if self.kind == "transe":
@@ -130,3 +133,108 @@ class Formula:
         if self.kind == "complex":
             return {"real": first_RH.contiguous(), "imag": sign * second_RH}
         return {"diagonal": known.pick(torch.cat([second_RH, first_RH], dim=1), r_RD) / 2}  # simple: forward, backward
+
+
+SIMILARITIES = {"dot": "dot", "cosine": "cos", "euclidean": "squared_l2"}  # GiGL's names -> our comparators
+SIDE_OPERATORS = {
+    "identity": "none",
+    "translation": "translation",
+    "diagonal": "diagonal",
+    "complex_diagonal": "complex_diagonal",
+    "linear": "linear",
+}
+
+
+@frozen
+class TwoOperators:
+    """How a model scores that has an operator for either side: c(source(lhs), destination(rhs))."""
+
+    source: str  # of SIDE_OPERATORS
+    destination: str
+    similarity: str  # of SIMILARITIES
+
+    @property
+    def operator(self) -> str:
+        """One operator of ours for both sides; of unlike ones, matrices and translations."""
+        ours = {SIDE_OPERATORS[self.source], SIDE_OPERATORS[self.destination]} - {"none"}
+        return (ours.pop() if len(ours) == 1 else "affine") if ours else "none"
+
+    @property
+    def comparator(self) -> str:
+        return SIMILARITIES[self.similarity]
+
+    @property
+    def dynamic(self) -> bool:
+        return False
+
+    def check(self, where: str, dimension: int, columns: Mapping[str, int]) -> None:
+        """Check that the tables of parameters fit the entities.
+
+        Raises:
+            StorageError: they do not.
+        """
+        if "complex_diagonal" in (self.source, self.destination) and dimension % 2:
+            raise StorageError(f"{where}: complex_diagonal needs an even number of entity columns, found {dimension}")
+        for side, found in columns.items():
+            expected = dimension**2 if getattr(self, side) == "linear" else dimension
+            if found != expected:
+                raise StorageError(
+                    f"{where}: the {side} operator {getattr(self, side)} needs {expected} numbers per relation for "
+                    f"vectors of {dimension} columns, found {found}"
+                )
+
+    def parameters(self, tables: Mapping[str, Tensor], dimension: int, num_relations: int) -> SideParameters:
+        """Return the operators' parameters, float32.
+
+        Args:
+            tables: of `source` and `destination`, a row per relation; an identity has none.
+            dimension: of the entities.
+            num_relations: how many rows there are.
+        """
+        neutral = {
+            "none": torch.empty(num_relations, 0),
+            "translation": torch.zeros(num_relations, dimension),
+            "diagonal": torch.ones(num_relations, dimension),
+            "complex_diagonal": torch.cat(
+                [torch.ones(num_relations, dimension // 2), torch.zeros(num_relations, dimension // 2)], dim=1
+            ),
+            "linear": torch.eye(dimension).flatten().expand(num_relations, -1),
+        }
+        if self.operator == "affine":
+            return {
+                side: _affine(name, tables.get(word, neutral[SIDE_OPERATORS[name]]), neutral)
+                for side, word, name in self._sides()
+            }
+        return {
+            side: _of_rows(self.operator, tables.get(word, neutral[self.operator])) for side, word, _ in self._sides()
+        }
+
+    def _sides(self) -> tuple[tuple[Side, str, str], ...]:
+        return (Side.LHS, "source", self.source), (Side.RHS, "destination", self.destination)
+
+
+def _of_rows(operator: str, rows_RD: Tensor) -> Mapping[str, Tensor]:
+    """Return the parameters of one of our operators, written as rows by GiGL."""
+    if operator == "none":
+        return {}
+    if operator == "complex_diagonal":
+        real_RH, imag_RH = rows_RD.chunk(2, dim=1)
+        return {"real": real_RH.contiguous(), "imag": imag_RH.contiguous()}
+    if operator == "linear":  # a row vector is multiplied from the left: transposed, it is a matrix times a column
+        size = round(rows_RD.shape[1] ** 0.5)
+        return {"linear_transformation": rows_RD.reshape(-1, size, size).transpose(1, 2).contiguous()}
+    return {operator: rows_RD}
+
+
+def _affine(name: str, rows_RD: Tensor, neutral: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return an operator of one side as a matrix and a translation: exact, as what is added are zeros."""
+    parameters = {**_of_rows("linear", neutral["linear"]), "translation": neutral["translation"]}
+    if name in ("translation", "linear"):
+        return {**parameters, **_of_rows(name, rows_RD)}
+    if name == "diagonal":
+        return {**parameters, "linear_transformation": torch.diag_embed(rows_RD)}
+    if name == "complex_diagonal":
+        real_RHH, imag_RHH = (torch.diag_embed(half_RH) for half_RH in rows_RD.chunk(2, dim=1))
+        rows = [torch.cat([real_RHH, -imag_RHH], dim=2), torch.cat([imag_RHH, real_RHH], dim=2)]
+        return {**parameters, "linear_transformation": torch.cat(rows, dim=1)}
+    return parameters

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pbgeval.errors import StorageError
 from pbgeval.models.formulas import Formula
-from pbgeval.models.model import EmbeddingModel, existing_file
+from pbgeval.models.model import EmbeddingModel, existing_file, of_one_type
 from pbgeval.models.pickles import StandIn, read_saved, read_trusting, stored_rows
 from pbgeval.storage.arrays import Table, TensorRows
 from pbgeval.storage.text import listed, one_line
@@ -60,7 +60,7 @@ def open_libkge(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
     _refuse_others(path, name, parameters)
     formula.check(str(path), entities.dimension, relations.dimension, relations.num_rows)
     labels = [existing_file(path.parent, name) for name in ("entity_ids.del", "relation_ids.del")]
-    return EmbeddingModel(str(path), "libkge", formula, entities, relations, None, *labels)
+    return of_one_type(str(path), "libkge", formula, entities, {"relations": relations}, *labels)
 
 
 def _options(path: Path, config: object) -> Mapping[str, Any]:

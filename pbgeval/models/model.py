@@ -1,19 +1,24 @@
-"""Another system's model in our terms: a table of entity vectors, relations' tables, and a formula."""
+"""Another system's model in our terms: tables of entity vectors, relations' tables, and a formula."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+import torch
 from attrs import frozen
 
 from pbgeval.errors import StorageError
-from pbgeval.models.formulas import Formula, SideParameters
-from pbgeval.storage.arrays import MappedRows, Table
+from pbgeval.models.formulas import Formula, SideParameters, TwoOperators
+from pbgeval.notation import ENTITY_TYPE, Side
+from pbgeval.storage.arrays import Table
 from pbgeval.storage.text import one_line, plural, read_text, text_lines
+
+TypedRelations: TypeAlias = tuple[tuple[str, str, str], ...]  # name, left type, right type of each relation
 
 
 @frozen(eq=False)
@@ -22,28 +27,54 @@ class EmbeddingModel:
 
     label: str  # of the folder or file; for errors
     system: str
-    formula: Formula
-    entities: Table
-    relations: Table
-    projection: MappedRows | None = None  # TransR: a row per relation, (entity columns, relation columns) row by row
-    entity_labels: Path | None = None  # the file that maps ids to them, if there is one
-    relation_labels: Path | None = None
+    formula: Formula | TwoOperators
+    tables: Mapping[str, Table]  # of entity vectors, by entity type
+    # Of relations, a row each: `relations`; `projection` of TransR, (entity columns, relation columns) row by row;
+    # `source` and `destination` of two operators.
+    parameter_tables: Mapping[str, Table] = {}
+    entity_labels: Mapping[str, Path | Iterable[str]] = {}
+    relation_labels: Path | tuple[str, ...] | None = None  # the file that maps ids to them, or names
+    relation_types: TypedRelations = ()  # (): all of the one type
+    ids: Mapping[str, NodeIds] = {}
+
+    @property
+    def entities(self) -> Table:
+        """The table of a model whose entities are of one type."""
+        (table,) = self.tables.values()
+        return table
 
     @property
     def num_entities(self) -> int:
-        return self.entities.num_rows
+        return sum(table.num_rows for table in self.tables.values())
 
     @property
     def num_relations(self) -> int:
-        return self.formula.num_relations(self.relations.num_rows)
+        if self.relation_types or isinstance(self.formula, TwoOperators):
+            return len(self.relation_types)
+        return self.formula.num_relations(self.parameter_tables["relations"].num_rows)
 
     @property
     def dimension(self) -> int:
-        return self.entities.dimension
+        return next(iter(self.tables.values())).dimension
 
-    def entity_names(self) -> Iterator[str] | None:
+    @property
+    def dynamic(self) -> bool:
+        """Whether relations are dynamic: all but those of types, or whose operator acts on candidates too."""
+        return self.formula.dynamic and not self.relation_types
+
+    def tables_of(self, entity_types: Sequence[str]) -> Mapping[str, Table]:
+        """Return the tables by the names that a config has for entity types: of one type, any name."""
+        if len(self.tables) == 1:
+            return dict.fromkeys(entity_types, self.entities)
+        return {name: self.tables[name] for name in entity_types}
+
+    def entity_names(self, entity_type: str | None = None) -> Iterator[str] | None:
         """Return the names of the entities, in order, if they have any; nothing is read before they are asked for."""
-        return None if self.entity_labels is None else labels_in_order(self.entity_labels, self.num_entities)
+        name = next(iter(self.tables)) if len(self.tables) == 1 or entity_type is None else entity_type
+        labels = self.entity_labels.get(name)
+        if labels is None:
+            return None
+        return labels_in_order(labels, self.tables[name].num_rows) if isinstance(labels, Path) else iter(labels)
 
     def relation_names(self) -> list[str] | None:
         """Return the names of the relations, if they have any.
@@ -51,7 +82,11 @@ class EmbeddingModel:
         Raises:
             StorageError: the file is of the wrong form.
         """
-        return None if self.relation_labels is None else read_labels(self.relation_labels, self.num_relations)
+        if self.relation_types:
+            return [name for name, _, _ in self.relation_types]
+        if isinstance(self.relation_labels, Path):
+            return read_labels(self.relation_labels, self.num_relations)
+        return None if self.relation_labels is None else list(self.relation_labels)
 
     def parameters(self) -> SideParameters:
         """Read the relations.
@@ -59,23 +94,60 @@ class EmbeddingModel:
         Raises:
             StorageError: a file is gone or truncated.
         """
-        relation_RD = self.relations.read_rows(0, self.relations.num_rows)
-        if self.projection is None:
-            return self.formula.parameters(relation_RD)
-        flat = self.projection.read_rows(0, self.projection.num_rows)
-        columns = relation_RD.shape[1]
+        read = {name: table.read_rows(0, table.num_rows) for name, table in self.parameter_tables.items()}
+        if isinstance(self.formula, TwoOperators):
+            return self.formula.parameters(read, self.dimension, self.num_relations)
+        relation_RD = read.get("relations", torch.empty(self.num_relations, 0))
+        if "projection" not in read:
+            sides = self.formula.parameters(relation_RD)
+            return sides if self.dynamic else {Side.RHS: sides[Side.RHS]}
+        flat, columns = read["projection"], relation_RD.shape[1]
         # As DGL-KE has it, a row vector is multiplied from the left: transposed, it is a matrix times a column.
         matrices = flat.view(flat.shape[0], flat.shape[1] // columns, columns).transpose(1, 2).contiguous()
         return self.formula.parameters(relation_RD, matrices, self.dimension)
 
     def digests(self) -> dict[str, str]:
         """Return digests of the files, by what they hold."""
-        tables = {"entities": self.entities, "relations": self.relations, "projection": self.projection}
-        return {name: table.fingerprint() for name, table in tables.items() if table is not None}
+        of_one = {"entities": self.entities} if len(self.tables) == 1 else {}
+        of_types = {} if of_one else {f"entities {name}": table for name, table in self.tables.items()}
+        tables = {**of_one, **of_types, **self.parameter_tables}
+        return {name: table.fingerprint() for name, table in tables.items()}
 
     def partition(self, index: int, num_partitions: int) -> Table:
         """Return one of equal parts of the entities: consecutive rows."""
         return self.entities.part(*part_of(self.num_entities, index, num_partitions))
+
+
+def of_one_type(
+    label: str,
+    system: str,
+    formula: Formula,
+    entities: Table,
+    parameter_tables: Mapping[str, Table],
+    entity_labels: Path | None = None,
+    relation_labels: Path | None = None,
+) -> EmbeddingModel:
+    """Make a model whose entities are of one type."""
+    labels = {} if entity_labels is None else {ENTITY_TYPE: entity_labels}
+    return EmbeddingModel(label, system, formula, {ENTITY_TYPE: entities}, parameter_tables, labels, relation_labels)
+
+
+@frozen
+class NumberNames:
+    """Names of entities that are the numbers of their rows."""
+
+    num_rows: int
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(self.num_rows))
+
+
+class NodeIds(Protocol):
+    """The numbers that entities of one type have in edges, where a table has them in another order."""
+
+    def rows(self, ids_E: np.ndarray) -> np.ndarray:
+        """Return the row of each number; -1 where there is none."""
+        ...
 
 
 def part_of(num_rows: int, index: int, num_partitions: int) -> tuple[int, int]:

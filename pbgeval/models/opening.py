@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pbgeval.errors import StorageError
-from pbgeval.models.arrays import is_arrays, open_arrays
+from pbgeval.models.arrays import DESCRIPTION, open_arrays, read_description
 from pbgeval.models.dglke import is_dglke, open_dglke
+from pbgeval.models.graphstorm import is_graphstorm, open_graphstorm
 from pbgeval.models.libkge import open_libkge
 from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.tensors import METADATA, SAVED
 from pbgeval.storage.text import did_you_mean
 
 EXPECTED = (
-    "a folder that DGL-KE saved (config.json, *_entity.npy), a checkpoint of LibKGE (.pt) or a folder of plain arrays "
-    "(model.json, entity.npy, relation.npy)"
+    "a folder that DGL-KE (config.json, *_entity.npy) or GraphStorm (emb_info.json) saved, a checkpoint of LibKGE "
+    "(.pt) or of torch.distributed (.metadata), or tables of vectors with model_options or a folder's model.json"
 )
 OF_PYKEEN = "trained_model.pkl"
+_TABLES = (".npy", ".safetensors", ".parquet", *SAVED)
 
 
-def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
+def open_model(path: Path, options: Mapping[str, Any] | None = None, *, trust_pickle: bool = False) -> EmbeddingModel:
     """Open a model of any system that is known.
 
     Args:
         path: a folder or a file.
+        options: what its files do not say, as `model_options` of a config.
         trust_pickle: whether a pickle may run what it says.
 
     Raises:
@@ -37,12 +42,14 @@ def open_model(path: Path, *, trust_pickle: bool = False) -> EmbeddingModel:
             f"{pykeen}: expected {EXPECTED}, found a pickle, as PyKEEN saves its models: nothing was run; in PyKEEN's "
             f"own environment `python scripts/export_pykeen.py {pykeen} FOLDER` writes plain arrays"
         )
-    if path.is_dir():
-        if is_arrays(path):
-            return open_arrays(path)
-        if is_dglke(path):
-            return open_dglke(path)
-    elif path.is_file() and path.suffix in (".pt", ".pth"):
+    if is_graphstorm(path):
+        return open_graphstorm(path, read_description(path, options or {}))
+    is_plain = _has_description(path) or any(path.glob("*.distcp"))
+    if options or is_plain or (path.suffix in _TABLES and path.suffix not in SAVED and path.is_file()):
+        return open_arrays(path, read_description(path, options or {}))
+    if path.is_dir() and is_dglke(path):
+        return open_dglke(path)
+    if path.is_file() and path.suffix in SAVED:
         return open_libkge(path, trust_pickle=trust_pickle)
     raise StorageError(f"{path}: {_what_is_there(path)}; expected {EXPECTED}")
 
@@ -57,6 +64,11 @@ def _what_is_there(path: Path) -> str:
 
 
 def _hint(places: Iterable[Path]) -> str:
-    models = [place for place in places if place.suffix == ".pt" or is_arrays(place) or is_dglke(place)]
+    models = [place for place in places if place.suffix == ".pt" or _has_description(place) or is_dglke(place)]
     best = next((place for place in models if place.name == "checkpoint_best.pt"), None)  # of LibKGE
     return f"; did you mean {str(best or models[0])!r}?" if models else ""
+
+
+def _has_description(path: Path) -> bool:
+    """Tell whether a folder says itself what model it is: one of plain arrays, of GraphStorm, a checkpoint."""
+    return any((path / name).is_file() for name in (DESCRIPTION, METADATA)) or is_graphstorm(path)

@@ -4,17 +4,22 @@ A pickle is a program: it may name any function and call it. torch's unpickler f
 numbers, texts and tensors, and what it is told is safe: here a stand-in for every other class, which keeps the state
 that it is given and refuses to be called. So nothing of the file runs, although it may exhaust memory or the stack.
 Only the format of torch 1.6 and later is read: a zip archive whose records lie uncompressed, so that tables can be
-mapped.
+mapped. Such an archive may be a piece of a larger file, as in a distributed checkpoint; and a bare pickle is read by
+the same rules (`read_pickle`).
 """
 
 from __future__ import annotations
 
+import io
+import math
+import pickle
 import struct
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -26,6 +31,7 @@ from pbgeval.storage.text import check_regular, one_line
 
 _DTYPES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8"}
 _ENCRYPTED = 1  # of an archive's flags
+MAX_PICKLE_BYTES = 256 << 20  # of a bare pickle: it describes tensors and holds none
 
 
 class _StandInType(type):
@@ -64,29 +70,28 @@ _CALLED: dict[str, Callable[..., object]] = {
 }
 
 
-def read_saved(path: Path, advice: str) -> object:
+def read_saved(path: Path, advice: str, *, piece: tuple[int, int] | None = None, check_data: bool = True) -> object:
     """Return what torch.save wrote; no code of the file runs, and no tensor is read: `stored_rows` says where it lies.
 
     Args:
         path: the file.
         advice: what to do where this does not do; the end of an error's line.
+        piece: offset and length of the archive within the file; None: it is the file.
+        check_data: compare the checksums of tensors too, which reads them all.
 
     Raises:
         StorageError: it is no such file, damaged, or wants to call what is not allowed.
     """
     try:
-        check_regular(path)
-        _records(path)
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch checks no checksums of what it maps
-        if damaged is not None:
-            raise ValueError(f"record {damaged} has a wrong checksum")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of another version of pickle's protocol
-            names = get_unsafe_globals_in_checkpoint(path)
-            known = [(_CALLED[name] if name in _CALLED else _StandInType(name, (StandIn,), {}), name) for name in names]
-            with safe_globals([StandIn, *known]):
-                return torch.load(path, map_location="meta", mmap=True, weights_only=True)
+        _records(path, piece)
+        with _opened(path, piece) as file:
+            if check_data:
+                with zipfile.ZipFile(file) as archive:
+                    damaged = archive.testzip()  # torch checks no checksums of what it maps
+                if damaged is not None:
+                    raise ValueError(f"record {damaged} has a wrong checksum")
+            file.seek(0)
+            return _load(path, file if piece else None)
     except OSError as error:
         raise StorageError(f"{path}: cannot read the file: {error.strerror or error}") from error
     except Exception as error:  # what a damaged pickle raises has no end of kinds
@@ -98,27 +103,94 @@ def read_saved(path: Path, advice: str) -> object:
         ) from error
 
 
-def stored_rows(path: Path, tensor: Tensor) -> MappedRows:
-    """Return a tensor that `read_saved` has found as a table of vectors.
+def _load(path: Path, piece: IO[bytes] | None) -> object:
+    """Unpickle an archive without its tensors; those of a whole file could be mapped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of another version of pickle's protocol
+        names = get_unsafe_globals_in_checkpoint(piece or path)
+        known = [(_CALLED[name] if name in _CALLED else _StandInType(name, (StandIn,), {}), name) for name in names]
+        with safe_globals([StandIn, *known]):
+            if piece is None:
+                return torch.load(path, map_location="meta", mmap=True, weights_only=True)
+            piece.seek(0)
+            return torch.load(piece, map_location="meta", weights_only=True)
+
+
+# What the pickle of a distributed checkpoint calls as well: the order of a tensor's numbers, the checkpoint's place.
+_CALLED_OF_PICKLES = {
+    **_CALLED,
+    "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING": _nothing,
+    "torch.serialization._get_layout": _nothing,
+    "pathlib.PosixPath": _nothing,
+    "pathlib._local.PosixPath": _nothing,
+}
+
+
+class _Unpickler(pickle._Unpickler):  # in Python: the compiled one makes room for as many numbers as a file claims
+    """An unpickler that makes containers, numbers, texts, shapes and stand-ins."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - a type or a stand-in
+        """Return what stands for a class or a function."""
+        found = getattr(torch, name, None) if module == "torch" else None
+        if isinstance(found, torch.dtype | torch.layout) or found is torch.Size:
+            return found
+        named = f"{module}.{name}"
+        return _CALLED_OF_PICKLES.get(named) or _StandInType(name, (StandIn,), {})
+
+
+def read_pickle(path: Path) -> object:
+    """Return what a file that is one pickle says; no code of the file runs.
 
     Raises:
-        StorageError: it has not two dimensions, or no floats of numpy's; the file is damaged.
+        StorageError: it cannot be read, is damaged, or wants to call what is not allowed.
+    """
+    try:
+        check_regular(path)
+        with path.open("rb") as file:
+            data = file.read(MAX_PICKLE_BYTES + 1)
+        if len(data) > MAX_PICKLE_BYTES:
+            raise ValueError(f"more than {MAX_PICKLE_BYTES >> 20} MB")
+        return _Unpickler(io.BytesIO(data)).load()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot read the file: {error.strerror or error}") from error
+    except Exception as error:  # what a damaged pickle raises has no end of kinds
+        raise StorageError(
+            f"{path}: expected a pickle of plain values, found: {one_line(error) or type(error).__name__}: nothing was "
+            "run; copy the file again"
+        ) from error
+
+
+def stored_rows(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> MappedRows:
+    """Return a tensor that `read_saved` has found as a table of vectors; further dimensions become columns.
+
+    Raises:
+        StorageError: it has fewer than two dimensions, or no floats of numpy's; the file is damaged.
     """
     dtype = _DTYPES.get(tensor.dtype)
-    if tensor.layout is not torch.strided or tensor.dim() != 2 or not tensor.numel() or dtype is None:
+    if tensor.layout is not torch.strided or tensor.dim() < 2 or not tensor.numel() or dtype is None:
         found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
         raise StorageError(f"{path}: expected a tensor of vectors (float16, float32 or float64), found {found}")
+    offset = stored_at(path, tensor, piece)
+    return MappedRows(path, offset, tensor.shape[0], math.prod(tensor.shape[1:]), dtype)
+
+
+def stored_at(path: Path, tensor: Tensor, piece: tuple[int, int] | None = None) -> int:
+    """Return the byte of a file at which the numbers of a tensor begin.
+
+    Raises:
+        StorageError: they are not next to each other, or not all in their record of the file.
+    """
     if not tensor.is_contiguous():
         raise StorageError(f"{path}: expected a tensor of vectors, found one whose numbers are not next to each other")
     storage = tensor.untyped_storage()
     start, size = int(getattr(storage, "_checkpoint_offset", -1)), tensor.element_size()
     first = int(tensor.storage_offset())
     end = (first + tensor.numel()) * size
-    if max(end, storage.nbytes()) > _records(path).get(start, -1):
+    if max(end, storage.nbytes()) > _records(path, piece).get(start, -1):
         raise StorageError(
             f"{path}: expected a tensor within its record of the file, found a larger one; copy it again"
         )
-    return MappedRows(path, start + first * size, tensor.shape[0], tensor.shape[1], dtype)
+    return start + first * size + (piece[0] if piece else 0)
 
 
 def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
@@ -138,7 +210,7 @@ def read_trusting(path: Path) -> Any:  # noqa: ANN401 - whatever the file makes
         raise StorageError(f"{path}: expected a file of torch.save, found: {one_line(error)}") from error
 
 
-def _records(path: Path) -> dict[int, int]:
+def _records(path: Path, piece: tuple[int, int] | None = None) -> dict[int, int]:
     """Return the length of each record of the archive by the byte at which it begins.
 
     Raises:
@@ -146,7 +218,7 @@ def _records(path: Path) -> dict[int, int]:
         zipfile.BadZipFile: it is no archive, or the pickle's checksum is wrong.
     """
     found: dict[int, int] = {}
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+    with _opened(path, piece) as file, zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & _ENCRYPTED:
                 raise ValueError(f"record {entry.filename} is compressed or encrypted")
@@ -157,3 +229,39 @@ def _records(path: Path) -> dict[int, int]:
             if entry.filename.endswith(("data.pkl", "byteorder")) and archive.read(entry) == b"big":
                 raise ValueError("numbers of big-endian machines")
     return found
+
+
+class _Piece(io.RawIOBase):
+    """Some bytes of a file, as a file."""
+
+    def __init__(self, file: IO[bytes], offset: int, length: int) -> None:
+        self._file, self._offset, self._length, self._at = file, offset, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._length)[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a buffer
+        self._file.seek(self._offset + self._at)
+        num_read = self._file.readinto(memoryview(buffer)[: max(0, self._length - self._at)])  # type: ignore[attr-defined]
+        self._at += num_read
+        return int(num_read)
+
+
+@contextmanager
+def _opened(path: Path, piece: tuple[int, int] | None) -> Iterator[IO[bytes]]:
+    check_regular(path)
+    with path.open("rb") as file:
+        if piece is None:
+            yield file
+        else:
+            yield io.BufferedReader(cast("io.RawIOBase", _Piece(file, *piece)))

@@ -15,7 +15,7 @@ from torch import Tensor
 from pbgeval.errors import ScorerError
 from pbgeval.models.formulas import Formula
 from pbgeval.models.functions import BatchScorer, side_scorer
-from pbgeval.models.model import EmbeddingModel
+from pbgeval.models.model import EmbeddingModel, of_one_type
 from pbgeval.notation import Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS
@@ -128,7 +128,7 @@ def pykeen_vectors(model: Any, scorer: BatchScorer | None = None) -> EmbeddingMo
     if formula.relation_columns(entity_ND.shape[1]) != relation_RD.shape[1]:
         return None
     label = f"<in memory>/{type(model).__name__}"  # like a file: names of entities would lie in its folder
-    found = EmbeddingModel(label, "pykeen", formula, TensorRows(entity_ND), TensorRows(relation_RD))
+    found = of_one_type(label, "pykeen", formula, TensorRows(entity_ND), {"relations": TensorRows(relation_RD)})
     return found if _agrees(found, scorer or pykeen_scorer(model)) else None
 
 

@@ -403,6 +403,8 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         return False
     if scorer.comparator.name != "dot" or scorer.comparator.bias:
         return False
+    if not scorer.dynamic and Side.LHS in scorer.parameters:  # the loop transforms one side
+        return False
     if any(of.auc_cells is None or of.length > MAX_CANDIDATES for of in lists.values()):
         return False
     ends = [group.side(side) for side in Side]

@@ -3,7 +3,7 @@
 Which side an operator acts on (PBG.md section 2.5), for a query whose side S is hidden and whose other side is O:
 
     not dynamic   the relation's one operator acts on rhs rows, whether they are the known side or the candidates
-                  (one of ours acts on lhs rows as well)
+                  (one of ours acts on lhs rows as well; so does any that has parameters for lhs rows too)
     dynamic       side O's operators act on the known row, candidates stay as they are
 
 For certified ranks an operator that would act on the candidates acts on the query wherever that is exact algebra, in
@@ -51,7 +51,7 @@ class RelationScorer:
             known_ED: rows of the entities of the other side.
             rel_E: the relation of each row, when relations are dynamic.
         """
-        known_ED = self._transformed(hidden.other, known_ED, rel_E)
+        known_ED = self.transformed(hidden.other, known_ED, rel_E)
         if self.certified is None:
             return self.comparator.prepare_queries(known_ED)
         if self.acts_on_candidates(hidden) and moves_to_query(self.operator, self.comparator.name):
@@ -62,18 +62,19 @@ class RelationScorer:
         """Return the prepared candidate rows (E, D') of the hidden side."""
         moved = self.certified is not None and moves_to_query(self.operator, self.comparator.name)
         if self.acts_on_candidates(hidden) and not moved:
-            x_ED = self._transformed(hidden, x_ED, None)
+            x_ED = self.transformed(hidden, x_ED, None)
         return (self.certified or self.comparator).prepare_candidates(x_ED)
 
     def acts_on_candidates(self, hidden: Side) -> bool:
         """Tell whether candidates are transformed, so that relations have candidates of their own."""
         if self.dynamic or self.operator == "none":
             return False
-        return hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
+        return hidden in self.parameters or hidden is Side.RHS or OPERATORS[self.operator].acts_on_both_sides
 
-    def _transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+    def transformed(self, side: Side, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
+        """Return the rows of one side as its operator makes them."""
         operator = (OPERATORS if self.certified is None else FIXED_ORDER_OPERATORS)[self.operator]
-        if not self.dynamic and side is Side.LHS:
+        if not self.dynamic and side is Side.LHS and side not in self.parameters:
             transformed_ED = operator.apply_to_lhs(self.parameters.get(Side.RHS, {}), x_ED)
             return check_finite(transformed_ED) if operator.acts_on_both_sides else transformed_ED
         if rel_E is not None:
@@ -122,7 +123,8 @@ class SharedCandidates:
         scorer = self.scorers[relation]
         if not self.moved:
             return scorer.queries(self.hidden, known_KD, rel_K)
-        return self._moved_queries(scorer, known_KD)
+        assert isinstance(scorer, RelationScorer), "only vectors have operators"
+        return self._moved_queries(scorer, scorer.transformed(self.hidden.other, known_KD, rel_K))
 
     def candidates(self, x_CD: Tensor) -> Tensor:
         """Return prepared candidates (C, D').
@@ -183,7 +185,8 @@ def contests(scorers: Sequence[EdgeScorer], hidden: Side, *, move: bool = True) 
         else:
             shared.setdefault(scorer.entity_type(hidden), []).append(relation)
     # A scorer for certified ranks moves its operator itself, by the same rule.
-    moved = not scorers[0].dynamic and hidden is Side.RHS and scorers[0].certified is None
+    moves = hidden is Side.RHS or scorers[0].acts_on_candidates(hidden)
+    moved = not scorers[0].dynamic and moves and scorers[0].certified is None
     grouped = []
     for entity_type, relations in shared.items():
         of = {relation: scorers[relation] for relation in relations}

@@ -1,6 +1,8 @@
 """Tables of vectors that are no checkpoint of PyTorch-BigGraph -> the rows of a partition, read when asked for.
 
     MappedRows   a piece of a file: an array of .npy, a record of torch.save
+    ParquetRows  files of Parquet, decoded a group of rows at a time
+    ShardedRows  tables that are the rows or the columns of a larger one
     TensorRows   a table in memory
     NumberRows   no vectors: each entity is its number, for models that are asked for scores by number
 
@@ -15,6 +17,7 @@ import hashlib
 import math
 import os
 import tokenize
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,6 +27,7 @@ from attrs import Factory, evolve, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
+from pbgeval.storage.parquet import ParquetRows
 from pbgeval.storage.text import check_regular, fingerprint, one_line
 
 # What numpy raises of a damaged header, which it parses as Python; OverflowError: of a shape of many digits.
@@ -32,6 +36,7 @@ _DAMAGED = (
     *(SyntaxError, tokenize.TokenError, RecursionError, MemoryError),
 )
 
+SMALLEST_NORM = 1e-12  # by which torch's `normalize` divides at least
 ALIGNMENT_BYTES = 64  # as torch's own allocator places data: kernels may round otherwise on data that starts elsewhere
 
 
@@ -159,7 +164,93 @@ class NumberRows:
         return f"{self.first}+{self.num_rows}"
 
 
-Table: TypeAlias = MappedRows | TensorRows | NumberRows  # of which consecutive rows can be a partition
+@frozen
+class Shard:
+    """A table that is a part of a larger one, and where its first number belongs."""
+
+    row: int
+    column: int
+    table: Table
+
+
+@frozen
+class ShardedRows:
+    """Rows whose parts lie in several places; `sharded` makes them of shards that it has checked."""
+
+    shards: tuple[Shard, ...]
+    num_rows: int
+    dimension: int
+    first: int = 0  # of the shards' rows
+    unit_norm: int = 0  # 1 or 2: each row is divided by its norm, as torch's `normalize` does
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_rows * self.dimension * torch.float32.itemsize
+
+    def part(self, start: int, stop: int) -> ShardedRows:
+        return evolve(self, first=self.first + start, num_rows=stop - start)
+
+    def load(self) -> Tensor:
+        return self.read_rows(0, self.num_rows)
+
+    def read_rows(self, start: int, stop: int) -> Tensor:
+        """Return a copy of rows start to stop (exclusive), float32.
+
+        Raises:
+            StorageError: a file is gone, damaged or has become shorter.
+        """
+        rows = torch.empty((stop - start, self.dimension))
+        start, stop = start + self.first, stop + self.first
+        for shard in self.shards:
+            low, high = max(start, shard.row), min(stop, shard.row + shard.table.num_rows)
+            if low < high:
+                columns = slice(shard.column, shard.column + shard.table.dimension)
+                rows[low - start : high - start, columns] = shard.table.read_rows(low - shard.row, high - shard.row)
+        if self.unit_norm:
+            exact = rows.double()
+            norms = torch.linalg.vector_norm(exact, ord=self.unit_norm, dim=1, keepdim=True)
+            rows = (exact / norms.clamp_min(SMALLEST_NORM)).float()
+        return rows
+
+    def fingerprint(self) -> str:
+        places = [(shard.row, shard.column, shard.table.fingerprint()) for shard in self.shards]
+        whole = f"{places} {self.first} {self.num_rows} {self.dimension} {self.unit_norm}"
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def sharded(where: str, shards: Sequence[Shard], num_rows: int, dimension: int) -> ShardedRows:
+    """Put the parts of a table together.
+
+    Args:
+        where: the table, for errors.
+        shards: in any order; those of the same columns cover all rows.
+        num_rows: of the whole table.
+        dimension: its columns.
+
+    Raises:
+        StorageError: parts are missing or overlap.
+    """
+    ordered = sorted(shards, key=lambda shard: (shard.column, shard.row))
+    row, column, width = num_rows, 0, 0  # what is covered: some rows of the columns from `column` on
+    for shard in ordered:
+        if row == num_rows:
+            row, column, width = 0, column + width, shard.table.dimension
+        if (shard.row, shard.column, shard.table.dimension) != (row, column, width):
+            raise StorageError(
+                f"{where}: expected the part from row {row:,}, column {column} on, found one from row {shard.row:,}, "
+                f"column {shard.column}: parts are missing or overlap; save the model again"
+            )
+        row += shard.table.num_rows
+    if (row, column + width) != (num_rows, dimension):
+        raise StorageError(
+            f"{where}: expected parts of a table of {num_rows:,} rows and {dimension} columns, found {row:,} rows and "
+            f"{column + width} columns; save the model again"
+        )
+    return ShardedRows(tuple(ordered), num_rows, dimension)
+
+
+# Of which consecutive rows can be a partition.
+Table: TypeAlias = MappedRows | ParquetRows | ShardedRows | TensorRows | NumberRows
 
 
 def open_npy(path: Path, kinds: str = "f") -> tuple[np.memmap, int]:

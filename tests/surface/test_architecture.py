@@ -29,7 +29,8 @@ LIBRARIES = {
     "importing": NUMERICS | {"duckdb"},
     "jit": {"numba", "llvmlite", "attrs"},
     "ranking": NUMERICS | {"triton"},
-    "storage": NUMERICS | {"h5py", "fsspec"},
+    "models": NUMERICS | {"safetensors"},
+    "storage": NUMERICS | {"h5py", "fsspec", "pyarrow"},
     "sinks": NUMERICS | {"wandb", "mlflow"},
     "cluster": NUMERICS | {"submitit"},
 }

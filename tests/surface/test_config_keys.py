@@ -34,6 +34,7 @@ global_emb: bool = True
 comparator: str = 'cos'
 bias: bool = False
 model: str | None = None
+model_options: dict[str, object] = {}
 trust_pickle: bool = False
 entities.NAME.featurized: bool = False
 entities.NAME.dimension: int | None = None

@@ -51,6 +51,24 @@ for record in read_history(Path("records"), print).visits:
     sink.append(record)
 sink.close()
 """
+TABLES = """
+import sys
+from pathlib import Path
+from pbgeval.errors import EvalError
+from pbgeval.models.opening import open_model
+try:
+    import numpy, pyarrow, pyarrow.parquet, safetensors.numpy
+    rows = numpy.ones((3, 2), numpy.float32)
+    pyarrow.parquet.write_table(pyarrow.table({"vector": list(rows)}), "rows.parquet")
+    safetensors.numpy.save_file({"rows": rows}, "rows.safetensors")
+except ImportError:
+    pass
+options = {"model": "distmult", "entities": "rows.parquet", "relations": "rows.safetensors"}
+try:
+    print(open_model(Path(), options).num_entities)
+except EvalError as error:
+    sys.exit(str(error))
+"""
 
 
 @frozen
@@ -108,6 +126,12 @@ USES = {
         "s3://bucket/checkpoint: reading it needs packages that are not installed (No module named 'fsspec'): "
         "pip install 'pbgeval[s3]'",
         lambda folder, _: False,  # tried elsewhere
+    ),
+    "tables": Use(
+        "tables",
+        ("-c", TABLES),
+        "rows.parquet: pyarrow is required to read vectors from Parquet: pip install 'pbgeval[tables]'",
+        lambda _, out: out == "3\n",
     ),
     "job": Use(
         "slurm",

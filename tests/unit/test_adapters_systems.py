@@ -363,13 +363,13 @@ OWN_ARRAYS = [
         {"model": 1},
         (5, 6),
         (2, 6),
-        "wrong value of model: 1; the file has .*, such as {.model.: .complex.}",
+        "wrong value of model: 1; the keys are .*, such as {.model.: .complex.}",
     ),
     (
         {"kind": "complex"},
         (5, 6),
         (2, 6),
-        "unknown key kind; the file has the keys model, reciprocal, norm",
+        "unknown key kind; the keys are model, reciprocal, norm",
     ),
 ]
 
@@ -499,7 +499,7 @@ def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("x")
 
     for path, found in ((tmp_path, "no model in this folder"), (tmp_path / "x.txt", "this file is not a model")):
-        with pytest.raises(ConfigError, match=f"^model: .*{found}; expected a folder that DGL-KE saved"):
+        with pytest.raises(ConfigError, match=f"^model: .*{found}; expected a folder that DGL-KE "):
             evaluate(EvalConfig(model=str(path), edge_paths=[str(tmp_path)]))
     arrays = tmp_path / "models" / "one"
     arrays.mkdir(parents=True)

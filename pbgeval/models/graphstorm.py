@@ -1,0 +1,320 @@
+"""A folder that GraphStorm saved embeddings to -> tables per node type, mapped or decoded where they lie.
+
+    emb_info.json                                   node types, dimensions, number of parts
+    TYPE/embed-00000.pt, ...                        vectors, a part per process
+    TYPE/embed_nids-00000.pt, ...                   the node of each row; without them, rows are in the order of nodes
+    TYPE/embed-00000_00000.parquet, ...             instead of both, after remapping: columns nid (raw id) and emb
+    rel_emb.pt, relation2id_map.json                relation vectors, but of the dot product
+
+As graphstorm 0.5.1 writes them (model/utils.py: save_pytorch_embeddings, save_shuffled_node_embeddings,
+save_relation_embeddings; gconstruct/remap_result.py). The decoder (eval/utils.py) stands in no file, so the description
+names it. Rows keep their order on the disk, so that a table is read from start to end; edges are numbered by rows.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from pbgeval.errors import StorageError
+from pbgeval.models.arrays import formula_of, relation_types_of, untyped_relations
+from pbgeval.models.model import EmbeddingModel, NodeIds, TypedRelations, read_object
+from pbgeval.models.pickles import read_saved, stored_at, stored_rows
+from pbgeval.storage.arrays import Shard, Table, sharded
+from pbgeval.storage.parquet import parquet_column, parquet_files, parquet_rows
+from pbgeval.storage.text import listed, one_line
+
+INFO = "emb_info.json"
+DECODERS: Mapping[str, Mapping[str, object]] = {
+    "dot_product": {"model": "dot"},
+    "distmult": {"model": "distmult"},
+    "transe_l1": {"model": "transe", "norm": 1},
+    "transe_l2": {"model": "transe", "norm": 2},
+    "rotate": {"model": "rotate", "norm": 1},
+}
+_ADVICE = "let GraphStorm save the embeddings again"
+_ID_COLUMNS = (("new", "orig"), ("node_int_id", "node_str_id"))  # of gconstruct and of GSProcessing
+_IDS_AT_A_TIME = 1 << 20
+
+
+def is_graphstorm(path: Path) -> bool:
+    """Tell whether a folder is one that GraphStorm saved embeddings to."""
+    return (path / INFO).is_file()
+
+
+def open_graphstorm(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
+    """Open saved embeddings.
+
+    Args:
+        path: the folder.
+        options: the description: `model` is the decoder.
+
+    Raises:
+        StorageError: a file is missing or does not fit; the decoder is none that is known.
+    """
+    where = str(path)
+    decoder = str(options.get("model"))
+    if decoder not in DECODERS:
+        raise StorageError(
+            f"{where}: set model in model_options to the decoder, one of {', '.join(DECODERS)}, got {one_line(decoder)}"
+        )
+    if decoder == "rotate" and "gamma" not in options:
+        raise StorageError(f"{where}: the decoder rotate needs gamma in model_options, as it was set for training")
+    info = read_object(path / INFO, "what GraphStorm saved")
+    types = _node_types(path / INFO, info)
+    tables: dict[str, Table] = {}
+    labels: dict[str, SavedNames] = {}
+    ids: dict[str, NodeIds] = {}
+    for name, dimension in types.items():
+        tables[name], saved = _table(path / name, info, dimension)
+        maps = Path(path, options["id_maps"], name) if "id_maps" in options else None
+        labels[name] = SavedNames(tables[name].num_rows, saved, maps)
+        if isinstance(saved, RawIds) or (saved is not None and not saved.in_order()):
+            ids[name] = saved
+    formula = formula_of(where, {**options, **DECODERS[decoder]}, next(iter(types.values())))
+    relation_types = relation_types_of(where, options, list(tables))
+    parameters: dict[str, Table] = {}
+    if formula.kind != "dot":
+        relations = _tensor_rows(path / "rel_emb.pt")
+        parameters = {"relations": relations}
+        relation_types = _relations(path / "relation2id_map.json", relations.num_rows, list(tables))
+        formula.check(where, next(iter(types.values())), relations.dimension, relations.num_rows)
+    relation_types = relation_types or untyped_relations(where, {}, list(tables))
+    return EmbeddingModel(where, "graphstorm", formula, tables, parameters, labels, None, relation_types, ids)
+
+
+def _node_types(path: Path, info: Mapping[str, Any]) -> dict[str, int]:
+    """Return the dimension of each node type."""
+    if info.get("format", "pytorch") != "pytorch":
+        raise StorageError(f"{path}: format: expected pytorch, found {one_line(info['format'])}; save in that format")
+    names = info.get("emb_name")
+    names = [names] if isinstance(names, str) else names
+    dimensions = info.get("emb_dim")
+    if not isinstance(names, list) or not names or not isinstance(dimensions, dict):
+        raise StorageError(f"{path}: expected emb_name and emb_dim, found {listed(sorted(info))}; {_ADVICE}")
+    for name in names:
+        if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", "..") or "\0" in name:
+            raise StorageError(f"{path}: emb_name: expected the name of a folder here, found {one_line(name)}")
+    found = {name: dimensions.get(name) for name in names}
+    if not all(type(size) is int and size > 0 for size in found.values()) or len(set(found.values())) != 1:
+        raise StorageError(f"{path}: emb_dim: expected one dimension for all node types, found {one_line(found)}")
+    return {name: int(size) for name, size in found.items() if size is not None}
+
+
+def _table(folder: Path, info: Mapping[str, Any], dimension: int) -> tuple[Table, SavedIds | RawIds | None]:
+    """Open the vectors of a node type, and which node each row is where files say so."""
+    found = {name for name in os.listdir(folder)} if folder.is_dir() else set()
+    saved = sorted(name for name in found if name.startswith("embed-") and name.endswith(".pt"))
+    if not saved:
+        paths = [path for path in parquet_files(folder) if path.name.startswith("embed-")]
+        if not paths:
+            raise StorageError(f"{folder}: expected embed-00000.pt or embed-*.parquet, found neither; {_ADVICE}")
+        table: Table = parquet_rows(paths, "emb")
+        _check_dimension(folder, table, dimension)
+        return table, RawIds(tuple(paths))
+    num_parts = info.get("world_size")
+    expected = [f"embed-{index:05d}.pt" for index in range(num_parts)] if isinstance(num_parts, int) else []
+    if saved != expected:
+        raise StorageError(
+            f"{folder}: expected {len(expected)} parts (world_size in {INFO}), embed-00000.pt and so on, found "
+            f"{listed(saved)}; copy the folder again"
+        )
+    parts = [_tensor_rows(folder / name) for name in saved]
+    for part in parts:
+        _check_dimension(folder, part, dimension)
+    starts = [sum(part.num_rows for part in parts[:index]) for index in range(len(parts) + 1)]
+    shards = [Shard(start, 0, part) for start, part in zip(starts, parts, strict=False)]
+    table = sharded(str(folder), shards, starts[-1], dimension)
+    nids = [name.replace("embed-", "embed_nids-") for name in saved]
+    if not any(name.startswith("embed_nids-") for name in found):
+        return table, None
+    missing = next((name for name in nids if name not in found), None)
+    if missing is not None:
+        raise StorageError(f"{folder / missing}: no such file, but other parts have theirs; copy the folder again")
+    ids = SavedIds(tuple(_id_piece(folder / name, part.num_rows) for name, part in zip(nids, parts, strict=True)))
+    ids.check()
+    return table, ids
+
+
+def _check_dimension(folder: Path, table: Table, dimension: int) -> None:
+    if table.dimension != dimension:
+        raise StorageError(f"{folder}: expected vectors of {dimension} columns ({INFO}), found {table.dimension}")
+
+
+def _tensor(path: Path) -> Tensor:
+    found = read_saved(path, _ADVICE, check_data=False)
+    if not isinstance(found, Tensor):
+        raise StorageError(f"{path}: expected a tensor, found {type(found).__name__}")
+    return found
+
+
+def _tensor_rows(path: Path) -> Table:
+    return stored_rows(path, _tensor(path))
+
+
+def _id_piece(path: Path, num_rows: int) -> tuple[Path, int, int]:
+    tensor = _tensor(path)
+    if tensor.dtype is not torch.int64 or tuple(tensor.shape) != (num_rows,):
+        found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+        raise StorageError(f"{path}: expected int64 node ids of {num_rows:,} rows, found {found}")
+    return path, stored_at(path, tensor), num_rows
+
+
+@frozen
+class SavedIds:
+    """The node of each row of a table."""
+
+    pieces: tuple[tuple[Path, int, int], ...]  # file, byte, number of ids
+
+    @property
+    def num_rows(self) -> int:
+        return sum(count for _, _, count in self.pieces)
+
+    def blocks(self) -> Iterator[tuple[Path, np.ndarray]]:
+        """Yield the nodes in the order of the rows, with their file."""
+        for path, offset, count in self.pieces:
+            for start in range(0, count, _IDS_AT_A_TIME):
+                size = min(_IDS_AT_A_TIME, count - start)
+                ids = np.fromfile(path, np.int64, size, offset=offset + start * 8)
+                if len(ids) != size:
+                    raise StorageError(f"{path}: the file is truncated; copy it again")
+                yield path, ids
+
+    def check(self) -> None:
+        """Check that each node has one row.
+
+        Raises:
+            StorageError: one has none, or more; names the file.
+        """
+        seen = np.zeros(self.num_rows, bool)
+        for path, ids in self.blocks():
+            wrong = ids[(ids < 0) | (ids >= len(seen))]
+            if not wrong.size:
+                wrong = ids[seen[ids]]
+                seen[ids] = True
+                if not wrong.size and len(np.unique(ids)) < len(ids):
+                    values, counts = np.unique(ids, return_counts=True)
+                    wrong = values[counts > 1]
+            if wrong.size:
+                raise StorageError(
+                    f"{path}: expected each node id from 0 to {len(seen) - 1} once, found {wrong[0]} "
+                    f"{'again' if 0 <= wrong[0] < len(seen) else 'too'}; copy the folder again"
+                )
+
+    def in_order(self) -> bool:
+        """Tell whether row n is node n."""
+        first = 0
+        for _, ids in self.blocks():
+            if (ids != np.arange(first, first + len(ids))).any():
+                return False
+            first += len(ids)
+        return True
+
+    def rows(self, ids_E: np.ndarray) -> np.ndarray:
+        """Return the row of each node; -1 where there is none."""
+        row_N, first = np.empty(self.num_rows, np.int64), 0
+        for _, ids in self.blocks():
+            row_N[ids] = np.arange(first, first + len(ids))
+            first += len(ids)
+        is_node_E = (ids_E >= 0) & (ids_E < len(row_N))
+        return np.where(is_node_E, row_N[np.where(is_node_E, ids_E, 0)], -1)
+
+
+@frozen
+class RawIds:
+    """The raw id of each row of a table."""
+
+    paths: tuple[Path, ...]
+
+    def rows(self, ids_E: np.ndarray) -> np.ndarray:
+        """Return the row of each raw id that is a number; -1 where there is none.
+
+        Raises:
+            StorageError: raw ids are texts.
+        """
+        row_of: dict[int, int] = {}
+        for row, name in enumerate(parquet_column(self.paths, "nid")):
+            if not isinstance(name, int):
+                raise StorageError(
+                    f"{self.paths[0]}: nodes have raw ids that are texts, such as {one_line(name)}, but edges have "
+                    "numbers; give edges by name, as .tsv, .csv or .parquet"
+                )
+            row_of[name] = row
+        return np.array([row_of.get(node, -1) for node in ids_E.tolist()], np.int64)
+
+
+@frozen
+class SavedNames:
+    """The names of the nodes of one type, in the order of the rows: raw ids, or numbers where no file has those."""
+
+    num_rows: int
+    ids: SavedIds | RawIds | None
+    maps: Path | None  # the folder that maps raw ids to nodes
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names.
+
+        Raises:
+            StorageError: a file is missing or damaged, or a node has no raw id, or two.
+        """
+        if isinstance(self.ids, RawIds):
+            yield from map(str, parquet_column(self.ids.paths, "nid"))
+            return
+        raw = None if self.maps is None else _raw_ids(self.maps, self.num_rows)
+        blocks = [np.arange(self.num_rows)] if self.ids is None else (ids for _, ids in self.ids.blocks())
+        for ids in blocks:
+            yield from map(str, ids.tolist()) if raw is None else (raw[node] for node in ids.tolist())
+
+
+def _raw_ids(folder: Path, num_nodes: int) -> list[str]:
+    """Return the raw id of each node."""
+    paths = sorted(folder.rglob("*.parquet")) if folder.is_dir() else []
+    if not paths:
+        raise StorageError(f"{folder}: expected Parquet files that map raw ids, found none; check id_maps")
+    raw: list[str | None] = [None] * num_nodes
+    numbers, names = _ID_COLUMNS[0] if _has_column(paths[0], _ID_COLUMNS[0][0]) else _ID_COLUMNS[1]
+    for node, name in zip(parquet_column(paths, numbers), parquet_column(paths, names), strict=True):
+        if not isinstance(node, int) or not 0 <= node < num_nodes or raw[node] is not None:
+            raise StorageError(f"{folder}: expected each node from 0 to {num_nodes - 1} once, found {one_line(node)}")
+        raw[node] = str(name)
+    missing = next((node for node, name in enumerate(raw) if name is None), None)
+    if missing is not None:
+        raise StorageError(f"{folder}: node {missing} of {num_nodes:,} has no raw id; check id_maps")
+    return [str(name) for name in raw]
+
+
+def _has_column(path: Path, column: str) -> bool:
+    try:
+        next(parquet_column([path], column), None)
+    except StorageError:
+        return False
+    return True
+
+
+def _relations(path: Path, num_rows: int, types: list[str]) -> TypedRelations:
+    """Return name and types of each relation, in the order of the rows."""
+    found: dict[int, tuple[str, str, str]] = {}
+    for text, number in read_object(path, "the numbers of relations").items():
+        try:
+            edge_type = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            edge_type = None
+        if not isinstance(edge_type, tuple) or len(edge_type) != 3 or not all(isinstance(of, str) for of in edge_type):
+            raise StorageError(f"{path}: expected ('left type', 'relation', 'right type'), found {one_line(text)}")
+        lhs, _, rhs = edge_type
+        if type(number) is not int or not 0 <= number < num_rows or number in found:
+            raise StorageError(f"{path}: expected each number from 0 to {num_rows - 1} once, found {one_line(number)}")
+        if not {lhs, rhs} <= set(types):
+            raise StorageError(f"{path}: {one_line(text)}: expected node types with embeddings: {listed(types)}")
+        found[number] = (",".join(edge_type), lhs, rhs)
+    if len(found) != num_rows:
+        raise StorageError(f"{path}: expected {num_rows} relations, as in rel_emb.pt, found {len(found)}")
+    return tuple(found[number] for number in range(num_rows))

@@ -1,0 +1,211 @@
+"""Files with tensors -> tables of vectors by name: nothing of them is read before it is needed.
+
+    .npy                                   one table
+    .parquet, or a folder of them          one table: a column of lists, or a column per dimension
+    .safetensors                           a table per tensor
+    .pt, .pth, .bin, .ckpt (torch.save)    a table per tensor of nested dicts, whose names are joined by dots
+    a folder with .metadata                a table per tensor of a checkpoint of torch.distributed.checkpoint
+
+A checkpoint's tensors are put together from their parts, in whatever way these were sharded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from torch import Tensor
+
+from pbgeval.errors import StorageError
+from pbgeval.models.pickles import StandIn, read_pickle, read_saved, stored_rows
+from pbgeval.storage.arrays import MappedRows, Shard, Table, npy_rows, sharded
+from pbgeval.storage.parquet import parquet_files, parquet_rows
+from pbgeval.storage.text import listed, one_line
+
+Tensors: TypeAlias = Mapping[str, Callable[[], Table]]  # by name; calling one opens its table
+METADATA = ".metadata"
+SAVED = (".pt", ".pth", ".bin", ".ckpt")
+FORMS = ".npy, .safetensors, .parquet, .pt, a folder of Parquet files or a checkpoint of torch.distributed"
+ADVICE = "save tensors alone, by torch.save(model.state_dict(), FILE)"
+_SAFETENSORS = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
+
+
+def table_at(place: Path, address: str, tensors: Tensors | None = None) -> Table:
+    """Open a table.
+
+    Args:
+        place: the folder in which its file lies, or what holds the tensors.
+        address: `FILE`, `FILE#NAME` for a tensor or a column of it; `NAME` or `#NAME` where tensors are given.
+        tensors: what the model's own file holds.
+
+    Raises:
+        StorageError: there is no such table, or it has the wrong form.
+    """
+    file, _, name = address.rpartition("#") if "#" in address or tensors is not None else (address, "", "")
+    if tensors is not None and not file:
+        return named(str(place), tensors, name)
+    path = (place.parent if place.is_file() else place) / file
+    if path.suffix == ".parquet" or (path.is_dir() and not (path / METADATA).exists()):
+        files = parquet_files(path)
+        if not files:
+            raise StorageError(f"{path}: expected Parquet files, found none in this folder")
+        return parquet_rows(files, name or None)
+    return named(str(path), tensors_of(path), name)
+
+
+def named(where: str, tensors: Tensors, name: str) -> Table:
+    """Open the table of a name, or of the one name that ends in it after a dot.
+
+    Raises:
+        StorageError: there is none, or more than one; or the table has the wrong form.
+    """
+    ending = [name] if name in tensors else [key for key in tensors if key.endswith(f".{name}") or not name]
+    if len(ending) == 1:
+        return tensors[ending[0]]()
+    what = f"a tensor {one_line(name)!r}" if name else "one tensor"
+    raise StorageError(f"{where}: expected {what}, found {listed(sorted(ending or tensors))}; name one of them")
+
+
+def tensors_of(path: Path) -> Tensors:
+    """Return the tables of a file, or of a distributed checkpoint.
+
+    Raises:
+        StorageError: it is missing, damaged, or none of the forms.
+    """
+    if not path.exists():
+        raise StorageError(f"{path}: no such file; check the path")
+    if path.is_dir():
+        return _distributed(path)
+    if path.suffix == ".npy":
+        return {path.stem: partial(npy_rows, path)}
+    if path.suffix == ".safetensors":
+        return _safetensors(path)
+    if path.suffix in SAVED:
+        found = read_saved(path, ADVICE, check_data=False)
+        return {name or path.stem: partial(stored_rows, path, tensor) for name, tensor in _flattened(found)}
+    raise StorageError(f"{path}: expected tables of vectors ({FORMS}), found another kind of file")
+
+
+def _flattened(value: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flattened(item, f"{name}.{key}" if name else str(key))
+
+
+def _safetensors(path: Path) -> Tensors:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise StorageError(
+            f"{path}: safetensors is required to read this file: pip install 'pbgeval[tables]'"
+        ) from None
+    try:
+        with safe_open(path, framework="numpy"):  # it checks that offsets are those of the shapes, without gaps
+            pass
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise StorageError(f"{path}: cannot read this safetensors file: {one_line(error)}; copy it again") from error
+    header.pop("__metadata__", None)
+
+    def table(name: str) -> Table:
+        shape, dtype = header[name]["shape"], _SAFETENSORS.get(header[name]["dtype"])
+        if dtype is None or len(shape) != 2 or 0 in shape:
+            found = f"{header[name]['dtype']} of shape {tuple(shape)}"
+            raise StorageError(f"{path}: {name}: expected a table of floats (F16, F32 or F64), found {found}")
+        return MappedRows(path, 8 + size + header[name]["data_offsets"][0], shape[0], shape[1], dtype)
+
+    return {name: partial(table, name) for name in header}
+
+
+def _distributed(folder: Path) -> Tensors:
+    path = folder / METADATA
+    if not path.is_file():
+        shards = "its parts without" if any(folder.glob("*.distcp")) else "a folder without"
+        raise StorageError(f"{path}: expected a checkpoint of torch.distributed.checkpoint, found {shards} this file")
+    metadata = _state(path, read_pickle(path), "Metadata")
+    described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
+    if not isinstance(described, dict) or not isinstance(stored, dict):
+        raise StorageError(f"{path}: expected tensors and their places in files, found neither; save it again")
+    places: dict[tuple[object, object], Mapping[str, object]] = {}
+    for key, place in stored.items():
+        index = _state(path, key, "MetadataIndex")
+        offset = index.get("offset")
+        places[index.get("fqn"), None if offset is None else tuple(_ints(path, offset))] = _state(
+            path, place, "_StorageInfo"
+        )
+    return {
+        str(name): partial(_sharded_tensor, folder, str(name), of.state, places)
+        for name, of in described.items()
+        if type(of).__name__.rpartition(".")[2] == "TensorStorageMetadata" and isinstance(of, StandIn)
+    }
+
+
+def _state(path: Path, found: object, kind: str) -> Mapping[str, object]:
+    if type(found).__name__.rpartition(".")[2] == kind and isinstance(found, StandIn) and isinstance(found.state, dict):
+        return found.state
+    raise StorageError(f"{path}: expected {kind} of torch.distributed.checkpoint, found {type(found).__name__}")
+
+
+def _ints(path: Path, sizes: object) -> list[int]:
+    if isinstance(sizes, tuple) and all(type(size) is int and 0 <= size < 1 << 62 for size in sizes):
+        return list(sizes)
+    raise StorageError(f"{path}: expected a shape, found {one_line(sizes)}")
+
+
+def _sharded_tensor(
+    folder: Path, name: str, of: object, places: Mapping[tuple[object, object], Mapping[str, object]]
+) -> Table:
+    """Put a tensor together; dimensions after the first become columns."""
+    path = folder / METADATA
+    where = f"{path}: {name}"
+    chunks = of.get("chunks") if isinstance(of, dict) else None
+    if not isinstance(of, dict) or not isinstance(chunks, list):
+        raise StorageError(f"{where}: expected the parts of a tensor, found none")
+    shape = _ints(path, of.get("size"))
+    if len(shape) < 2:
+        raise StorageError(f"{where}: expected a table of vectors, found shape {tuple(shape)}")
+    shards = []
+    for chunk in chunks:
+        state = _state(path, chunk, "ChunkStorageMetadata")
+        offsets, sizes = _ints(path, state.get("offsets")), _ints(path, state.get("sizes"))
+        if len(offsets) != len(shape) or len(sizes) != len(shape) or (len(shape) > 2 and sizes[1:] != shape[1:]):
+            raise StorageError(f"{where}: expected parts of {len(shape)} dimensions, found {offsets} and {sizes}")
+        if 0 in sizes:  # of a process that holds nothing
+            continue
+        table = _chunk(folder, where, sizes, places.get((name, tuple(offsets))))
+        shards.append(Shard(offsets[0], offsets[1] if len(shape) == 2 else 0, table))
+    return sharded(where, shards, shape[0], math.prod(shape[1:]))
+
+
+def _chunk(folder: Path, where: str, sizes: list[int], place: Mapping[str, object] | None) -> MappedRows:
+    """Open a part: an archive of torch.save somewhere in a file."""
+    if place is None:
+        raise StorageError(f"{where}: a part of shape {tuple(sizes)} has no place in a file; save the model again")
+    file, offset, length = (place.get(key) for key in ("relative_path", "offset", "length"))
+    if place.get("transform_descriptors"):
+        raise StorageError(f"{where}: expected parts as they are, found compressed ones; save without extensions")
+    if not isinstance(file, str) or os.path.basename(file) != file or file in ("", ".", ".."):
+        raise StorageError(f"{where}: expected a file of this folder, found {one_line(file)}")
+    (start, size) = _ints(folder / METADATA, (offset, length))
+    path = folder / file
+    if not path.is_file() or path.stat().st_size < start + size:
+        found = f"{path.stat().st_size:,} bytes" if path.is_file() else "no such file"
+        raise StorageError(
+            f"{path}: expected at least {start + size:,} bytes, found {found}; copy the checkpoint again"
+        )
+    tensor = read_saved(path, "save the checkpoint again", piece=(start, size), check_data=False)
+    if not isinstance(tensor, Tensor) or list(tensor.shape) != sizes:
+        found = str(tuple(tensor.shape)) if isinstance(tensor, Tensor) else type(tensor).__name__
+        raise StorageError(
+            f"{path}: expected a tensor of shape {tuple(sizes)} for {where.rpartition(': ')[2]}, found {found}"
+        )
+    return stored_rows(path, tensor, (start, size))

@@ -1,0 +1,224 @@
+"""Parquet files with vectors -> the rows of a table, a group of rows at a time; and columns of names and of numbers.
+
+Vectors are a column of lists, or a column for each dimension. A group of rows is decoded whole, so its size is limited:
+what a small file says that it holds could be larger than memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import evolve, frozen
+from torch import Tensor
+
+from pbgeval.errors import StorageError
+from pbgeval.storage.text import check_regular, fingerprint, listed, one_line
+
+MAX_GROUP_BYTES = 512 << 20  # of the vectors of a group of rows, and of all that it holds
+MAX_FOOTER_BYTES = 64 << 20  # of what describes a file
+_BATCH_ROWS = 1 << 14
+
+
+@frozen
+class ParquetRows:
+    """Rows of some files, one file after the other."""
+
+    paths: tuple[Path, ...]
+    columns: tuple[str, ...]  # one of lists, or one per dimension
+    groups: tuple[tuple[int, int, int], ...]  # first row, file, number within the file; of each group with rows
+    num_rows: int
+    dimension: int
+    first: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_rows * self.dimension * torch.float32.itemsize
+
+    def part(self, start: int, stop: int) -> ParquetRows:
+        return evolve(self, first=self.first + start, num_rows=stop - start)
+
+    def load(self) -> Tensor:
+        return self.read_rows(0, self.num_rows)
+
+    def read_rows(self, start: int, stop: int) -> Tensor:
+        """Return a copy of rows start to stop (exclusive), float32.
+
+        Raises:
+            StorageError: a file is gone or damaged, or a row has another number of values.
+        """
+        rows = torch.empty((stop - start, self.dimension))
+        low, end = start + self.first, stop + self.first
+        at = bisect_right(self.groups, low, key=lambda group: group[0]) - 1
+        while low < end:
+            first, file, group = self.groups[at]
+            values = _decoded(self.paths[file], group, self.columns, self.dimension)
+            high = min(end, first + len(values))
+            rows[low - start - self.first : high - start - self.first] = torch.from_numpy(
+                values[low - first : high - first]
+            )
+            low, at = high, at + 1
+        return rows
+
+    def fingerprint(self) -> str:
+        files = [fingerprint(path) for path in self.paths]
+        whole = f"{files} {self.columns} {self.first} {self.num_rows}"
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+def parquet_files(path: Path) -> tuple[Path, ...]:
+    """Return a file, or the Parquet files of a folder in the order of their names."""
+    return tuple(sorted(path.glob("*.parquet"))) if path.is_dir() else (path,)
+
+
+def parquet_rows(paths: Sequence[Path], column: str | None = None) -> ParquetRows:
+    """Open a table of vectors.
+
+    Args:
+        paths: the files, in the order of their rows.
+        column: of lists; None: the only one of lists, or all columns, which are numbers.
+
+    Raises:
+        StorageError: a file is missing or damaged, has other columns, or too large a group of rows.
+    """
+    groups: list[tuple[int, int, int]] = []
+    columns, num_rows, dimension = (), 0, 0  # type: tuple[str, ...], int, int
+    for index, path in enumerate(paths):
+        with _opened(path) as file:
+            found = _vector_columns(path, file.schema_arrow, column)
+            if columns not in ((), found):
+                raise StorageError(f"{path}: expected columns {listed(list(columns))}, found {listed(list(found))}")
+            columns = found
+            for number in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(number)
+                if group.num_rows:
+                    _check_size(path, number, group)
+                    dimension = dimension or _dimension(file, number, columns)
+                    groups.append((num_rows, index, number))
+                    num_rows += group.num_rows
+    if not num_rows or not dimension:
+        raise StorageError(f"{paths[0]}: there are no vectors in this file; write it again")
+    return ParquetRows(tuple(paths), columns, tuple(groups), num_rows, dimension)
+
+
+def parquet_column(paths: Sequence[Path], column: str) -> Iterator[Any]:
+    """Yield the values of a column of names or integers, one after the other.
+
+    Raises:
+        StorageError: a file is missing or damaged, or a value is.
+    """
+    for path in paths:
+        with _opened(path, column) as file:
+            if column not in file.schema_arrow.names:
+                raise StorageError(f"{path}: expected a column {column}, found {listed(file.schema_arrow.names)}")
+            for number in range(file.metadata.num_row_groups):
+                _check_size(path, number, file.metadata.row_group(number))
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[column]):
+                values = batch.column(0)
+                if values.null_count:
+                    raise StorageError(f"{path}: column {column} has empty values; write the file again")
+                if not hasattr(values, "dictionary"):
+                    yield from values.to_pylist()
+                    continue
+                names = values.dictionary.to_pylist()  # a long name that is repeated is in memory once
+                yield from (names[index] for index in values.indices.to_pylist())
+
+
+@contextmanager
+def _opened(path: Path, names: str | None = None) -> Iterator[Any]:
+    """Open a file, and say what is wrong with it wherever that is found; `names` is a column that may be text."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise StorageError(
+            f"{path}: pyarrow is required to read vectors from Parquet: pip install 'pbgeval[tables]'"
+        ) from None
+    try:
+        check_regular(path)
+        _check_footer(path)
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=[names] if names else None) as file:
+            yield file
+    except OSError as error:  # pyarrow raises it for what is damaged too
+        raise StorageError(f"{path}: cannot read this Parquet file: {one_line(error.strerror or error)}") from error
+    except (pyarrow.ArrowException, MemoryError, OverflowError, ValueError) as error:
+        raise StorageError(f"{path}: cannot read this Parquet file: {one_line(error)}") from error
+
+
+def _check_footer(path: Path) -> None:
+    with path.open("rb") as file:
+        file.seek(-min(8, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        end = file.read(8)
+    size = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or size > MAX_FOOTER_BYTES:
+        raise ValueError(f"it has a description of {size:,} bytes" if end[4:] == b"PAR1" else "it does not end as one")
+
+
+def _vector_columns(path: Path, schema: Any, column: str | None) -> tuple[str, ...]:  # noqa: ANN401 - of pyarrow
+    import pyarrow
+
+    def is_list(name: str) -> bool:
+        kind = schema.field(name).type
+        kinds = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
+        return any(is_kind(kind) for is_kind in kinds) and pyarrow.types.is_floating(kind.value_type)
+
+    names = [str(name) for name in schema.names]
+    lists = [name for name in names if names.count(name) == 1 and is_list(name)]
+    if column is not None and column in lists:
+        return (column,)
+    if column is None and len(lists) == 1:
+        return (lists[0],)
+    numbers = [name for name in names if names.count(name) == 1 and pyarrow.types.is_floating(schema.field(name).type)]
+    if column is None and not lists and names and numbers == names:
+        return tuple(names)
+    expected = "one column of lists of floats, or columns of floats alone" if column is None else f"lists in {column}"
+    raise StorageError(f"{path}: expected {expected}, found columns {listed(names)}; name the column: FILE#COLUMN")
+
+
+def _dimension(file: Any, group: int, columns: tuple[str, ...]) -> int:  # noqa: ANN401 - of pyarrow
+    if len(columns) > 1:
+        return len(columns)
+    first = next(file.iter_batches(1, row_groups=[group], columns=list(columns))).column(0)[0].as_py()
+    return len(first or ())
+
+
+def _check_size(path: Path, number: int, group: Any) -> None:  # noqa: ANN401 - of pyarrow
+    num_values = sum(group.column(index).num_values for index in range(group.num_columns))
+    size = max(group.total_byte_size, num_values * torch.float32.itemsize)  # repeated values take no bytes in a file
+    if size > MAX_GROUP_BYTES:
+        raise StorageError(
+            f"{path}: row group {number} has {size >> 20:,} MB, which is decoded at once; write row groups of at most "
+            f"{MAX_GROUP_BYTES >> 20} MB"
+        )
+
+
+@lru_cache(maxsize=1)  # ranges of rows come one after the other
+def _decoded(path: Path, number: int, columns: tuple[str, ...], dimension: int) -> np.ndarray:
+    """Return the vectors of a group of rows, float32."""
+    with _opened(path) as file:
+        group = file.metadata.row_group(number)
+        _check_size(path, number, group)
+        values = np.empty((group.num_rows, dimension), np.float32)
+        at = 0
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=list(columns)):
+            parts = [column if len(columns) > 1 else column.flatten() for column in batch.columns]
+            if any(array.null_count for array in (*batch.columns, *parts)):
+                raise StorageError(f"{path}: row group {number} has empty values; write the file again")
+            lengths = np.diff(batch.column(0).offsets) if hasattr(batch.column(0), "offsets") else np.empty(0)
+            if (lengths != dimension).any() or sum(map(len, parts)) != batch.num_rows * dimension:
+                raise StorageError(f"{path}: row group {number}: expected vectors of {dimension} numbers, found others")
+            rows = np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
+            with np.errstate(over="ignore"):  # becomes infinite, and is refused as such
+                values[at : at + batch.num_rows] = rows.reshape(batch.num_rows, dimension)
+            at += batch.num_rows
+        if at != group.num_rows:
+            raise StorageError(f"{path}: expected {group.num_rows:,} rows in row group {number}, found {at:,}")
+        return values

@@ -1,0 +1,147 @@
+"""A zoo of hostile models: each animal damages a sound folder so that reading it carelessly would do harm.
+
+pickle_in(FILE)          a pickle that runs a command where tensors are expected
+raw_pickle_in(FILE)      the same, as a bare pickle
+crushed(FILE)            an archive of torch.save whose records are compressed: small on the disk, large in memory
+huge_group(FILE)         Parquet whose one group of rows is larger than what is decoded at once
+lying_header(FILE, ...)  safetensors whose offsets are not those of its shapes
+metadata(FOLDER, ...)    a distributed checkpoint whose description was changed: overlaps, gaps, other folders
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Damage = Callable[[Path], object]
+COMMAND = "touch it_ran"
+
+
+class Runs:
+    """Unpickling runs a command in the working directory."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (COMMAND,)
+
+
+def pickle_in(file: str) -> Damage:
+    """Hide a command in an archive of torch.save, beside a tensor."""
+    return lambda root: torch.save({"tensor": torch.ones(3, 3), "more": Runs()}, root / file)
+
+
+def raw_pickle_in(file: str) -> Damage:
+    return lambda root: (root / file).write_bytes(pickle.dumps(Runs()))
+
+
+def crushed(file: str) -> Damage:
+    """Write an archive again with compressed records."""
+
+    def act(root: Path) -> None:
+        data = (root / file).read_bytes()
+        with (
+            zipfile.ZipFile(io.BytesIO(data)) as given,
+            zipfile.ZipFile(root / file, "w", zipfile.ZIP_DEFLATED) as written,
+        ):
+            for name in given.namelist():
+                written.writestr(name, given.read(name) + bytes(1 << 22))
+
+    return act
+
+
+def huge_group(file: str, num_values: int) -> Damage:
+    """Write one row of many zeros, which take next to no bytes."""
+
+    def act(root: Path) -> None:
+        import numpy as np
+        import pyarrow
+        from pyarrow import parquet
+
+        values = pyarrow.FixedSizeListArray.from_arrays(
+            pyarrow.array(np.zeros(num_values, np.float32)), num_values // 4
+        )
+        parquet.write_table(pyarrow.table({"emb": values}), root / file)
+
+    return act
+
+
+def lying_header(file: str, change: Callable[[dict[str, Any]], object]) -> Damage:
+    """Change the header of a safetensors file."""
+
+    def act(root: Path) -> None:
+        data = (root / file).read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        change(header)
+        text = json.dumps(header).encode()
+        (root / file).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+
+    return act
+
+
+def header_size(file: str, size: int) -> Damage:
+    return lambda root: (root / file).write_bytes(size.to_bytes(8, "little") + (root / file).read_bytes()[8:])
+
+
+def metadata(folder: str, change: Callable[[Any], object]) -> Damage:
+    """Change the description of a distributed checkpoint, which this process trusts."""
+
+    def act(root: Path) -> None:
+        path = root / folder / ".metadata"
+        found = pickle.loads(path.read_bytes())
+        change(found)
+        path.write_bytes(pickle.dumps(found))
+
+    return act
+
+
+def of_table(found: Any) -> Any:
+    """Return the description of the largest sharded table."""
+    return max(
+        (of for of in found.state_dict_metadata.values() if hasattr(of, "chunks") and len(of.chunks) > 1),
+        key=lambda of: of.size.numel(),
+    )
+
+
+def overlapping(found: Any) -> None:
+    """Let the second shard begin a row earlier."""
+    table = of_table(found)
+    name = next(key for key, of in found.state_dict_metadata.items() if of is table)
+    index = next(key for key in found.storage_data if key.fqn == name and key.offset == table.chunks[1].offsets)
+    table.chunks[1].offsets = torch.Size([index.offset[0] - 1, *index.offset[1:]])
+    found.storage_data[type(index)(name, table.chunks[1].offsets)] = found.storage_data[index]
+
+
+def missing_part(found: Any) -> None:
+    of_table(found).chunks.pop(0)
+
+
+def larger(found: Any) -> None:
+    table = of_table(found)
+    table.size = torch.Size([table.size[0] * 2, table.size[1]])
+
+
+def elsewhere(place: str) -> Callable[[Any], None]:
+    """Say that shards lie in another file."""
+
+    def change(found: Any) -> None:
+        for info in found.storage_data.values():
+            info.relative_path = place
+
+    return change
+
+
+def far_away(found: Any) -> None:
+    for info in found.storage_data.values():
+        info.offset, info.length = 1 << 60, 1 << 60
+
+
+def nowhere(found: Any) -> None:
+    found.storage_data.clear()

@@ -1,0 +1,298 @@
+"""Bad and hostile models of other systems: a line that says what is wrong; nothing is run, nothing written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval.storage import parquet
+from tests import hostile_tensors as zoo
+from tests.kit.faults import Fault, World, check, fault, remove, truncate, write
+from tests.systems_reference import GiglModel, GraphStormFolder, PygState, save_checkpoint, values
+
+RUN = ("--config", "eval.json", "--workers", "1", "--output", "output", "--quiet")
+Damage = Callable[[Path], object]
+
+
+def write_config(root: Path, model: str, options: dict[str, Any]) -> None:
+    np.save(root / "test.npy", np.zeros((2, 3), np.int64))
+    config = {"model": model, "model_options": options, "candidates": "all", "edge_paths": ["test.npy"]}
+    (root / "eval.json").write_text(json.dumps(config))
+
+
+def make_graphstorm(root: Path) -> None:
+    model = GraphStormFolder(root / "emb", "rotate")
+    write_config(root, "emb", model.options)
+
+
+def make_gigl(root: Path) -> None:
+    root.mkdir()
+    model = GiglModel("translation", "identity", "dot")
+    save_checkpoint(root / "model", model.state)
+    write_config(root, "model", model.options)
+
+
+def make_pyg(root: Path) -> None:
+    root.mkdir()
+    write_config(root, "model.pt", PygState(root / "model.pt", "transe").options)
+
+
+def make_safetensors(root: Path) -> None:
+    root.mkdir()
+    write_config(root, "model.safetensors", PygState(root / "model.safetensors", "transe").options)
+
+
+def make_parquet(root: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet as files
+
+    root.mkdir()
+    for name, size in (("entity", 9), ("relation", 2)):
+        table = pyarrow.table({"emb": pyarrow.array(list(values((size, 4), 1, exact=True)))})
+        files.write_table(table, root / f"{name}.parquet")
+    write_config(root, ".", {"model": "distmult", "entities": "entity.parquet", "relations": "relation.parquet"})
+
+
+GRAPHSTORM, GIGL, PYG = (World(make, RUN) for make in (make_graphstorm, make_gigl, make_pyg))
+SAFETENSORS, PARQUET = World(make_safetensors, RUN), World(make_parquet, RUN)
+ITEMS = "emb/item/embed-00001.pt"
+
+
+def option(name: str, value: object) -> Damage:
+    """Change an option of the model; None removes it."""
+
+    def act(root: Path) -> None:
+        config = json.loads((root / "eval.json").read_text())
+        config["model_options"] |= {name: value}
+        config["model_options"] = {key: of for key, of in config["model_options"].items() if of is not None}
+        (root / "eval.json").write_text(json.dumps(config))
+
+    return act
+
+
+def info(**changes: object) -> Damage:
+    def act(root: Path) -> None:
+        path = root / "emb" / "emb_info.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return act
+
+
+def tensor(file: str, value: torch.Tensor) -> Damage:
+    return lambda root: torch.save(value, root / file)
+
+
+def nids(file: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Damage:
+    return lambda root: torch.save(change(torch.load(root / file)), root / file)
+
+
+def relation_numbers(numbers: object) -> Damage:
+    return write("emb/relation2id_map.json", json.dumps(numbers))
+
+
+def graphstorm(line: str, *damage: Damage) -> Fault:
+    return fault(f"eval.json: model: {{root}}/emb{line}", *damage, world=GRAPHSTORM)
+
+
+def gigl(line: str, *damage: Damage) -> Fault:
+    return fault(f"eval.json: model: {{root}}/model{line}", *damage, world=GIGL)
+
+
+def of_file(world: World, line: str, *damage: Damage) -> Fault:
+    return fault(f"eval.json: model: {line}", *damage, world=world)
+
+
+NIDS = "emb/item/embed_nids-00001.pt"
+
+
+def parquet_of(columns: Callable[[list[list[float]]], dict[str, object]]) -> Damage:
+    """Write other columns of vectors."""
+
+    def act(root: Path) -> None:
+        import pyarrow
+        from pyarrow import parquet as files
+
+        files.write_table(pyarrow.table(columns(values((9, 4), 1, exact=True).tolist())), root / "entity.parquet")
+
+    return act
+
+
+NOTHING_RAN = "…: nothing was run; …"
+BAD_GRAPHSTORM = [
+    graphstorm("/item: expected 2 parts (world_size in emb_info.json), … found embed-00000.pt; …", remove(ITEMS)),
+    graphstorm("/item: expected 3 parts (world_size in emb_info.json), …", info(world_size=3)),
+    graphstorm("/item/embed_nids-00001.pt: no such file, but other parts have theirs; …", remove(NIDS)),
+    graphstorm("/item/embed-00001.pt: expected tensors and plain values of torch.save …", truncate(ITEMS)),
+    graphstorm("/item: expected vectors of 6 columns (emb_info.json), found 4", tensor(ITEMS, torch.ones(11, 4))),
+    graphstorm("/item/embed_nids-00001.pt: expected int64 node ids of 11 rows, found …", tensor(NIDS, torch.ones(11))),
+    graphstorm("/item/embed_nids-00001.pt: expected int64 node ids of 11 rows, …", nids(NIDS, lambda of: of[:-1])),
+    graphstorm(
+        "/item/embed_nids-00001.pt: expected each node id from 0 to 22 once, found 23 too; …",
+        nids(NIDS, lambda of: torch.cat([of[:-1], torch.tensor([23])])),
+    ),
+    graphstorm(
+        "/item/embed_nids-00001.pt: expected each node id from 0 to 22 once, found … again; …",
+        nids(NIDS, lambda of: torch.cat([of[:-1], of[:1]])),
+    ),
+    graphstorm(": set model in model_options to the decoder, one of dot_product, …, got mlp", option("model", "mlp")),
+    graphstorm(": the decoder rotate needs gamma in model_options, …", option("gamma", None)),
+    graphstorm(": gamma must be a finite number > 0, got 0", option("gamma", 0)),
+    graphstorm("/rel_emb.pt: cannot read the file: …", remove("emb/rel_emb.pt")),
+    graphstorm(
+        ": rotate with entity vectors of 6 columns needs relation vectors of 3 columns, found 6; …",
+        tensor("emb/rel_emb.pt", torch.ones(3, 6)),
+    ),
+    graphstorm("/relation2id_map.json: expected 3 relations, as in rel_emb.pt, found 0", relation_numbers({})),
+    graphstorm(
+        "/relation2id_map.json: expected ('left type', 'relation', 'right type'), found __import__('os')…",
+        relation_numbers({"__import__('os')": 0}),
+    ),
+    graphstorm(
+        "/relation2id_map.json: expected each number from 0 to 2 once, found 3",
+        relation_numbers({"('user', 'a', 'item')": 3}),
+    ),
+    graphstorm(
+        "/relation2id_map.json: ('user', 'a', 'place'): expected node types with embeddings: …",
+        relation_numbers({"('user', 'a', 'place')": 0}),
+    ),
+    *(
+        graphstorm("/emb_info.json: emb_name: expected the name of a folder here, found…", info(emb_name=[name]))
+        for name in ("../secret", "/etc", "..", "", "a/../../b", 7)
+    ),
+    graphstorm("/emb_info.json: emb_dim: expected one dimension …", info(emb_dim={"user": 6, "item": 5})),
+    graphstorm("/emb_info.json: format: expected pytorch, found hdf5; …", info(format="hdf5")),
+    graphstorm("/emb_info.json: cannot read what GraphStorm saved: …", truncate("emb/emb_info.json")),
+    *(graphstorm(f"…{NOTHING_RAN}", zoo.pickle_in(file)) for file in (ITEMS, NIDS, "emb/rel_emb.pt")),
+    graphstorm("…: record … is compressed or encrypted: nothing was run; …", zoo.crushed(ITEMS)),
+]
+NO_MODEL = fault(
+    "eval.py: model_options: these are of a model, but there is none; …",
+    p="model_options.model=rotate",
+)
+BAD_CHECKPOINTS = [
+    gigl(
+        "/.metadata: expected a checkpoint of torch.distributed.checkpoint, found its parts …",
+        remove("model/.metadata"),
+    ),
+    gigl("/__0_0.distcp: expected at least … bytes, found no such file; …", remove("model/__0_0.distcp")),
+    gigl("/__0_0.distcp: expected at least … bytes, found …", truncate("model/__0_0.distcp")),
+    gigl("/.metadata: expected a pickle of plain values, found: …", truncate("model/.metadata")),
+    gigl(
+        "/.metadata: expected a pickle of plain values, found: …: nothing was run; …",
+        zoo.raw_pickle_in("model/.metadata"),
+    ),
+    *(
+        gigl("/.metadata: expected …", write("model/.metadata", data))  # of an object larger than memory
+        for data in (
+            b"\x80\x04Nr\xff\xff\xff\x7f.",
+            b"\x80\x04\x8e" + bytes(7) + b"\x10.",
+            b"\x80\x04\x95" + b"\x7f" * 8,
+        )
+    ),
+    gigl("/__0_0.distcp: expected …", zoo.pickle_in("model/__0_0.distcp")),
+    gigl(
+        "/.metadata: …weight: expected the part from row …: parts are missing or overlap; …",
+        zoo.metadata("model", zoo.overlapping),
+    ),
+    gigl(
+        "/.metadata: …weight: expected the part from row 0, column 0 on, found …",
+        zoo.metadata("model", zoo.missing_part),
+    ),
+    gigl("/.metadata: …weight: expected parts of a table of …", zoo.metadata("model", zoo.larger)),
+    gigl("/.metadata: …weight: a part of shape … has no place in a file; …", zoo.metadata("model", zoo.nowhere)),
+    gigl("/__0_0.distcp: expected at least 2,305,843,009,213,693,952 bytes, …", zoo.metadata("model", zoo.far_away)),
+    *(
+        gigl(
+            "/.metadata: …weight: expected a file of this folder, found …", zoo.metadata("model", zoo.elsewhere(place))
+        )
+        for place in ("../eval.json", "/etc/passwd", "..")
+    ),
+    gigl(": source must be one of identity, translation, …, got AFFINE", option("source", "AFFINE")),
+    gigl(": similarity must be one of dot, cosine, euclidean, got L1", option("similarity", "L1")),
+    gigl(
+        ": the source operator linear needs 36 numbers per relation …",
+        option("source", "LINEAR"),
+        option("source_relations", "src_operator.edge_type_embeddings.weight"),
+    ),
+    gigl(": expected a tensor 'dst_operator.edge_type_projection', found …", option("destination", "LINEAR")),
+    gigl(": a model of several entity types (item, user) needs relation_types: …", option("relation_types", None)),
+    gigl(
+        ": source: expected a row for each of 1 relations, found 3", option("relation_types", [["a", "user", "item"]])
+    ),
+    gigl(
+        ": relation_types: place is none of the entity types item, user",
+        option("relation_types", [["a", "user", "place"]]),
+    ),
+    gigl(": relation_types: expected [name, left type, right type], got …", option("relation_types", [["a"]])),
+]
+ROOT = "{root}/model"
+BAD_FILES = [
+    of_file(PYG, f"{ROOT}.pt: model must be one of distmult, …, got conve", option("model", "conve")),
+    of_file(PYG, "model_options: unknown key decoder; the keys are …", option("decoder", "x")),
+    of_file(PYG, "model_options: wrong value of norm: two; …", option("norm", "two")),
+    of_file(PYG, "model_options: norm must be 1 or 2, got 3", option("norm", 3)),
+    of_file(PYG, f"{ROOT}.pt: expected a tensor 'nodes', found …; name one of them", option("entities", "nodes")),
+    of_file(PYG, f"{ROOT}.pt: expected FILE or FILE#NAME, or a list of them, found …", option("entities", [])),
+    of_file(PYG, f"{ROOT}.pt: rescal with entity vectors of 6 columns needs …", option("model", "rescal")),
+    of_file(PYG, f"{ROOT}.pt{NOTHING_RAN}", zoo.pickle_in("model.pt")),
+    of_file(PYG, f"{ROOT}.pt: expected tensors …: record … is compressed or encrypted…", zoo.crushed("model.pt")),
+    of_file(SAFETENSORS, f"{ROOT}.safetensors: cannot read this safetensors file: …", truncate("model.safetensors")),
+    *(
+        of_file(SAFETENSORS, f"{ROOT}.safetensors: cannot read this safetensors file: …", damage)
+        for damage in (
+            zoo.header_size("model.safetensors", 1 << 62),
+            zoo.header_size("model.safetensors", 7),
+            zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(data_offsets=[0, 1 << 50])),
+            zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(shape=[1 << 40, 6])),
+            zoo.lying_header("model.safetensors", lambda of: of["node_emb.weight"].update(data_offsets=[8, 896])),
+            zoo.lying_header("model.safetensors", lambda of: of["rel_emb.weight"].update(dtype="F128")),
+        )
+    ),
+    of_file(
+        PARQUET,
+        "{root}/entity.parquet: cannot read this Parquet file: it does not end as one",
+        truncate("entity.parquet"),
+    ),
+    of_file(
+        PARQUET,
+        "{root}/entity.parquet: cannot read this Parquet file: …",
+        write("entity.parquet", b"PAR1" + bytes(99) + b"\xff\xff\xff\x7fPAR1"),
+    ),
+    of_file(
+        PARQUET,
+        "{root}/entity.parquet: row group 0 has … MB, which is decoded at once; …",
+        zoo.huge_group("entity.parquet", 1 << 21),
+    ),
+    of_file(
+        PARQUET,
+        "{root}/entity.parquet: expected one column of lists of floats, …",
+        parquet_of(lambda of: {"a": of, "b": of}),
+    ),
+    of_file(PARQUET, "{root}/missing.parquet: …", option("entities", "missing.parquet")),
+    of_file(PARQUET, "{root}/no.npy: no such file; check the path", option("entities", "no.npy")),
+    of_file(
+        PARQUET,
+        "{root}/eval.json: expected tables of vectors (.npy, …), found another kind of file",
+        option("entities", "eval.json"),
+    ),
+]
+
+
+@pytest.mark.parametrize("row", [*BAD_GRAPHSTORM, *BAD_CHECKPOINTS, *BAD_FILES, NO_MODEL])
+def test_a_bad_model_is_one_line_and_nothing_of_it_runs(
+    row: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command writes nothing, so no hostile pickle has left its mark either."""
+    if row.world is SAFETENSORS:
+        pytest.importorskip("safetensors")
+    if row.world is PARQUET:
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 1 << 22)
+
+    check(row, tmp_path / "case")

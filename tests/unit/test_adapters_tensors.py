@@ -1,0 +1,383 @@
+"""Tables of any file, PyG's, GraphStorm's and GiGL's models have the ranks of a slow float64 reference."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pbgeval import EntitySchema, EvalConfig, evaluate
+from pbgeval.errors import ConfigError, StorageError
+from pbgeval.importing.model import EdgeFiles, import_model
+from pbgeval.models.opening import open_model
+from pbgeval.notation import Bucket, Side
+from tests.contracts.scorer_contract import assert_ranks, some_edges
+from tests.examples import crossed
+from tests.kit.commands import run_main
+from tests.saved_ranks import read_ranks
+from tests.systems_reference import (
+    GIGL,
+    GRAPHSTORM,
+    PYG,
+    GiglModel,
+    GraphStormFolder,
+    PygState,
+    raw_id,
+    save_checkpoint,
+    values,
+)
+
+Edge = tuple[int, int, int]
+ROUNDED = ("transe_l2", "rotate", "cosine")  # a root or a cosine: scores are not exact
+KEYS = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+
+
+def some_typed_edges(model: GraphStormFolder | GiglModel, number: int, seed: int) -> list[Edge]:
+    """Edges whose ends are of the types of their relation; some share their keys."""
+    source = random.Random(seed)
+    sizes = [[len(model.tables[name]) for name in (of[0], of[2])] for of in model.edge_types]
+    rels = [source.randrange(len(sizes)) for _ in range(number)]
+    edges = [(source.randrange(sizes[rel][0]), rel, source.randrange(sizes[rel][1])) for rel in rels]
+    return [*edges, *((lhs, rel, source.randrange(sizes[rel][1])) for lhs, rel, _ in edges[:5])]
+
+
+def assert_typed_ranks(
+    output: Path, edges: list[Edge], model: GraphStormFolder | GiglModel, known: list[Edge], error: float
+) -> None:
+    """Compare every rank among the entities of the hidden type with the order of reference scores."""
+    excluded = {*known, *edges}
+    columns = read_ranks(output, 0, Bucket(0, 0)).columns
+    for side in Side:
+        for row, (lhs, rel, rhs) in enumerate(edges):
+            found = {name: of.tolist()[row] for name, of in columns[side].items()}
+            size = len(model.tables[side.pick(*model.edge_types[rel][::2])])
+            others = [side.pick((at, rel, rhs), (lhs, rel, at)) for at in range(size) if at != side.pick(lhs, rhs)]
+            true_score = model.score(lhs, rel, rhs)
+            margins = [(model.score(*other) - true_score, other in excluded) for other in others]
+            counted = (found["num_candidates"], found["num_excluded"])
+            assert counted == (size, sum(is_known for _, is_known in margins))
+            for wanted, prefix in ((margins, ""), ([one for one in margins if one[1]], "excluded_")):
+                better, tied = found[f"{prefix}better"], found[f"{prefix}tied"]
+                if error == 0:
+                    expected = sum(m > 0 for m, _ in wanted), sum(m == 0 for m, _ in wanted)
+                    assert (better, tied) == expected
+                assert sum(m > error for m, _ in wanted) <= better
+                assert better + tied <= sum(m >= -error for m, _ in wanted)
+
+
+def evaluated(
+    model: Path, options: Mapping[str, Any], edges: list[Edge], known: list[Edge], output: Path, **settings: Any
+) -> Any:
+    """Evaluate through a config: .npy files of edges, known ones among them."""
+    output.parent.mkdir(exist_ok=True, parents=True)
+    test, train = output.with_suffix(".test.npy"), output.with_suffix(".train.npy")
+    np.save(test, np.array(edges))
+    np.save(train, np.array(known, np.int32))
+    config = EvalConfig(
+        model=str(model),
+        model_options=dict(options),
+        edge_paths=[str(test)],
+        train_paths=[str(train)],
+        save_ranks=True,
+        **{"candidates": "all"} | settings,
+    )
+    return evaluate(config, output=output, workers=1)
+
+
+def assert_plain_ranks(
+    path: Path, options: Mapping[str, Any], score: Callable[..., float], output: Path, error: float
+) -> None:
+    edges, known = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
+
+    evaluated(path, options, edges, known, output)
+
+    assert_ranks(output, edges, score, 37, known, error)
+
+
+def write_tables(folder: Path, form: str, tables: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Write tables in one of the forms; return the address of each."""
+    if form == "npy":
+        for name, table in tables.items():
+            np.save(folder / f"{name}.npy", table)
+        return {name: f"{name}.npy" for name in tables}
+    tensors = {name: torch.from_numpy(table) for name, table in tables.items()}
+    if form == "pt":
+        torch.save({"state_dict": tensors}, folder / "all.pt")
+        return {name: f"all.pt#{name}" for name in tables}
+    if form == "safetensors":
+        pytest.importorskip("safetensors.torch").save_file(tensors, folder / "all.safetensors")
+        return {name: f"all.safetensors#{name}" for name in tables}
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for name, table in tables.items():
+        (folder / f"{name}.parts").mkdir()
+        for index, rows in enumerate(np.array_split(table, 2)):
+            columns = {f"d{column}": rows[:, column] for column in range(table.shape[1])}
+            if form == "parquet lists":
+                columns = {"id": np.arange(len(rows)), "vector": pyarrow.array(list(rows))}
+            path = folder / f"{name}.parts" / f"{index}.parquet"
+            parquet.write_table(pyarrow.table(columns), path, row_group_size=5)
+    return {name: f"{name}.parts" for name in tables}
+
+
+@pytest.mark.parametrize("form", ["npy", "pt", "safetensors", "parquet lists", "parquet columns"])
+def test_tables_of_any_file_have_the_ranks_of_their_formula(form: str, tmp_path: Path) -> None:
+    entity, relation = values((37, 6), 1, exact=True), values((3, 6), 2, exact=True)
+    addresses = write_tables(tmp_path, form, {"entity": entity, "relation": relation})
+    options = {"model": "distmult", "entities": addresses["entity"], "relations": addresses["relation"]}
+    tables = entity.astype(np.float64), relation.astype(np.float64)
+
+    def score(lhs: int, rel: int, rhs: int) -> float:
+        return float((tables[0][lhs] * tables[1][rel] * tables[0][rhs]).sum())
+
+    assert_plain_ranks(tmp_path, options, score, tmp_path / "out", 0.0)
+    rows = open_model(tmp_path, options).entities
+    assert np.array_equal(rows.load().numpy(), entity)
+    assert np.array_equal(rows.part(3, 30).part(5, 20).load().numpy(), entity[8:23])
+    assert np.array_equal(rows.part(3, 30).read_rows(2, 9).numpy(), entity[5:12])
+    assert rows.part(0, 30).fingerprint() != rows.fingerprint()
+
+
+FORMULAS_OF_PYG = [("transe", 1), ("transe", 2), *((name, 1) for name in list(PYG)[1:])]
+
+
+@pytest.mark.parametrize(
+    ("name", "norm", "suffix", "exact"), crossed(FORMULAS_OF_PYG, [".pt", ".safetensors"], [True, False], quick=2)
+)
+def test_a_state_dict_of_pyg_has_the_ranks_of_its_definition(
+    name: str, norm: int, suffix: str, exact: bool, tmp_path: Path
+) -> None:
+    if suffix == ".safetensors":
+        pytest.importorskip("safetensors")
+    model = PygState(tmp_path / f"model{suffix}", name, norm=norm, exact=exact)
+    is_exact = exact and name in ("distmult", "complex")
+
+    assert_plain_ranks(model.path, model.options, model.score, tmp_path / "out", 0.0 if is_exact else 1e-4)
+
+
+@pytest.mark.parametrize(("decoder", "remapped", "exact"), crossed(GRAPHSTORM, [False, True], [True, False], quick=2))
+def test_a_folder_of_graphstorm_has_the_ranks_of_its_decoder(
+    decoder: str, remapped: bool, exact: bool, tmp_path: Path
+) -> None:
+    """Edges have the numbers of nodes, or raw ids, whatever the order in which nodes were saved."""
+    if remapped:
+        pytest.importorskip("pyarrow")
+        pytest.importorskip("duckdb")
+    model = GraphStormFolder(tmp_path / "emb", decoder, parts=3, remapped=remapped, exact=exact)
+    edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
+
+    if remapped:
+        config = config_of_names(tmp_path, model.folder, model.options, edges, known, names_of(model, is_raw=True))
+        evaluate(config, output=tmp_path / "out", workers=1)
+    else:
+        evaluated(model.folder, model.options, edges, known, tmp_path / "out")
+
+    error = 0.0 if exact and decoder not in ROUNDED else 1e-4
+    assert_typed_ranks(tmp_path / "out", edges, model, known, error)
+
+
+OPERATORS_OF_SIDES = [
+    *((name, "identity") for name in GIGL),
+    *(("identity", name) for name in GIGL[1:]),
+    *(("translation", "diagonal"), ("complex_diagonal", "linear")),
+    *(("translation", "translation"), ("diagonal", "complex_diagonal")),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "similarity"), crossed(OPERATORS_OF_SIDES, ["dot", "cosine", "euclidean"], quick=3)
+)
+def test_a_checkpoint_of_gigl_has_the_ranks_of_its_operators(
+    source: str, destination: str, similarity: str, tmp_path: Path
+) -> None:
+    model = GiglModel(source, destination, similarity)
+    plan = random.Random(source + destination).choice(["rows", "columns", "grid"])
+    save_checkpoint(tmp_path / "checkpoint", model.state, plan)
+    edges, known = some_typed_edges(model, 10, seed=3), some_typed_edges(model, 60, seed=4)
+
+    evaluated(tmp_path / "checkpoint", model.options, edges, known, tmp_path / "out")
+
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 1e-4 if similarity == "cosine" else 0.0)
+
+
+@pytest.mark.parametrize("precision", ["float64", "certified"])
+def test_operators_on_both_sides_work_in_other_precisions(precision: str, tmp_path: Path) -> None:
+    model = GiglModel("translation", "complex_diagonal", "dot", exact=False)
+    save_checkpoint(tmp_path / "checkpoint", model.state)
+    edges, known = some_typed_edges(model, 10, seed=3), some_typed_edges(model, 60, seed=4)
+
+    evaluated(tmp_path / "checkpoint", model.options, edges, known, tmp_path / "out", precision=precision)
+
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 1e-4 if precision == "certified" else 1e-6)
+
+
+@pytest.mark.parametrize("candidates", ["all", "partition", "sampled"])
+def test_an_operator_on_either_side_gives_the_same_figures(candidates: str, tmp_path: Path) -> None:
+    """(d * s) . t = s . (d * t): figures of all candidates are equal, whichever path counts them."""
+    documents = []
+    for source, destination in (("diagonal", "identity"), ("identity", "diagonal"), ("linear", "translation")):
+        model = GiglModel(source, destination, "dot")
+        diagonal = values((3, 6), 40, exact=True)
+        model.parameters = {"src": diagonal, "dst": diagonal}
+        if source == "linear":  # the same as matrices, and a translation of nothing
+            model.parameters = {"src": np.stack([np.diag(row).ravel() for row in diagonal]), "dst": 0 * diagonal}
+        folder = tmp_path / f"{source}-{destination}"
+        save_checkpoint(folder, model.state)
+        edges, known = some_typed_edges(model, 30, seed=3), some_typed_edges(model, 60, seed=4)
+        output = tmp_path / "out" / folder.name
+        documents.append(evaluated(folder, model.options, edges, known, output, candidates=candidates).document)
+
+    assert all({key: of[key] for key in KEYS} == {key: documents[0][key] for key in KEYS} for of in documents)
+
+
+@pytest.mark.parametrize("plan", ["rows", "columns", "grid", "table"])
+def test_shards_of_a_checkpoint_are_put_together_without_reading_them(plan: str, tmp_path: Path) -> None:
+    model = GiglModel("identity", "identity", "dot")
+    save_checkpoint(tmp_path / "checkpoint", model.state, plan, parts=3)
+
+    found = open_model(tmp_path / "checkpoint", model.options)
+
+    for name, table in model.tables.items():
+        rows = found.tables[name]
+        assert np.array_equal(rows.load().numpy(), table)
+        assert np.array_equal(rows.read_rows(5, 19).numpy(), table[5:19])
+        assert np.array_equal(rows.part(4, 21).read_rows(2, 11).numpy(), table[6:15])
+
+
+def names_of(model: GraphStormFolder | GiglModel, *, is_raw: bool = False) -> Callable[[Edge], list[str]]:
+    """What the ends and the relation of an edge are called."""
+
+    def names(edge: Edge) -> list[str]:
+        left, _, right = of = model.edge_types[edge[1]]
+        ends = [raw_id(kind, at) if is_raw else str(at) for kind, at in ((left, edge[0]), (right, edge[2]))]
+        return [ends[0], ",".join(of), ends[1]]
+
+    return names
+
+
+def config_of_names(
+    folder: Path,
+    path: Path,
+    options: Mapping[str, Any],
+    edges: list[Edge],
+    known: list[Edge],
+    names: Callable[[Edge], list[str]],
+    **settings: Any,
+) -> EvalConfig:
+    """Write edges by name; return the config that evaluates them."""
+    for file, of in (("test", edges), ("train", known)):
+        (folder / f"{file}.tsv").write_text("".join("\t".join(names(edge)) + "\n" for edge in of))
+    return EvalConfig(
+        model=str(path),
+        model_options=dict(options),
+        edge_paths=[str(folder / "test.tsv")],
+        train_paths=[str(folder / "train.tsv")],
+        candidates="all",
+        save_ranks=True,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("num_partitions", [1, 2, 5])
+@pytest.mark.parametrize("system", ["pyg", "graphstorm", "graphstorm remapped", "gigl"])
+def test_partitions_and_workers_change_no_figure(system: str, num_partitions: int, tmp_path: Path) -> None:
+    """Edges by name are split into buckets of any number of partitions; those of one are compared with numbers."""
+    pytest.importorskip("duckdb")
+    path, options, types, edges, known, names = made(system, tmp_path)
+    entities = {one: EntitySchema(num_partitions=num_partitions) for one in types}
+    config = config_of_names(tmp_path, path, options, edges, known, names, entities=entities)
+
+    results = [
+        evaluate(config, output=tmp_path / f"out{workers}", workers=workers).document
+        for workers in (1, 3 if num_partitions == 2 else 2)
+    ]
+
+    assert results[0] == results[1]
+    plain = made(system.split()[0], tmp_path / "plain")  # remapping moves no vector
+    numbers = evaluated(plain[0], options, edges, known, tmp_path / "numbers").document
+    assert {key: results[0][key] for key in KEYS} == {key: numbers[key] for key in KEYS}
+
+
+def made(system: str, folder: Path) -> Any:
+    """A model of a system: its path, options, entity types, edges and known edges, and what edges are called."""
+    folder.mkdir(exist_ok=True)
+    if system == "pyg":
+        pyg = PygState(folder / "model.pt", "rotate")
+        edges, known = some_edges(37, 3, 15, seed=1), some_edges(37, 3, 80, seed=2)
+        return pyg.path, pyg.options, ["all"], edges, known, lambda edge: list(map(str, edge))
+    model: GraphStormFolder | GiglModel
+    if system == "gigl":
+        model = GiglModel("translation", "diagonal", "cosine")
+        save_checkpoint(folder / "model", model.state)
+    else:
+        if system == "graphstorm remapped":
+            pytest.importorskip("pyarrow")
+        model = GraphStormFolder(folder / "model", "transe_l1", parts=3, remapped="remapped" in system)
+    names = names_of(model, is_raw="remapped" in system)
+    edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
+    return folder / "model", model.options, list(model.tables), edges, known, names
+
+
+def test_nodes_of_graphstorm_are_called_as_the_id_maps_say(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", parts=2)
+    model.write_id_maps(tmp_path / "raw_id_mappings")
+    options = model.options | {"id_maps": "../raw_id_mappings"}
+
+    found = open_model(model.folder, options)
+
+    order = np.random.default_rng(5).permutation(len(model.tables["user"])).tolist()
+    assert list(found.entity_names("user") or ()) == [raw_id("user", nid) for nid in order]
+    assert list(open_model(model.folder, model.options).entity_names("user") or ()) == list(map(str, order))
+    assert found.relation_names() == ["user,rates,item", "item,like,item", "user,follows,user"]
+
+
+def test_raw_ids_that_are_numbers_are_those_of_edges_in_arrays(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
+    for path in model.folder.glob("*/*.parquet"):
+        table = parquet.read_table(path)
+        raw = [int(name.partition("-")[2]) for name in table["nid"].to_pylist()]
+        parquet.write_table(pyarrow.table({"emb": table["emb"], "nid": raw}), path)
+    edges, known = some_typed_edges(model, 15, seed=1), some_typed_edges(model, 90, seed=2)
+    raw_edges, raw_known = ([(lhs * 7, rel, rhs * 7) for lhs, rel, rhs in of] for of in (edges, known))
+
+    evaluated(model.folder, model.options, raw_edges, raw_known, tmp_path / "out")
+
+    assert_typed_ranks(tmp_path / "out", edges, model, known, 0.0)
+    with pytest.raises(StorageError, match=r"edge 0: the model has no node 1 of the type that relation 0 has there"):
+        evaluated(model.folder, model.options, [(1, 0, 0)], raw_known, tmp_path / "wrong")
+
+
+def test_edges_in_arrays_cannot_have_raw_ids_that_are_texts(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    model = GraphStormFolder(tmp_path / "emb", "distmult", remapped=True)
+
+    with pytest.raises(StorageError, match=r"raw ids that are texts, such as .-\d+, but edges have numbers"):
+        evaluated(model.folder, model.options, [(1, 0, 0)], [(1, 0, 0)], tmp_path / "out")
+
+
+def test_a_model_of_types_is_not_converted(tmp_path: Path) -> None:
+    model = GraphStormFolder(tmp_path / "emb", "distmult")
+
+    with pytest.raises(ConfigError, match="import-model converts models of one entity type"):
+        import_model(open_model(model.folder, model.options), tmp_path / "converted", 1, EdgeFiles({}))
+
+
+def test_overrides_set_options_of_the_model(tmp_path: Path) -> None:
+    model = PygState(tmp_path / "model.pt", "transe", norm=2)
+    np.save(tmp_path / "test.npy", np.array(some_edges(37, 3, 5, seed=1)))
+    (tmp_path / "eval.py").write_text(
+        "from pbgeval import EvalConfig\n"
+        "def get_config():\n    return EvalConfig(model='model.pt', candidates='all', edge_paths=['test.npy'])\n"
+    )
+    arguments = ["-p", "model_options.model=transe", "-p", "model_options.norm=2", "--quiet", "--workers", "1"]
+
+    done = run_main("--config", "eval.py", *arguments, "--output", "out", cwd=tmp_path)
+
+    assert (done.status, done.err) == (0, "")
+    assert model.options == {"model": "transe", "norm": 2}
