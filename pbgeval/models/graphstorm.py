@@ -28,6 +28,7 @@ from pbgeval.errors import StorageError
 from pbgeval.models.arrays import formula_of, relation_types_of, untyped_relations
 from pbgeval.models.model import EmbeddingModel, NodeIds, TypedRelations, read_object
 from pbgeval.models.pickles import read_saved, stored_at, stored_rows
+from pbgeval.notation import distinct
 from pbgeval.storage.arrays import Shard, Table, sharded
 from pbgeval.storage.parquet import parquet_column, parquet_files, parquet_rows
 from pbgeval.storage.text import listed, one_line
@@ -200,7 +201,7 @@ class SavedIds:
             if not wrong.size:
                 wrong = ids[seen[ids]]
                 seen[ids] = True
-                if not wrong.size and len(np.unique(ids)) < len(ids):
+                if not wrong.size and len(distinct(ids)) < len(ids):
                     values, counts = np.unique(ids, return_counts=True)
                     wrong = values[counts > 1]
             if wrong.size:
