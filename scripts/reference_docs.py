@@ -102,7 +102,7 @@ def _metrics() -> list[str]:
 def _metric_row(metric: Definition) -> tuple[str, ...]:
     better = ", ".join(filter(None, [metric.range.text, DIRECTIONS[metric.direction]]))
     synonyms = ", ".join(synonyms_of(metric))
-    cells = (f"`{metric.name}`", metric.formula, better, metric.chance.text, synonyms, metric.source)
+    cells = (f"`{metric.name}`", metric.formula, better, metric.chance, synonyms, metric.source)
     return tuple(cell.replace("|", "\\|") for cell in cells)
 
 

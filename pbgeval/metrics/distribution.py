@@ -92,11 +92,6 @@ class CandidateGroups:
         """The logarithm of the expected geometric mean rank: sum L(p)."""
         return self.sum(log_mean_power(self.candidates_G, self.share_G))
 
-    @cached_property
-    def log_geometric_spread(self) -> float:
-        """The logarithm of 1 + variance / expectation^2 of the geometric mean rank: sum L(2p) - 2 sum L(p)."""
-        return self.sum(log_power_spread(self.candidates_G, self.share_G))
-
 
 def expected_mean_rank(groups: CandidateGroups) -> float:
     """Return sum p (C + 1) / 2."""
@@ -138,14 +133,14 @@ def expected_geometric_mean_rank(groups: CandidateGroups) -> float:
 
 def variance_of_geometric_mean_rank(groups: CandidateGroups) -> float:
     """Return exp(2 sum L(p)) (exp(sum L(2p) - 2 sum L(p)) - 1)."""
-    return exp(2.0 * groups.log_geometric_mean) * expm1(groups.log_geometric_spread)
+    log_spread = groups.sum(log_power_spread(groups.candidates_G, groups.share_G))
+    return exp(2.0 * groups.log_geometric_mean) * expm1(log_spread)
 
 
 Floats = NDArray[np.float64]
 
 BIN_ERROR = 2.0**-11  # of the middle of a histogram's bin, relative to any rank in it
 _SUM_ROWS = 64  # added one after the other; ten times as fast as an exact sum of every value
-_EXACT = 2.0**53  # whole numbers below it are all floats
 SUM_ERROR = 2.0**-50  # of a share of a sum of weights: each weight, and each sum by rank, is rounded once
 
 
@@ -314,12 +309,7 @@ def weighted_median(value_R: Floats, weight_R: Floats) -> float:
         value_R: distinct, increasing.
         weight_R: of each value, positive.
     """
-    running_R = np.cumsum(weight_R)
-    if running_R[-1] < _EXACT and bool((weight_R % 1.0 == 0.0).all()):  # numbers of queries: every sum is exact
-        place = int(np.searchsorted(running_R, running_R[-1] / 2.0))
-        is_half = 2.0 * running_R[place] == running_R[-1]
-        return float((value_R[place] + value_R[place + 1]) / 2.0 if is_half else value_R[place])
-    weights = weight_R.tolist()
+    weights, running_R = weight_R.tolist(), np.cumsum(weight_R)
     total = fsum(weights)
     # Running sums of floats are off by far less than 2^-30, so the value is here or a few places further
     place = int(np.searchsorted(running_R, total / 2.0 * (1.0 - 2.0**-30)))

@@ -22,7 +22,6 @@ from pbgeval.metrics.registry import (
     PYKEEN,
     SYNONYMS,
     Definition,
-    Level,
     Metric,
     MetricFamily,
     Range,
@@ -50,10 +49,10 @@ class UnknownMetricError(KeyError):
 
 @frozen
 class MetricName:
-    """What a name says, what it leaves out filled in."""
+    """What a name says."""
 
-    side: str  # head, tail, both
-    rank_type: str
+    side: str  # head, tail, both; empty where the name leaves it out
+    rank_type: str  # the same
     metric: str  # a key of the registry, or whatever stood there
 
     @property
@@ -63,43 +62,26 @@ class MetricName:
             return f"{self.side}.{self.metric}"
         return f"{self.side}.{self.rank_type}.{self.metric}"
 
-
-@frozen
-class NameParts:
-    """What a name says, and what it leaves out."""
-
-    side: str | None
-    rank_type: str | None
-    metric: str  # a key of the registry, or whatever stood there
-
-    def covers(self, other: NameParts) -> bool:
+    def covers(self, other: MetricName) -> bool:
         """Whether another name is of this metric and of the side and rank type that this one says, if it does."""
-        return (
-            self.metric == other.metric
-            and self.side in (None, other.side)
-            and self.rank_type in (None, other.rank_type)
-        )
+        return self.metric == other.metric and self.side in ("", other.side) and self.rank_type in ("", other.rank_type)
 
 
 @functools.lru_cache(maxsize=4096)  # every row of every table asks for the same names
-def split(name: str) -> NameParts:
+def split(name: str) -> MetricName:
     """Take a name apart: key or synonym, in any case, with or without side and rank type; `hits.10` is hits at 10."""
     parts = name.strip().lower().split(".")
-    side = SIDES[parts.pop(0)] if parts[0] in SIDES else None
-    rank_type = RANK_TYPE_NAMES[parts.pop(0)] if parts and parts[0] in RANK_TYPE_NAMES else None
-    return NameParts(side, rank_type, _metric_of("_at_".join(parts) if len(parts) == 2 else ".".join(parts)))
+    side = SIDES[parts.pop(0)] if parts[0] in SIDES else ""
+    rank_type = RANK_TYPE_NAMES[parts.pop(0)] if parts and parts[0] in RANK_TYPE_NAMES else ""
+    metric = "_at_".join(parts) if len(parts) == 2 else ".".join(parts)
+    of_classifier = _OF_CLASSIFICATION.get(metric) or _OF_CLASSIFICATION.get(metric.replace("-", "_").replace(" ", "_"))
+    return MetricName(side, rank_type, of_classifier or metric_key(metric.replace("pooled_hits@", POOLED_HITS)))
 
 
 def parse(name: str, headline: str) -> MetricName:
     """Take a name apart as `split` does; without a side it means both, without a rank type the headline."""
     parts = split(name)
     return MetricName(parts.side or "both", parts.rank_type or headline, parts.metric)
-
-
-def _metric_of(name: str) -> str:
-    """Return the key of a metric's name: of ranks, of a classifier, of pooled hits; an unknown one is kept."""
-    found = _OF_CLASSIFICATION.get(name) or _OF_CLASSIFICATION.get(name.replace("-", "_").replace(" ", "_"))
-    return found or metric_key(name.replace("pooled_hits@", POOLED_HITS))
 
 
 def resolve(name: str, headline: str, keys: Collection[str]) -> str:
@@ -139,14 +121,19 @@ def nearest_names(name: str, parsed: MetricName, keys: Iterable[str]) -> str:
 SHARE = Range("[0, 1]", low=0.0, high=1.0)
 SIGNED = Range("[-1, 1]", low=-1.0, high=1.0)
 RATIO = Range("[0, inf)", low=0.0)
-NO_LEVEL = Level("depends on the share of positives")
 OF_CONFUSION = f"{PYKEEN} ClassificationEvaluator, whose confusion matrix is transposed; Fawcett (2006)"
 _SYNONYMS: dict[str, list[str]] = defaultdict(list)
 for _synonym, _name in classification.SYNONYMS.items():
     _SYNONYMS[_name].append(_synonym)
 
 
-def _rate(name: str, direction: int, formula: str, chance: Level = NO_LEVEL, value_range: Range = SHARE) -> Definition:
+def _rate(
+    name: str,
+    direction: int,
+    formula: str,
+    chance: str = "depends on the share of positives",
+    value_range: Range = SHARE,
+) -> Definition:
     return Definition(name, tuple(_SYNONYMS[name]), direction, value_range, chance, formula, OF_CONFUSION)
 
 
@@ -156,7 +143,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
         (),
         1,
         SHARE,
-        Level("0.5", 0.5),
+        "0.5",
         "mean over queries of the share of competitors that the true entity beats, ties one half",
         "(1 + adjusted_mean_rank_index) / 2 where queries weigh as many as compete",
     ),
@@ -165,7 +152,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
         tuple(_SYNONYMS["auc"]),
         1,
         SHARE,
-        Level("0.5", 0.5),
+        "0.5",
         "P(a true score > a competitor's score) + P(equal) / 2, over the pool of all queries",
         "Hanley and McNeil (1982); not PBG's auc",
     ),
@@ -174,7 +161,7 @@ SCORE_METRICS: tuple[Definition, ...] = (
         tuple(_SYNONYMS["average_precision_score"]),
         1,
         Range("(0, 1]", low=0.0, high=1.0),
-        Level("near the share of positives"),
+        "near the share of positives",
         "mean over true scores of the precision at each; thresholds are the distinct scores",
         f"{PYKEEN} ClassificationEvaluator; scikit-learn",
     ),
@@ -183,14 +170,12 @@ SCORE_METRICS: tuple[Definition, ...] = (
         tuple(_SYNONYMS["area_under_the_precision_recall_curve"]),
         1,
         SHARE,
-        Level("near the share of positives"),
+        "near the share of positives",
         "by trapezoids, which flatters where positives are rare",
         "Davis and Goadrich (2006)",
     ),
-    Definition(
-        "best_informedness", (), 1, SHARE, Level("0", 0.0), "the greatest TPR - FPR of any threshold", "Youden (1950)"
-    ),
-    Definition("num_scores", (), None, RATIO, Level("the count"), "scores that were compared", PYKEEN),
+    Definition("best_informedness", (), 1, SHARE, "0", "the greatest TPR - FPR of any threshold", "Youden (1950)"),
+    Definition("num_scores", (), None, RATIO, "the count", "scores that were compared", PYKEEN),
     _rate("true_positive_rate", 1, "TP / (TP + FN); the threshold predicts as many positives as there are"),
     _rate("true_negative_rate", 1, "TN / (TN + FP)"),
     _rate("false_positive_rate", -1, "FP / (FP + TN)"),
@@ -199,21 +184,21 @@ SCORE_METRICS: tuple[Definition, ...] = (
     _rate("negative_predictive_value", 1, "TN / (TN + FN)"),
     _rate("false_discovery_rate", -1, "FP / (FP + TP)"),
     _rate("false_omission_rate", -1, "FN / (FN + TN)"),
-    _rate("positive_likelihood_ratio", 1, "TPR / FPR", Level("1", 1.0), RATIO),
-    _rate("negative_likelihood_ratio", -1, "FNR / TNR", Level("1", 1.0), RATIO),
-    _rate("diagnostic_odds_ratio", 1, "TP TN / (FP FN)", Level("1", 1.0), RATIO),
+    _rate("positive_likelihood_ratio", 1, "TPR / FPR", "1", RATIO),
+    _rate("negative_likelihood_ratio", -1, "FNR / TNR", "1", RATIO),
+    _rate("diagnostic_odds_ratio", 1, "TP TN / (FP FN)", "1", RATIO),
     _rate("accuracy", 1, "(TP + TN) / (TP + FP + FN + TN)"),
-    _rate("balanced_accuracy_score", 1, "(TPR + TNR) / 2", Level("0.5", 0.5)),
+    _rate("balanced_accuracy_score", 1, "(TPR + TNR) / 2", "0.5"),
     _rate("f1_score", 1, "2 TP / (2 TP + FP + FN)"),
-    _rate("prevalence_threshold", -1, "√FPR / (√TPR + √FPR)", Level("0.5", 0.5)),
+    _rate("prevalence_threshold", -1, "√FPR / (√TPR + √FPR)", "0.5"),
     _rate("threat_score", 1, "TP / (TP + FN + FP)"),
     _rate("fowlkes_mallows_index", 1, "√(PPV TPR)"),
-    _rate("informedness", 1, "TPR + TNR - 1", Level("0", 0.0), SIGNED),
+    _rate("informedness", 1, "TPR + TNR - 1", "0", SIGNED),
     _rate(
         "matthews_correlation_coefficient",
         1,
         "(TP TN - FP FN) / √((TP + FP) (TP + FN) (TN + FP) (TN + FN))",
-        Level("0", 0.0),
+        "0",
         SIGNED,
     ),
     Definition(
@@ -221,13 +206,11 @@ SCORE_METRICS: tuple[Definition, ...] = (
         ("pooled_hits@10",),
         1,
         SHARE,
-        Level("depends on the pool"),
+        "depends on the pool",
         "share of true scores above the K-th best of all competitors' scores of the side",
         "OGB hits@K of shared negatives",
     ),
-    Definition(
-        "loss", (), -1, RATIO, Level("depends on the loss"), "both sides' sum per edge, with compute_loss", "PBG"
-    ),
+    Definition("loss", (), -1, RATIO, "depends on the loss", "both sides' sum per edge, with compute_loss", "PBG"),
 )
 
 
@@ -257,7 +240,7 @@ class Selection:
     """A choice of metrics."""
 
     families: frozenset[str]
-    parts: tuple[NameParts, ...]  # single metrics: of one side or of all, of one rank type or of all
+    parts: tuple[MetricName, ...]  # single metrics: of one side or of all, of one rank type or of all
 
     @classmethod
     def from_names(cls, asked: Iterable[str]) -> Selection:
@@ -305,7 +288,8 @@ class Selection:
     @property
     def pooled_cutoffs(self) -> tuple[int, ...]:
         """The K of pooled hits that are chosen."""
-        return _cutoffs(POOLED_HITS, self.parts)
+        digits = [part.metric.removeprefix(POOLED_HITS) for part in self.parts if part.metric.startswith(POOLED_HITS)]
+        return tuple(sorted({int(text) for text in digits if text.isdecimal() and int(text)}))
 
     @property
     def needs_pools(self) -> bool:
@@ -338,7 +322,7 @@ def check_name(
     if name in METRIC_GROUPS:
         return
     parts = split(name)
-    if parts.side is not None and parts.side not in sides:
+    if parts.side and parts.side not in sides:
         raise UnknownMetricError(f"'{name}': expected side {' or '.join(sorted(sides))}, as the other is disabled")
     alone = Selection.from_names([name])
     if alone.optional_metrics or alone.pooled_cutoffs:
@@ -366,11 +350,6 @@ def _families_of(metric: str) -> frozenset[str]:
     if metric.startswith(NDCG_PREFIXES):
         return frozenset({NDCG})
     return _NONE if metric.startswith((POOLED_HITS, *_OPTIONAL)) else _RANK
-
-
-def _cutoffs(prefix: str, parts: Iterable[NameParts]) -> tuple[int, ...]:
-    digits = [part.metric.removeprefix(prefix) for part in parts if part.metric.startswith(prefix)]
-    return tuple(sorted({int(text) for text in digits if text.isdecimal() and int(text)}))
 
 
 _NONE, _RANK = frozenset[str](), frozenset({RANK})
@@ -434,7 +413,7 @@ def _paragraph(metric: Definition) -> str:
     lines = [
         f"{metric.name}",
         f"    {metric.formula}",
-        f"    range {metric.range.text}{f', {better} is better' if better else ''}; by chance: {metric.chance.text}",
+        f"    range {metric.range.text}{f', {better} is better' if better else ''}; by chance: {metric.chance}",
         f"    also: {', '.join(synonyms_of(metric)) or '-'}",
         f"    source: {metric.source}",
     ]

@@ -229,7 +229,6 @@ class _Judge:
     protocol: TypeProtocol
     width: int  # places of a list that count
     counts: Counter[str] = field(factory=Counter, init=False)
-    _related: dict[tuple[int, ...], RelatedTypes] = field(factory=dict, init=False)
 
     def judge(
         self, true: Sequence[str], listed: Sequence[str] | None
@@ -242,15 +241,10 @@ class _Judge:
         self.counts["num_unknown_true_types"] += len(found) - len(known)
         self.counts["num_undefined"] += not known
         self.counts["num_on_one_branch"] += self.taxonomy.share_a_branch(known)
-        related = self._related_to(known)
+        related = self.taxonomy.related(known)
         ideal_K = self._padded(np.sort(self._gains(related.distance_n))[::-1])
         names = self._counted(listed or ())[: self.width]
         return self._padded(np.array([self._gain(name, related) for name in names])), ideal_K
-
-    def _related_to(self, known: tuple[int, ...]) -> RelatedTypes:
-        if known not in self._related:
-            self._related[known] = self.taxonomy.related(known)
-        return self._related[known]
 
     def _counted(self, listed: Sequence[str]) -> list[str]:
         """Return the names that have a place, and count what is odd among all."""

@@ -35,14 +35,6 @@ HOYT = (
 
 
 @frozen
-class Level:
-    """A number that may depend on the queries: what it is in words, and the number where it is the same for all."""
-
-    text: str
-    value: float | None = None
-
-
-@frozen
 class Range:
     """The values that a metric can have: in words, and the ends that are the same for all queries."""
 
@@ -59,7 +51,7 @@ class Definition:
     synonyms: tuple[str, ...]
     direction: int | None  # +1: higher is better; -1: lower is better; None: neither
     range: Range
-    chance: Level  # what it is for ranks drawn by chance
+    chance: str  # what it is for ranks drawn by chance
     formula: str
     source: str
 
@@ -133,7 +125,7 @@ def base_metric(
     source: str = PYKEEN,
 ) -> Metric:
     """Return a metric without a closed form of its level by chance."""
-    return Metric(name, synonyms, direction, value_range, Level("no closed form"), formula, source, compute)
+    return Metric(name, synonyms, direction, value_range, "no closed form", formula, source, compute)
 
 
 def hits_at(cutoff: int) -> Metric:
@@ -143,7 +135,7 @@ def hits_at(cutoff: int) -> Metric:
         synonyms=(),  # any of `registry.FAMILIES`
         direction=1,
         range=Range("[0, 1]", low=0.0, high=1.0),
-        chance=Level("Σ p min(K / C, 1)"),
+        chance="Σ p min(K / C, 1)",
         formula="Σ p [r ≤ K]; half ranks compare as they are (1.5 misses K = 1)",
         source=f"{PYKEEN} hits_at_k; PBG r1, r10, r50; OGB hits@k",
         compute=lambda distribution: distribution.hits_at(cutoff),
@@ -160,7 +152,7 @@ def mean_reciprocal_rank_at(cutoff: int) -> Metric:
         synonyms=(),  # any of `registry.OPTIONAL_FAMILIES`
         direction=1,
         range=Range("[0, 1]", low=0.0, high=1.0),
-        chance=Level("Σ p H₁(min(K, C)) / C"),
+        chance="Σ p H₁(min(K, C)) / C",
         formula="Σ p [r ≤ K] / r: what is known of the reciprocal rank from lists of K",
         source="OGB's WikiKG90Mv2, with K = 10",
         compute=lambda distribution: distribution.mean_reciprocal_rank_at(cutoff),
@@ -174,7 +166,7 @@ MEAN_RANK = Metric(
     synonyms=("arithmetic_mean_rank", "mr", "pos_rank"),
     direction=-1,
     range=FROM_ONE,
-    chance=Level("Σ p (C + 1) / 2"),
+    chance="Σ p (C + 1) / 2",
     formula="Σ p r",
     source=f"{PYKEEN} arithmetic_mean_rank; PBG pos_rank",
     compute=RankDistribution.mean_rank,
@@ -187,7 +179,7 @@ MEAN_RECIPROCAL_RANK = Metric(
     synonyms=("inverse_harmonic_mean_rank", "ihmr", "mrr", "mrr_list"),
     direction=1,
     range=SHARE,
-    chance=Level("Σ p H₁(C) / C"),
+    chance="Σ p H₁(C) / C",
     formula="Σ p / r",
     source=f"{PYKEEN} inverse_harmonic_mean_rank; PBG mrr; OGB mrr_list, of which it is the mean",
     compute=RankDistribution.mean_reciprocal_rank,
@@ -200,7 +192,7 @@ GEOMETRIC_MEAN_RANK = Metric(
     synonyms=("gmr",),
     direction=-1,
     range=FROM_ONE,
-    chance=Level("exp(Σ ln((1 / C) Σ_{j ≤ C} j^p))"),
+    chance="exp(Σ ln((1 / C) Σ_{j ≤ C} j^p))",
     formula="exp(Σ p ln r)",
     source=f"{PYKEEN}; {HOYT}",
     compute=lambda ranks: exp(ranks.mean_log_rank),
@@ -254,7 +246,7 @@ COUNT = Metric(
     synonyms=("rank_count",),
     direction=None,
     range=Range("whole numbers from 0", low=0.0),
-    chance=Level("the count"),
+    chance="the count",
     formula="number of queries, whatever they weigh",
     source=f"{PYKEEN}, for queries without weights",
     compute=lambda ranks: ranks.num_queries,
@@ -270,7 +262,6 @@ COUNT = Metric(
 
 UP_TO_ONE = Range("[-E / (1 - E), 1]", high=1.0)
 ANY_REAL = Range("(-inf, inf)")
-ZERO = Level("0", 0.0)
 
 
 def adjusted_index(
@@ -287,7 +278,7 @@ def adjusted_index(
         return quotient_or_zero(_known(base.variance(distribution)), rest**2)
 
     formula = f"(M - E) / (1 - E), M = {base.name}"
-    return Metric(name, synonyms, 1, value_range, ZERO, formula, source, value, lambda _: 0.0, variance, base.is_linear)
+    return Metric(name, synonyms, 1, value_range, "0", formula, source, value, lambda _: 0.0, variance, base.is_linear)
 
 
 def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
@@ -302,7 +293,7 @@ def z_score(base: Metric, name: str, synonyms: tuple[str, ...]) -> Metric:
         return 1.0 if base.variance(distribution) else 0.0
 
     formula = f"{'' if sign == 1 else '-'}(M - E) / sd, M = {base.name}"
-    return Metric(name, synonyms, 1, ANY_REAL, ZERO, formula, HOYT, value, lambda _: 0.0, variance, base.is_linear)
+    return Metric(name, synonyms, 1, ANY_REAL, "0", formula, HOYT, value, lambda _: 0.0, variance, base.is_linear)
 
 
 def _known(value: Value) -> float:
@@ -315,7 +306,7 @@ ADJUSTED_MEAN_RANK = Metric(
     synonyms=("adjusted_mean_rank", "amr", "aamr"),
     direction=-1,
     range=Range("(0, 2); [2 / (C + 1), 2 C / (C + 1)] where all C are equal", low=0.0, high=2.0),
-    chance=Level("1", 1.0),
+    chance="1",
     formula="M / E, M = mean_rank; without weights 2 Σ r / Σ (C + 1)",
     source=f"{PYKEEN}; {BERRENDORF}",
     compute=lambda ranks: _known(MEAN_RANK.value(ranks)) / _known(MEAN_RANK.expectation(ranks)),  # at least 1
@@ -357,7 +348,7 @@ def ndcg_at(gain: str, discount: str, cutoff: int) -> Definition:
         (),
         1,
         Range("[0, 1]", 0.0, 1.0),
-        Level("depends on the gains"),
+        "depends on the gains",
         f"DCG / ideal DCG of the {cutoff} best types; gain {of_type} at distance d of a true one; discount {divisor}",
         "Balog and Neumayer (2012)" + ("; Järvelin and Kekäläinen (2002)" if discount == "jk" else ""),
     )

@@ -104,7 +104,8 @@ def curves_of(history: History, verdicts: Mapping[PassKey, str], metric: str) ->
                 place = (key.edge_path, key.edge_chunk, *visit.bucket)
                 teeth.setdefault(place, []).append((number, before, after))
     if not teeth:
-        found = sorted({name for visit in history.visits for name in _names(visit)})
+        measured = (visit.after.metrics for visit in history.visits if visit.after is not None)
+        found = sorted({name for metrics in measured for name in metrics if name in METRICS})
         names = ", ".join(found) or "no held-out edges at all"
         raise DataError(f"expected records of held-out edges with '{metric}', found {names}")
     return Curves(metric, tuple(rows), {place: tuple(of_place) for place, of_place in teeth.items()})
@@ -147,10 +148,6 @@ def _of_both(values: Mapping[str, float | int | None], metric: str) -> float | N
         if value is not None:
             return float(value)
     return None
-
-
-def _names(visit: VisitRecord) -> list[str]:
-    return [] if visit.after is None else [name for name in visit.after.metrics if name in METRICS]
 
 
 def read_curves(records: Path, metric: str, warn: Callable[[str], None]) -> Curves:

@@ -325,7 +325,7 @@ def visit_sums(
             continue
         order, chunk_of_edge = chunks_of_edges(protocol, of)
         counts = list(measurement.counts.values())
-        values.append(QueryValues.from_counts(counts, protocol.headline).select_edges(order))
+        values.append(QueryValues.from_counts(counts, protocol.headline, order))
         errors = ClusterSums.from_values(values[-1], chunk_of_edge)
         phases.append(PhaseSums.from_stats(measurement.stats, errors, measurement.auc, of.num_edges))
     before, after = values[:2]

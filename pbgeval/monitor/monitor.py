@@ -79,7 +79,9 @@ class Passes:
         visits = {
             (key.edge_path, key.edge_chunk, bucket): BucketVisit(*mean) for bucket, mean in enumerate(means) if mean
         }
-        judgement = self._judge(visits, sums)
+        # A bucket that another worker visited last time is not followed edge by edge.
+        is_followed = sums.gained.num_queries(MEAN_RECIPROCAL_RANK) >= sums.gap.num_queries(MEAN_RECIPROCAL_RANK)
+        judgement = self.test.judge(visits, *((sums.gained, sums.lost) if is_followed else ()))
         details = PassDetails(
             num_buckets=len(visits),
             num_diverged=sums.num_diverged,
@@ -98,12 +100,6 @@ class Passes:
         self.after.append({} if sums.num_diverged else phases[AFTER])
         average = sums.phases[AFTER].figures(with_loss=self.with_loss)
         return PassRecord(key, index, average, details), judgement
-
-    def _judge(self, visits: Mapping[Place, BucketVisit], sums: PassSums) -> Judgement:
-        followed = sums.gained.num_queries(MEAN_RECIPROCAL_RANK)
-        if followed < sums.gap.num_queries(MEAN_RECIPROCAL_RANK):  # another worker visited some buckets last time
-            return self.test.judge(visits)
-        return self.test.judge(visits, sums.gained, sums.lost)
 
     def resume(self, history: History, num_rhs: int) -> None:
         """Go on from what an earlier process of the same run has recorded; of its errors only those between buckets."""
@@ -132,16 +128,8 @@ class Passes:
 _HIGHER_IS_BETTER = {"query_auc": 1, "loss": -1}
 
 
-@frozen
-class Progress:
-    """How a metric has fared over the passes so far."""
-
-    best: int | None  # position of the last pass that improved it; None: none has it
-    stalled: int  # passes since
-
-
-def progress_of(figures: Sequence[Values], metric: str, headline: str, relative_delta: float) -> Progress:
-    """Tell which pass was the best, and for how many nothing has improved.
+def best_pass(figures: Sequence[Values], metric: str, headline: str, relative_delta: float) -> int | None:
+    """Return the position of the last pass that improved a metric; None: no pass has the metric.
 
     A pass improves a metric if it is better than the best of those that improved it before by more than
     `relative_delta` of that value. A pass without the metric (diverged, nothing held out) improves nothing.
@@ -157,32 +145,22 @@ def progress_of(figures: Sequence[Values], metric: str, headline: str, relative_
     """
     if relative_delta < 0:
         raise ConfigError(f"should_stop: expected relative_delta >= 0, got {relative_delta}")
-    direction = _direction(metric, headline)
-    key, best, best_at = None, None, None
-    for at, values in enumerate(figures):
-        value = None
-        if values:
-            key = key or _resolve(metric, headline, values)
-            value = values.get(key)
-        if value is not None and (best is None or direction * (value - best) > relative_delta * abs(best)):
-            best, best_at = value, at
-    return Progress(best_at, len(figures) - (0 if best_at is None else best_at + 1))
-
-
-def _direction(metric: str, headline: str) -> int:
     name = names.parse(metric, headline).metric
     found = find_metric(name)
     direction = _HIGHER_IS_BETTER.get(name, None if found is None else found.direction)
     if direction is None:
         raise ConfigError(f"should_stop: expected a metric that is better high or low, got '{metric}'")
-    return direction
-
-
-def _resolve(metric: str, headline: str, values: Values) -> str:
+    keys = {key for values in figures for key in values}
     try:
-        return names.resolve(metric, headline, values)
+        key = names.resolve(metric, headline, keys) if keys else ""
     except names.UnknownMetricError as error:
         raise ConfigError(f"should_stop: {error}") from error
+    best, best_at = None, None
+    for at, values in enumerate(figures):
+        value = values.get(key)
+        if value is not None and (best is None or direction * (value - best) > relative_delta * abs(best)):
+            best, best_at = value, at
+    return best_at
 
 
 # Edges as a training loop has them -> those to train on and those held out, in the same form.
@@ -368,7 +346,10 @@ class Monitor:
             DataError: edges of another form, a bucket that is not on the grid.
         """
         place = Bucket(*bucket)
-        self.schema.check_bucket(place)
+        if not (0 <= place.lhs < self.schema.grid.lhs and 0 <= place.rhs < self.schema.grid.rhs):
+            raise DataError(
+                f"bucket {tuple(place)}: expected partitions below {tuple(self.schema.grid)}, as num_partitions says"
+            )
         ends = self.schema.ends(place)
         split = split_edges(edges, ends, self.seed, self.threshold, sample_training=self._compares)
         if self.is_on:
@@ -445,7 +426,9 @@ class Monitor:
         figures = self._passes.before if when == "before" else self._passes.after
         if patience < 1:
             raise ConfigError(f"should_stop: expected patience >= 1, got {patience}")
-        return progress_of(figures, metric, self.headline.value, relative_delta).stalled >= patience
+        best = best_pass(figures, metric, self.headline.value, relative_delta)
+        num_stalled = len(figures) if best is None else len(figures) - best - 1
+        return num_stalled >= patience
 
     def best_epoch(self, metric: str = "mrr", relative_delta: float = 0.002) -> int | None:
         """Return the epoch of the pass that was the last to improve a metric, as `should_stop` tells; None: none was.
@@ -453,7 +436,7 @@ class Monitor:
         Raises:
             ConfigError: no such metric, or an argument out of range.
         """
-        best = progress_of(self._passes.after, metric, self.headline.value, relative_delta).best
+        best = best_pass(self._passes.after, metric, self.headline.value, relative_delta)
         return None if best is None else self._passes.keys[best].epoch
 
     def _keep(self, edge_path: int, edge_chunk: int, bucket: Bucket, split: Split[E]) -> None:

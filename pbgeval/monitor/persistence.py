@@ -52,11 +52,11 @@ class QueryValues:
     queries_EM: np.ndarray  # int64: how many queries of the edge have the metric
 
     @classmethod
-    def from_counts(cls, counts: list[RankCounts], rank_type: RankType) -> QueryValues:
-        """Make them from the counts of each side, each in the order of the edges."""
+    def from_counts(cls, counts: list[RankCounts], rank_type: RankType, order: np.ndarray) -> QueryValues:
+        """Make them from the counts of each side, each in the order of the edges; `order` is the one wanted."""
         values = [[metric.numerators(of, rank_type, VALUE_BITS) for metric in METRICS] for of in counts]
         queries = [[metric.counted(of) for metric in METRICS] for of in counts]
-        return cls(*(np.sum([torch.stack(side, 1).numpy() for side in sides], 0) for sides in (values, queries)))
+        return cls(*(np.sum([torch.stack(of, 1).numpy()[order] for of in sides], 0) for sides in (values, queries)))
 
     @property
     def reciprocal_ranks(self) -> np.ndarray:
@@ -68,10 +68,6 @@ class QueryValues:
         values_EM, queries_EM = np.zeros_like(self.values_EM), np.zeros_like(self.queries_EM)
         values_EM[:, 0], queries_EM[:, 0] = values_E, self.queries_EM[:, 0]
         return QueryValues(values_EM, queries_EM)
-
-    def select_edges(self, order: np.ndarray) -> QueryValues:
-        """Return those of some edges, in an order."""
-        return QueryValues(self.values_EM[order], self.queries_EM[order])
 
     def __sub__(self, other: QueryValues) -> QueryValues:
         """Return the differences on the same queries: their lists are the same, and so are their numbers."""
@@ -265,7 +261,7 @@ class GapTest:
         self, teeth: list[_Teeth], shares_B: np.ndarray, means: tuple[_Change, _Change], bounds: tuple[float, float]
     ) -> Verdict:
         gained, (margin, level) = means[0], bounds
-        if all(gained.times(sign).exceeds(-margin, self.alarm_rate) for sign in (1.0, -1.0)):
+        if all(gained.exceeds(-margin, self.alarm_rate, sign) for sign in (1.0, -1.0)):
             return Verdict.VANISHED
         sign = math.copysign(1.0, shares_B @ [of.gap_before for of in teeth])
         shrunk = [sign * (of.gap_before - (of.visit.after - of.visit.before)) for of in teeth]
@@ -273,7 +269,7 @@ class GapTest:
             return Verdict.SHRINKING
         for direction in (1.0, -1.0):
             # Both have to be significant, so the level is that of either; half of it for each direction.
-            if all(mean.times(direction).exceeds(margin, level / 2) for mean in means):
+            if all(mean.exceeds(margin, level / 2, direction) for mean in means):
                 return Verdict.PERSISTS
         return Verdict.UNDECIDED
 
@@ -300,15 +296,11 @@ class _Change:
         freedom = max(1, math.floor(1.0 / float(shares_B @ shares_B) + 1e-9) - 1)
         return cls(mean, math.sqrt(variance), freedom)
 
-    def times(self, sign: float) -> _Change:
-        """Return the mean of the values times 1 or -1."""
-        return evolve(self, value=sign * self.value)
-
-    def exceeds(self, margin: float, level: float) -> bool:
-        """Tell whether the mean is above a margin, one-sided at this level; never where its error is not known."""
+    def exceeds(self, margin: float, level: float, sign: float = 1.0) -> bool:
+        """Tell whether the mean times a sign is above a margin, one-sided; never where its error is not known."""
         if self.error is None:
             return False
-        return self.value - student_quantile(1.0 - 2.0 * level, self.degrees_of_freedom) * self.error > margin
+        return sign * self.value - student_quantile(1.0 - 2.0 * level, self.degrees_of_freedom) * self.error > margin
 
 
 # What visits to buckets found -> int64 sums: of a pass in all, and a few of each bucket. They add in any order.

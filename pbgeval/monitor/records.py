@@ -161,28 +161,17 @@ def record_of(line: Mapping[str, Any]) -> VisitRecord | PassRecord:
         MalformedError: it has not the keys of a record.
     """
     try:
-        return _pass_of(line) if AVERAGE in line else _visit_of(line)
+        key = PassKey(*(int(line[name]) for name in ("epoch_idx", "edge_path_idx", "edge_chunk_idx")))
+        index, ours = int(line["index"]), line.get(OURS)
+        if AVERAGE in line:
+            return PassRecord(key, index, _figures_of(line[AVERAGE]), _details_of(PassDetails, ours))
+        bucket = Bucket(int(line["lhs_partition"]), int(line["rhs_partition"]))
+        stats, before, after = (_figures_of(line.get(of)) for of in ("stats", "eval_stats_before", "eval_stats_after"))
+        return VisitRecord(key, bucket, index, stats, before, after, _details_of(VisitDetails, ours))
     except KeyError as error:
         raise MalformedError(f"expected the key {error}, found {', '.join(line) or 'no keys'}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise MalformedError(f"expected the values of a record, got: {error}") from error
-
-
-def _visit_of(line: Mapping[str, Any]) -> VisitRecord:
-    return VisitRecord(
-        key=_key_of(line),
-        bucket=Bucket(int(line["lhs_partition"]), int(line["rhs_partition"])),
-        index=int(line["index"]),
-        stats=_figures_of(line.get("stats")),
-        before=_figures_of(line.get("eval_stats_before")),
-        after=_figures_of(line.get("eval_stats_after")),
-        details=_details_of(VisitDetails, line.get(OURS)),
-    )
-
-
-def _pass_of(line: Mapping[str, Any]) -> PassRecord:
-    details = _details_of(PassDetails, line.get(OURS))
-    return PassRecord(_key_of(line), int(line["index"]), _figures_of(line[AVERAGE]), details)
 
 
 Details = TypeVar("Details", VisitDetails, PassDetails)
@@ -195,10 +184,6 @@ def _details_of(kind: type[Details], ours: Mapping[str, Any] | None) -> Details 
     for name in ("gap", "generalisation"):
         known[name] = {key: Estimate(of["value"], of["standard_error"]) for key, of in ours.get(name, {}).items()}
     return kind(**known)
-
-
-def _key_of(line: Mapping[str, Any]) -> PassKey:
-    return PassKey(int(line["epoch_idx"]), int(line["edge_path_idx"]), int(line["edge_chunk_idx"]))
 
 
 def _key_to_json(key: PassKey) -> dict[str, int]:
@@ -373,13 +358,9 @@ _BOTH = "both."
 def scalars_of(record: VisitRecord | PassRecord) -> dict[str, float]:
     """Return the values of a record by their names; what is undefined has none."""
     found = _of_visit(record) if isinstance(record, VisitRecord) else _of_pass(record)
-    return {_prefix(record.key) + name: value for name, value in found if value is not None}
-
-
-def _prefix(key: PassKey) -> str:
-    if (key.edge_path, key.edge_chunk) == (0, 0):
-        return ""
-    return f"path_{key.edge_path}/chunk_{key.edge_chunk}/"
+    path, chunk = record.key.edge_path, record.key.edge_chunk
+    prefix = f"path_{path}/chunk_{chunk}/" if path or chunk else ""
+    return {prefix + name: value for name, value in found if value is not None}
 
 
 def _of_visit(record: VisitRecord) -> Scalars:

@@ -80,13 +80,6 @@ class ModelSchema:
             for of in self.relations
         ]
 
-    def check_bucket(self, bucket: Bucket) -> None:
-        """Refuse a bucket that is not on the grid."""
-        if not (0 <= bucket.lhs < self.grid.lhs and 0 <= bucket.rhs < self.grid.rhs):
-            raise DataError(
-                f"bucket {tuple(bucket)}: expected partitions below {tuple(self.grid)}, as num_partitions says"
-            )
-
     def _faults(self) -> list[str]:
         faults = []
         if not self.relations or (self.dynamic and len(self.relations) > 1):

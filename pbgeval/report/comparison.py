@@ -74,7 +74,7 @@ class PairedRuns:
         at: np.ndarray,
         counts: Mapping[Side, tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]],
     ) -> PairedEdges:
-        edges = None if self.a.edges is None else self._edges(rows, at)
+        edges = None if self.a.edges is None else self.a.read_edges(rows).select(at)
         group_E = np.zeros(len(at), np.int64) if edges is None else edges.rel_n
         unit_E = np.arange(len(at))
         if self.lists is not None:
@@ -86,9 +86,6 @@ class PairedRuns:
             key_E = self._keys(rows, edges, side) if self.with_keys and edges is not None else None
             sides.append(PairedSide(is_ranked_E, a_ME, b_ME - a_ME, key_E))
         return PairedEdges(group_E, unit_E, tuple(sides))
-
-    def _edges(self, rows: RowRange, at: np.ndarray) -> EdgeColumns:
-        return self.a.read_edges(rows).select(at)
 
     def _counts(self, rows: RowRange, side: Side) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the counts of both runs, once they are found to be those of the same queries."""
@@ -274,12 +271,10 @@ class Comparison:
         Raises:
             KeyError: it was not compared.
         """
-        key = split(name).metric
-        for difference in self.differences:
-            if difference.metric == key:
-                return difference
-        compared = ", ".join(difference.metric for difference in self.differences)
-        raise UnknownMetricError(f"no metric '{name}' in this comparison: expected one of {compared}")
+        found, key = {difference.metric: difference for difference in self.differences}, split(name).metric
+        if key not in found:
+            raise UnknownMetricError(f"no metric '{name}' in this comparison: expected one of {', '.join(found)}")
+        return found[key]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it, ready for JSON."""
@@ -391,7 +386,7 @@ def _check(name: str, value: str, choices: Mapping[str, object] | Sequence[str])
 def _metric(name: str) -> QueryMetric:
     parts = split(name)
     metric = find_query_metric(parts.metric) if find_metric(parts.metric) is not None else None
-    if parts.side is None and parts.rank_type is None and metric is not None and metric.per == QUERIES:
+    if not parts.side and not parts.rank_type and metric is not None and metric.per == QUERIES:
         return metric
     raise ConfigError(
         f"metrics: expected mean_rank, mean_reciprocal_rank or hits_at_k, got {name!r}; side and rank_type are "

@@ -140,7 +140,7 @@ class TestEveryMetric:
         metric = ALL[name]
 
         assert (metric.compute_expectation is None) == (metric.compute_variance is None)
-        assert "" not in (metric.range.text, metric.chance.text, metric.formula, metric.source)
+        assert "" not in (metric.range.text, metric.chance, metric.formula, metric.source)
         assert metric.direction in (1, -1, None)
 
 
