@@ -310,6 +310,16 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
     assert 5 == monitor.best_epoch("mrr", 0.0)
 
 
+def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
+    monitor = make_monitor()
+    monitor._passes.keys = [PassKey(epoch) for epoch in (3, 4, 5)]
+    monitor._passes.after = [{MRR: 0.2}, {MRR: 0.3, "loss": 1.0}, {MRR: 0.3, "loss": 2.0}]
+
+    assert 4 == monitor.best_epoch("loss")
+    assert monitor.should_stop("loss", patience=1)
+    assert not monitor.should_stop("loss", patience=2)
+
+
 def test_a_metric_that_is_not_there_is_named() -> None:
     monitor = make_monitor()
     monitor._passes.after = [{MRR: 0.5}]
