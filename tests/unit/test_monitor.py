@@ -313,11 +313,12 @@ def test_the_best_epoch_is_that_of_the_last_improvement() -> None:
 def test_a_metric_of_later_passes_alone_is_judged_by_those() -> None:
     monitor = make_monitor()
     monitor._passes.keys = [PassKey(epoch) for epoch in (3, 4, 5)]
-    monitor._passes.after = [{MRR: 0.2}, {MRR: 0.3, "loss": 1.0}, {MRR: 0.3, "loss": 2.0}]
+    hits = MRR.replace("mean_reciprocal_rank", "hits_at_7")
+    monitor._passes.after = [{MRR: 0.2}, {MRR: 0.3, hits: 0.2}, {MRR: 0.4, hits: 0.1}]
 
-    assert 4 == monitor.best_epoch("loss")
-    assert monitor.should_stop("loss", patience=1)
-    assert not monitor.should_stop("loss", patience=2)
+    assert 4 == monitor.best_epoch("hits@7")
+    assert monitor.should_stop("hits@7", patience=1)
+    assert not monitor.should_stop("hits@7", patience=2)
 
 
 def test_a_metric_that_is_not_there_is_named() -> None:
