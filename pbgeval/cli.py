@@ -403,7 +403,8 @@ def compare(
         ),
     ] = None,
     side: Annotated[
-        Literal["head", "tail", "both", "lhs", "rhs"], typer.Option("--side", help="Side that is predicted.")
+        Literal["head", "tail", "relation", "both", "lhs", "rhs"],
+        typer.Option("--side", help="Side that is predicted."),
     ] = "both",
     rank_type: Annotated[RankTypeName, typer.Option("--rank-type", help="Rank type to compare.")] = "realistic",
     filter_: Annotated[

@@ -7,8 +7,9 @@ Tensor names end in their letters, one per dimension:
     E edges              K cut-offs          G groups of statistics
 
 An edge is (lhs, rel, rhs). A query is an edge with one side hidden: `Side.LHS` hides the left entity
-(PyKEEN's *head* prediction), `Side.RHS` the right one (*tail*). A query's key is what is left of it: side, relation,
-and the known entity; queries with one key have one query vector and one set of known answers.
+(PyKEEN's *head* prediction), `Side.RHS` the right one (*tail*), `Side.REL` the relation. A query's key is what is left
+of it: side, relation, and the known entity (or both entities); queries with one key have one query vector and one set
+of known answers.
 """
 
 from __future__ import annotations
@@ -27,23 +28,32 @@ MAX_PARTITIONS = 10_000  # of an entity type: there are as many buckets as pairs
 
 
 class Side(Enum):
-    """One end of an edge; as the side of a query, the end that is hidden."""
+    """One end of an edge, or its relation; as the side of a query, what is hidden."""
 
     LHS = 0
     RHS = 1
+    REL = 2
 
     def pick(self, lhs: T, rhs: T) -> T:
-        """Return the argument that belongs to this side."""
-        return lhs if self is Side.LHS else rhs
+        """Return the argument that belongs to this end."""
+        return (lhs, rhs)[self.value]
 
     @property
     def other(self) -> Side:
-        return self.pick(Side.RHS, Side.LHS)
+        """The end that is known; of the two that a relation has, the left one."""
+        return Side.RHS if self is Side.LHS else Side.LHS
 
     @property
     def label(self) -> str:
-        """The word used in reports: `head` for queries whose lhs is hidden, else `tail`."""
-        return self.pick("head", "tail")
+        """The word used in reports: `head` for queries whose lhs is hidden, `tail` or `relation`."""
+        return ("head", "tail", "relation")[self.value]
+
+    def is_in(self, label: str) -> bool:
+        """Tell whether figures of a label are of this side's queries, too: `both` pools those of heads and tails."""
+        return label == self.label or (label == "both" and self is not Side.REL)
+
+
+ENDS = (Side.LHS, Side.RHS)
 
 
 class Bucket(NamedTuple):

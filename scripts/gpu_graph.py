@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.notation import Bucket, EntityNumbering, Side
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.bucket_pass import bucket_pass
@@ -93,7 +93,7 @@ class Graph:
             [torch.randint(size, (8 * num_edges,), generator=generator) for size in (num_edges, num_entities)]
         )
         known = {}
-        for side in Side:
+        for side in ENDS:
             own = torch.stack([torch.arange(num_edges), side.pick(lhs, rhs)])
             known[side] = torch.unique(torch.cat([pairs, own[:, ::2]], dim=1), dim=1)
         edges = GraphEdges(lhs, rel, rhs)
@@ -102,7 +102,7 @@ class Graph:
     def relation(self, device: torch.device, policy: CandidatePolicy) -> Relation:
         """Return the one entry of `relations`."""
         parameters = {name: value.to(device) for name, value in self.parameters.items()}
-        of_sides = {side: parameters for side in Side}
+        of_sides = {side: parameters for side in ENDS}
         scorer = RelationScorer("relation", self.operator, of_sides, self.comparator, True, TYPE, TYPE)
         return Relation(scorer, policy, self.dtype)
 
@@ -127,14 +127,14 @@ def rank_bucket(
     """Rank the edges as one bucket, filtered."""
     relation = graph.relation(device, policy)
     settings = PassSettings(
-        StatsLayout((1, 10)), (relation,), len(graph.edges.rel), SampledLists(10, 10), 0, tuple(Side), auc, loss
+        StatsLayout((1, 10)), (relation,), len(graph.edges.rel), SampledLists(10, 10), 0, tuple(ENDS), auc, loss
     )
     table = EntityVectors({}, None, graph.dtype, device).table(TYPE, 0, graph.embeddings_ND)
     known, key_E = {}, {}
-    for side in Side:
+    for side in ENDS:
         key_E[side], answers = graph.keys(side)
         known[side] = KnownAnswers(*answers)
-    tables = {(TYPE, side): table for side in Side}
+    tables = {(TYPE, side): table for side in ENDS}
     results = bucket_pass(graph.edges, ORIGIN, tables, settings, Competition(known=known, key_E=key_E))
     found: dict[str, Tensor] = {}
     for side, result in results.items():
@@ -168,7 +168,7 @@ def rank_all(graph: Graph, device: torch.device, *, with_scores: bool) -> dict[s
     entities = GatheredEntities(numbers, {TYPE: raw})
     entities.add(vectors.table(TYPE, 0, graph.embeddings_ND), 0)
     found: dict[str, Tensor] = {}
-    for side in Side:
+    for side in ENDS:
         [contest] = contests([relation.scorer], side)
         queries = contest_queries(edges, contest, sets, 500)
         kernel = choose_kernel(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.stats.ranks import RankCounts
 
 SETTINGS = ("raw", "filtered", "filtered_train_and_test_only", "filtered_restricted", "filtered_type_constrained")
@@ -39,7 +39,7 @@ class FullEvaluation(NamedTuple):
             test_E3 = test_E3[has_entities & np.isin(test_E3[:, 1], index["restrict_relations_to"])]
         counts = {}
         with np.load(folder / f"{model}.ranks.npz") as arrays:
-            for side in Side:
+            for side in ENDS:
                 optimistic, pessimistic, num_candidates = (
                     torch.from_numpy(arrays[f"{setting}.{side.label}.{name}"].astype(np.int64))
                     for name in ("optimistic", "pessimistic", "num_candidates")

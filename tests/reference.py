@@ -4,7 +4,7 @@ Plain Python in float64 that shares nothing with `pbgeval`, or a fault of one wo
 is exact too (`TinyGraph.is_exact`), ranks must agree as integers; elsewhere only up to rounding.
 
 An entity is (partition, row); an edge (lhs row, relation, rhs row) lies in a bucket (lhs partition, rhs partition).
-A query hides one side, "lhs" or "rhs", of an edge; its competitors never include the true entity.
+A query hides one side, "lhs" or "rhs", of an edge, or "rel"; its competitors never include what is hidden.
 """
 
 from __future__ import annotations
@@ -133,19 +133,21 @@ def vector(graph: TinyGraph, rel: int, side: str, of: Entity, transformed: bool)
     return apply_operator(relation.operator, params, prepared) if transformed else prepared
 
 
-def corrupt(ends: dict[str, Entity], rel: int, side: str, other: Entity) -> KnownEdge:
+def corrupt(ends: dict[str, Entity], rel: int, side: str, other: Entity | int) -> KnownEdge:
+    if side == "rel":
+        return ends["lhs"], other, ends["rhs"]
     return (other, rel, ends["rhs"]) if side == "lhs" else (ends["lhs"], rel, other)
 
 
 def edge_scores(
-    graph: TinyGraph, bucket: Bucket, edge: Edge, side: str, others: Iterable[Entity]
+    graph: TinyGraph, bucket: Bucket, edge: Edge, side: str, others: Iterable[Entity | int]
 ) -> tuple[float, list[float]]:
     """The true score of the query that hides `side`, and the scores of the others in its place."""
     ends, rel = true_entities(graph, bucket, edge), edge[1]
-    moves_lhs = graph.dynamic and side == "rhs"  # else the operator acts on the rhs
+    moves_lhs = graph.dynamic and side != "lhs"  # else the operator acts on the rhs
     scores = []
-    for lhs, _, rhs in [corrupt(ends, rel, side, other) for other in (ends[side], *others)]:
-        x, y = vector(graph, rel, "lhs", lhs, moves_lhs), vector(graph, rel, "rhs", rhs, not moves_lhs)
+    for lhs, of, rhs in [corrupt(ends, rel, side, other) for other in (ends.get(side, rel), *others)]:
+        x, y = vector(graph, of, "lhs", lhs, moves_lhs), vector(graph, of, "rhs", rhs, not moves_lhs)
         scores.append(score(graph.comparator, x, y, graph.bias))
     return scores[0], scores[1:]
 

@@ -354,6 +354,29 @@ CHECKS: tuple[Check, ...] = (
     ),
     _sampled_candidates,
     rule(
+        "relation_prediction",
+        lambda c: (
+            c.relation_prediction
+            and (c.candidate_path is not None or any(c.candidates_of(of) == "sampled" for of in c.relations))
+        ),
+        "needs candidates = 'all' or 'partition', and no candidate_path, as relations are not sampled",
+        "candidates",
+        "candidate_path",
+        "relations",
+    ),
+    rule(
+        "relation_prediction",
+        lambda c: c.relation_prediction and c.pbg_semantics,
+        "pbg_semantics = True does not allow it, because torchbiggraph_eval ranks no relations",
+        "pbg_semantics",
+    ),
+    rule(
+        "relation_prediction",
+        lambda c: c.relation_prediction and c.precision == "certified",
+        "ranks of relations are not certified; use precision = 'float32' or 'float64'",
+        "precision",
+    ),
+    rule(
         "workers",
         lambda c: c.pbg_semantics and c.workers is None,
         "pbg_semantics = True needs the number of workers of the PBG run (its default is the core count), because PBG"

@@ -53,6 +53,7 @@ def _metrics(config: EvalConfig) -> Iterator[Fault]:
     if not config.metrics:
         yield Fault(("metrics",), f"needs {groups} or names of metrics")
     sides = [side for side, off in (("head", config.disable_lhs_negs), ("tail", config.disable_rhs_negs)) if not off]
+    sides += ["relation"] * config.relation_prediction
     for index, name in enumerate(config.metrics):
         try:
             check_name(

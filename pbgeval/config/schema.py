@@ -276,6 +276,12 @@ class EvalConfig:
     )
     disable_lhs_negs: bool = key(False, EVALUATION, "True: skip head queries, which hide the left-hand entity.")
     disable_rhs_negs: bool = key(False, EVALUATION, "True: skip tail queries, which hide the right-hand entity.")
+    relation_prediction: bool = key(
+        False,
+        EVALUATION,
+        "True: also rank the relation of every edge, among the relations between its entity types. Needs candidates "
+        "all or partition.",
+    )
     seed: int = key(0, EVALUATION, "Seed of all random draws. The same seed gives the same results.")
     rank_type: str | None = key(
         None,
@@ -343,7 +349,7 @@ class EvalConfig:
         "schema",
         EVALUATION,
         "Candidates of a relation: schema (all entities of its type) or observed (entities that a known edge has on "
-        "that side of the relation).",
+        "that side of the relation). With observed, only relations of known edges are candidates for a relation.",
     )
     candidate_path: str | None = key(
         None,
@@ -488,7 +494,8 @@ class EvalConfig:
         from pbgeval.stats.ranks import RankType
 
         disabled = {"head": self.disable_lhs_negs, "tail": self.disable_rhs_negs}
-        sides = [side for side in ("head", "tail", "both") if not disabled.get(side)]
+        disabled["relation"] = not self.relation_prediction
+        sides = [side for side in ("head", "tail", "relation", "both") if not disabled.get(side)]
         metrics = ["mean_rank", "mean_reciprocal_rank", *(f"hits_at_{k}" for k in self.hits_at)]
         ranked = {f"{side}.{rank_type.value}.{name}" for side in sides for rank_type in RankType for name in metrics}
         known = frozenset(ranked | {f"{side}.query_auc" for side in sides})

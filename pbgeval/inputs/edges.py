@@ -11,9 +11,9 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.names import Restrictions
 from pbgeval.inputs.opening import Inputs
-from pbgeval.notation import Bucket, EntityNumbering, Side, window_units
+from pbgeval.notation import ENDS, Bucket, EntityNumbering, Side, window_units
 from pbgeval.ranking.constraints import is_among
-from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.ranking.keys import EdgeColumns, key_codes
 from pbgeval.storage.edges import ArrayEdges, EdgeBlock, EdgeSource
 
 ROWS_AT_A_TIME = 1 << 20
@@ -35,13 +35,12 @@ class EdgeNumberer:
         """
         rel_n = block.rel.numpy()
         _check_ids(file, block, "rel", rel_n, self.inputs.num_relations, lambda _: "relations")
-        ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in Side}
+        ends = {side: self._numbers(file, block, side, side.pick(block.lhs, block.rhs).numpy(), rel_n) for side in ENDS}
         return EdgeColumns(ends[Side.LHS], rel_n, ends[Side.RHS])
 
     def key_codes(self, hidden: Side, edges: EdgeColumns) -> np.ndarray:
-        """Return a number for each query's key: relation and known entity, int64."""
-        codes: np.ndarray = edges.rel_n * self.numbering.num_entities + edges.entity(hidden.other)
-        return codes
+        """Return a number for each query's key, int64."""
+        return key_codes(*edges.key(hidden), self.numbering.num_entities)
 
     def _numbers(
         self, file: EdgeSource, block: EdgeBlock, side: Side, row_n: np.ndarray, rel_n: np.ndarray

@@ -13,7 +13,7 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.faults import show
 from pbgeval.errors import DataError, MismatchError, StorageError
 from pbgeval.models.model import EmbeddingModel
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.settings import Relation
 from pbgeval.scoring.block_scorer import Scorer, ScorerComparator, ScorerRelation
@@ -47,7 +47,7 @@ def read_relations(
     faults: list[str] = []
     read: list[dict[Side, Parameters]] = [{} for _ in config.relations]
     for index, schema in enumerate(config.relations):
-        for side in Side if config.dynamic_relations else (Side.RHS,):
+        for side in ENDS if config.dynamic_relations else (Side.RHS,):
             shapes = OPERATORS[schema.operator].shapes(config.dimension_of(side.pick(schema.lhs, schema.rhs)))
             if config.dynamic_relations:
                 shapes = {name: (num_relations, *shape) for name, shape in shapes.items()}

@@ -21,7 +21,7 @@ from pbgeval.config import EvalConfig, read_relation_groups
 from pbgeval.config.loading import IN_MEMORY
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.metrics.taxonomy import Taxonomy
-from pbgeval.notation import EntityNumbering, Side, distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
 from pbgeval.ranking.type_gains import TypeEntities
 from pbgeval.storage.entities import read_entity_names, read_relation_names, wrong_number_of_names
 
@@ -237,7 +237,7 @@ class Restrictions:
     @property
     def digest(self) -> str | None:
         """What the names stood for, for the provenance; None where nothing is restricted."""
-        parts = [self.entities, self.relations, *(self.of_side.get(side) for side in Side)]
+        parts = [self.entities, self.relations, *(self.of_side.get(side) for side in ENDS)]
         return None if all(part is None for part in parts) else _digest(parts)
 
 
@@ -269,7 +269,7 @@ def read_restrictions(config: EvalConfig, numbering: EntityNumbering, num_relati
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     allowed = numbers.get("restrict_entities")
-    of_side = {side: numbers[f"{side.label}_candidates"] for side in Side if f"{side.label}_candidates" in numbers}
+    of_side = {side: numbers[f"{side.label}_candidates"] for side in ENDS if f"{side.label}_candidates" in numbers}
     for side, competing in of_side.items():
         if allowed is not None and not np.intersect1d(allowed, competing, assume_unique=True).size:
             where = _where(config, f"{side.label}_candidates")

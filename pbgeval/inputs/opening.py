@@ -22,7 +22,7 @@ from pbgeval.models.model import EmbeddingModel, part_of
 from pbgeval.models.opening import open_model
 from pbgeval.notation import Bucket, EntityNumbering, Side
 from pbgeval.ranking.settings import Relation
-from pbgeval.scoring.block_scorer import Scorer
+from pbgeval.scoring.block_scorer import Scorer, name_of, scores_relations
 from pbgeval.storage.arrays import NumberRows, Table
 from pbgeval.storage.candidates import CandidateFile, find_candidate_files
 from pbgeval.storage.checkpoint import PartitionRows, open_embeddings, read_checkpoint_version
@@ -189,6 +189,11 @@ _Opened: TypeAlias = tuple[int, int, Mapping[tuple[str, int], PartitionRows]]
 
 def _of_model(config: EvalConfig, model: Model) -> _Opened:
     """Cut the partitions of a model."""
+    if config.relation_prediction and not isinstance(model, EmbeddingModel) and not scores_relations(model):
+        raise ConfigError(
+            f"relation_prediction: {name_of(model)} scores no relations; set it to False, or give the scorer an"
+            " attribute scores_relations = True and scores for Side.REL"
+        )
     types = config.used_entity_types
     tables: Mapping[str, Table] = (
         model.tables_of(types)
@@ -301,8 +306,9 @@ def numbered_by_rows(edges: ArrayEdges, model: EmbeddingModel) -> np.ndarray:
 
 
 def enabled_sides(config: EvalConfig) -> tuple[Side, ...]:
-    """Return the sides that are hidden in some query."""
-    return tuple(side for side in Side if not side.pick(config.disable_lhs_negs, config.disable_rhs_negs))
+    """Return what is hidden in some query."""
+    disabled = (config.disable_lhs_negs, config.disable_rhs_negs, not config.relation_prediction)
+    return tuple(side for side in Side if not disabled[side.value])
 
 
 def _collect(faults: list[str], action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:

@@ -87,7 +87,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         lists=lists,
         sides=sides,
         layout=StatsLayout(tuple(sorted(set(config.hits_at)))),
-        auc=_auc_sampling(inputs, lists, sides),
+        auc=_auc_sampling(inputs, lists, tuple(side for side in sides if side is not Side.REL)),
         units=() if sweeps else tuple(_units(inputs, lists)),
         groups=tuple(
             GroupKey(path_index, bucket, side)

@@ -30,7 +30,7 @@ from pbgeval.errors import DataError, ScorerError, StorageError
 from pbgeval.metrics.given import RankMetrics, from_ranks
 from pbgeval.models.model import read_labels
 from pbgeval.models.triple_lines import triples_of
-from pbgeval.notation import EntityNumbering, Side
+from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KnownAnswers, PairStore, SemiJoin
 from pbgeval.stats.ranks import RankCounts, from_scores
@@ -120,10 +120,10 @@ class KnownBySide:
     def from_edges(cls, evaluated_E3: Tensor, known_K3: Tensor, num_entities: int) -> KnownBySide:
         """Keep of known edges those that share their key with an evaluated one."""
         lhs_E, rel_E, rhs_E = evaluated_E3.numpy().T
-        keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in Side}
+        keys = {side: QueryKeys.of_edges(side, lhs_E, rel_E, rhs_E, num_entities) for side in ENDS}
         pairs = PairStore(EntityNumbering.from_sizes({("all", 0): num_entities}), sys.maxsize, scratch=None)
         SemiJoin(keys, pairs.add).feed(EdgeColumns(*known_K3.numpy().T))
-        return cls(keys, {side: pairs.pairs(side, 0).in_rows() for side in Side})
+        return cls(keys, {side: pairs.pairs(side, 0).in_rows() for side in ENDS})
 
     def cells(self, side: Side, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the row in a batch (b, 3) and the entity of every known answer of its queries."""
@@ -178,7 +178,7 @@ class EdgeRanks:
 
     def metrics(self, side: Side | None = None) -> RankMetrics:
         """Return every metric of every rank type: of the queries that hide a side, or of both sides pooled."""
-        parts = [self.of_side[one] for one in ([side] if side else Side)]
+        parts = [self.of_side[one] for one in ([side] if side else ENDS)]
         counts = RankCounts.concatenate(parts)
         optimistic_Q = 1 + counts.better_Q
         return from_ranks(optimistic_Q, optimistic_Q + counts.tied_Q, 1 + counts.num_competitors_Q)
@@ -305,7 +305,7 @@ class Evaluator(ABC):
         if batch_size < 1:
             raise DataError(f"batch_size: expected a number from 1, got {batch_size}")
         known = KnownBySide.from_edges(self.dl.testing, self.dl.all, self.num_neg) if filtering else None
-        counts: dict[Side, list[RankCounts]] = {side: [] for side in Side}
+        counts: dict[Side, list[RankCounts]] = {side: [] for side in ENDS}
         num_without_true = 0
         for batch_b3 in self.dl.get_test_batches(batch_size)[1]:
             with torch.no_grad():

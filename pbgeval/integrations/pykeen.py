@@ -26,7 +26,7 @@ from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
 from pbgeval.metrics.names import resolve
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.progress import Observer
 from pbgeval.report.report import OF_LAST_CUTOFF, Item, Report, Value, frame_of, items_of
 from pbgeval.stats.ranks import RankType
@@ -135,7 +135,7 @@ class RankBasedEvaluator:
             restrict_entities_to: ids, or labels where `mapped_triples` is a factory that has them. Only these entities
                 compete, and triples of other entities are dropped.
             restrict_relations_to: ids or labels. Triples of other relations are dropped.
-            targets: the hidden sides: head, tail or both.
+            targets: what is hidden: head, tail or both, and relation besides.
             batch_size: queries that a model without a formula of ours scores at once.
             slice_size: as in PyKEEN, for the same models.
             mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
@@ -238,7 +238,12 @@ def _names(chosen: Collection[int | str] | None, triples: Triples, id_map: str, 
 
 
 def _hidden(targets: Collection[str]) -> dict[str, bool]:
-    known = {side.label for side in Side}
-    if not targets or not set(targets) <= known:
-        raise ConfigError(f"targets: expected some of head and tail, got {sorted(map(str, targets))}")
-    return {"disable_lhs_negs": "head" not in targets, "disable_rhs_negs": "tail" not in targets}
+    wanted = set(targets) - {Side.REL.label}
+    if not wanted or not wanted <= {side.label for side in ENDS}:
+        found = sorted(map(str, targets))
+        raise ConfigError(f"targets: expected head or tail, or both, and if wanted relation, got {found}")
+    return {
+        "disable_lhs_negs": "head" not in targets,
+        "disable_rhs_negs": "tail" not in targets,
+        "relation_prediction": "relation" in targets,
+    }

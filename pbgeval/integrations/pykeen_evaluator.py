@@ -20,7 +20,7 @@ from torch import Tensor
 from pbgeval.errors import ConfigError
 from pbgeval.integrations.metric_objects import RankMetric
 from pbgeval.integrations.pykeen import RankBasedEvaluator
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.report.report import Report, items_of
 
 
@@ -107,7 +107,7 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
         """
         if self._ours.macro:
             raise ConfigError("ExactEvaluator: macro averages need evaluate(), which has all triples at once")
-        side = next(side for side in Side if side.label == target)
+        side = next(side for side in ENDS if side.label == target)
         true_b = hrt_batch[:, 0 if side is Side.LHS else 2]
         excluded_bN = scores.isnan()
         if true_scores is not None:
@@ -116,7 +116,7 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
 
     def clear(self) -> None:
         """Forget the scores so far."""
-        self._metrics = {side: RankMetric(self._ours.hits_at) for side in Side}
+        self._metrics = {side: RankMetric(self._ours.hits_at) for side in ENDS}
 
     def finalize(self) -> ExactResults:
         """Return the results of the scores so far, and forget them."""

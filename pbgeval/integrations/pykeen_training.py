@@ -60,8 +60,13 @@ class PredictionScorer:
             with self._mode_kept():
                 return theirs(hidden, batch_b3)
 
-        sizes = {"num_entities": self.num_entities, "num_relations": self.num_relations}
-        return side_scorer(score_side, **sizes, batch_size=ROWS_PER_BATCH, device=self.device)
+        return side_scorer(
+            score_side,
+            num_entities=self.num_entities,
+            num_relations=self.num_relations,
+            batch_size=ROWS_PER_BATCH,
+            device=self.device,
+        )
 
     @contextmanager
     def _mode_kept(self) -> Iterator[None]:

@@ -46,7 +46,7 @@ from pbgeval.monitor.measure import Visit
 from pbgeval.monitor.monitor import Monitor
 from pbgeval.monitor.records import PassKey, PassRecord, VisitRecord
 from pbgeval.monitor.schema import ModelSchema, MonitoredRelation
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 
 SCHEME = "pbgeval"  # of the edge paths that PyTorch-BigGraph sees
 _SIDES = {Side.LHS: TheirSide.LHS, Side.RHS: TheirSide.RHS}
@@ -128,7 +128,7 @@ class TrainerModel:
     bucket: Bucket  # whose partitions are there
 
     def embeddings(self, entity_type: str, partition: int) -> Tensor:
-        for side in Side:
+        for side in ENDS:
             found: Tensor | None = self.model.get_embeddings(entity_type, _SIDES[side])
             there = self.bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
             if found is not None and there == partition:

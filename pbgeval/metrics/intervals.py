@@ -57,7 +57,7 @@ class SampledQueries:
     """The queries of a sample; a cluster may have any number of them, also none."""
 
     counts: RankCounts
-    is_tail_Q: Tensor  # bool: the hidden side is the rhs
+    side_Q: Tensor  # int64: value of the hidden side
     cluster_Q: Tensor  # int64: index in `SampleDesign.stratum_U`
 
     @classmethod
@@ -65,13 +65,15 @@ class SampledQueries:
         """Join disjoint sets of queries: those of workers, or of rounds."""
         return cls(
             RankCounts.concatenate([part.counts for part in parts]),
-            torch.cat([torch.empty(0, dtype=torch.bool), *(part.is_tail_Q for part in parts)]),
+            torch.cat([torch.empty(0, dtype=torch.int64), *(part.side_Q for part in parts)]),
             torch.cat([torch.empty(0, dtype=torch.int64), *(part.cluster_Q for part in parts)]),
         )
 
-    def select_side(self, side: Side) -> SampledQueries:
-        chosen_Q = self.is_tail_Q == (side is Side.RHS)
-        return SampledQueries(self.counts.select(chosen_Q), self.is_tail_Q[chosen_Q], self.cluster_Q[chosen_Q])
+    def select_label(self, label: str) -> SampledQueries:
+        """Return the queries that a label of the report means."""
+        values = torch.tensor([side.value for side in Side if side.is_in(label)])
+        chosen_Q = torch.isin(self.side_Q, values)
+        return SampledQueries(self.counts.select(chosen_Q), self.side_Q[chosen_Q], self.cluster_Q[chosen_Q])
 
 
 @frozen
@@ -113,12 +115,13 @@ def sample_intervals(
         keys: the metrics wanted, those without an interval are passed over; None: all.
 
     Returns:
-        `<head|tail|both>.<rank type>.<mean_rank|mean_reciprocal_rank|hits_at_K|adjusted_mean_rank_index>` and
-        `<head|tail|both>.query_auc`. A metric that is undefined, or that rests on a single cluster of a larger
+        `<head|tail|relation|both>.<rank type>.<mean_rank|mean_reciprocal_rank|hits_at_K|adjusted_mean_rank_index>` and
+        `<head|tail|relation|both>.query_auc`. A metric that is undefined, or that rests on a single cluster of a larger
         population, has none. A sample that is the population has errors of exactly 0.
     """
     found = {}
-    for label, chosen in {**{side.label: queries.select_side(side) for side in sides}, "both": queries}.items():
+    for label in (*(side.label for side in sides), "both"):
+        chosen = queries.select_label(label)
         prefix = f"{label}."
         names = None if keys is None else {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
         if names is None or names:

@@ -31,7 +31,7 @@ from pbgeval.metrics.registry import (
 )
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS, RankType
 
-SIDES = {"head": "head", "tail": "tail", "both": "both", "lhs": "head", "rhs": "tail"}  # lhs hidden, rhs hidden
+SIDES = {"lhs": "head", "rhs": "tail"} | {label: label for label in ("head", "tail", "relation", "both")}
 RANK_TYPE_NAMES = {**{word: of.value for word, of in RANK_TYPE_SYNONYMS.items()}, EXPECTED: EXPECTED}
 POOLED_HITS = "pooled_hits_at_"  # a cut-off follows
 CLASSIFICATION = classification.NAMES  # the area under the ROC curve is `auc`
@@ -51,7 +51,7 @@ class UnknownMetricError(KeyError):
 class MetricName:
     """What a name says."""
 
-    side: str  # head, tail, both; empty where the name leaves it out
+    side: str  # head, tail, relation, both; empty where the name leaves it out
     rank_type: str  # the same
     metric: str  # a key of the registry, or whatever stood there
 
@@ -323,7 +323,7 @@ def check_name(
         return
     parts = split(name)
     if parts.side and parts.side not in sides:
-        raise UnknownMetricError(f"'{name}': expected side {' or '.join(sorted(sides))}, as the other is disabled")
+        raise UnknownMetricError(f"'{name}': expected side {' or '.join(sorted(sides))}, as others are disabled")
     alone = Selection.from_names([name])
     if alone.optional_metrics or alone.pooled_cutoffs:
         return

@@ -295,7 +295,7 @@ def macro_over_keys(grouped: GroupedStats, sides: Sequence[Side]) -> Metrics:
         of_label = [(frequency, of_labels[label]) for frequency, of_labels in rows]
         metrics |= _metrics(label, grouped.layout, of_label, of_label)
         exact = ExactSums(_weighted_sums(grouped.layout, of_label).__getitem__, grouped.layout)
-        of_sides = tuple(side for side in sides if label in ("both", side.label))
+        of_sides = tuple(side for side in sides if side.is_in(label))
         weighted = all_weighted_metrics(exact, grouped, of_sides)
         metrics |= {f"{label}.{name}": value for name, value in weighted.items()}
     return metrics

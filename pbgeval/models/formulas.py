@@ -14,7 +14,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import StorageError
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 
 SideParameters = Mapping[Side, Mapping[str, Tensor]]  # by side; each with a leading dimension of relations
 
@@ -109,7 +109,7 @@ class Formula:
                 Side.LHS: self._query(Side.LHS, relation_RD[:half]),
                 Side.RHS: self._query(Side.LHS, relation_RD[half:]),
             }
-        return {side: self._query(side, relation_RD) for side in Side}
+        return {side: self._query(side, relation_RD) for side in ENDS}
 
     def _query(self, known: Side, r_RD: Tensor) -> Mapping[str, Tensor]:
         """Return what makes the entity of the known side a query: g's parameters of the left one, h's of the right."""

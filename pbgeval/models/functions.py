@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from attrs import define, field, frozen
@@ -45,6 +45,7 @@ def in_parts(
 class EdgeFunctionScorer:
     """A function of (lhs, rel, rhs)."""
 
+    scores_relations: ClassVar = True
     score: Callable[[Tensor, Tensor, Tensor], Tensor]
     num_entities: int
     num_relations: int
@@ -70,7 +71,9 @@ class EdgeFunctionScorer:
         shape = (known_Q.numel(), candidate_C.numel())
         if not self.broadcasts:
             known, relation, candidate = (ids.expand(shape).reshape(-1) for ids in (known, relation, candidate))
-        lhs, rhs = hidden.pick((candidate, known), (known, candidate))
+        # By the hidden side; where it is the relation, `relation` are the right entities.
+        edges = (candidate, relation, known), (known, relation, candidate), (known, candidate, relation)
+        lhs, relation, rhs = edges[hidden.value]
         found = _called(self.score, f"{hidden.label} scores", lhs, relation, rhs)
         expected = shape if self.broadcasts else (shape[0] * shape[1],)
         if not isinstance(found, Tensor) or tuple(found.shape) not in (expected, (*expected, 1)):
@@ -90,6 +93,7 @@ class BatchScorer:
     num_relations: int
     batch_size: int = field(default=ROWS_PER_BATCH)
     device: torch.device = field(factory=lambda: torch.device("cpu"))
+    scores_relations: bool = False
     _last: tuple[Side, Tensor, Tensor] | None = field(default=None, init=False)  # distinct queries (K,), scores (K, N)
 
     @batch_size.validator
@@ -130,7 +134,7 @@ class BatchScorer:
         self._last = None
 
     def _all(self, hidden: Side, known_Q: Tensor, relation_Q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the row of each query, and the scores (K, N) of distinct queries; the last ones are kept.
+        """Return the row of each query, and the scores (K, answers) of distinct queries; the last ones are kept.
 
         Queries that are not all among the last ones are scored together, whatever is known of some of them: the
         batches, and with them the last bits of scores, depend on these queries alone.
@@ -145,11 +149,12 @@ class BatchScorer:
         codes_K, row_Q = torch.unique(codes_Q, return_inverse=True)
         known_K, relation_K = codes_K % self.num_entities, codes_K // self.num_entities
         unknown_K = torch.zeros_like(known_K)  # what is asked for; a score must not depend on it
-        lhs_K, rhs_K = hidden.pick((unknown_K, known_K), (known_K, unknown_K))
-        first, *others = torch.split(torch.stack([lhs_K, relation_K, rhs_K], dim=1), self.batch_size)
+        # By the hidden side; where it is the relation, `relation` are the right entities.
+        edges = (unknown_K, relation_K, known_K), (known_K, relation_K, unknown_K), (known_K, unknown_K, relation_K)
+        first, *others = torch.split(torch.stack(edges[hidden.value], dim=1), self.batch_size)
         scores_KN = self._of_side(hidden, first)
         if others:  # each is copied to its place at once, so that there are never two of all
-            of_first, scores_KN = scores_KN, scores_KN.new_empty((codes_K.numel(), self.num_entities))
+            of_first, scores_KN = scores_KN, scores_KN.new_empty((codes_K.numel(), scores_KN.shape[1]))
             scores_KN[: self.batch_size] = of_first
             for start, batch in enumerate(others, 1):
                 at = start * self.batch_size
@@ -158,12 +163,12 @@ class BatchScorer:
         return row_Q, scores_KN
 
     def _of_side(self, hidden: Side, batch_b3: Tensor) -> Tensor:
-        expected = (batch_b3.shape[0], self.num_entities)
+        expected = (batch_b3.shape[0], self.num_relations if hidden is Side.REL else self.num_entities)
         found = _called(self.score_side, f"{hidden.label} scores", hidden, batch_b3)
         got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         if got != expected:
             where = f"{_name(self.score_side)}: expected {hidden.label} scores of shape {expected}"
-            raise ScorerError(f"{where} (batch, entities), got {got}")
+            raise ScorerError(f"{where} (batch, candidates), got {got}")
         return _real(self.score_side, found)
 
 
@@ -204,7 +209,7 @@ def edge_scorer(
     """Let a function or module score: score(lhs, rel, rhs), higher is better.
 
     Args:
-        score: called with int64 ids (Q, 1), (Q, 1), (1, C), of which one of the outer ones is (1, C); returns (Q, C).
+        score: called with int64 ids (Q, 1), (Q, 1), (1, C), of which any one is (1, C); returns (Q, C).
         num_entities: ids are 0 to num_entities - 1.
         num_relations: ids are 0 to num_relations - 1.
         broadcasts: False for a function that takes three vectors of one length and returns as many scores.
@@ -249,6 +254,7 @@ def side_scorer(
     num_relations: int,
     batch_size: int = ROWS_PER_BATCH,
     device: torch.device | str | None = None,
+    scores_relations: bool = False,
 ) -> BatchScorer:
     """Let a function score all entities on one side: score_side(hidden, edges) -> scores.
 
@@ -259,11 +265,13 @@ def side_scorer(
         num_relations: as many.
         batch_size: b, at most.
         device: as in `edge_scorer`.
+        scores_relations: whether it also takes `Side.REL`, and returns the scores (b, R) of every relation.
 
     Raises:
         ScorerError: a module in training mode; no batch size.
     """
-    return BatchScorer(score_side, num_entities, num_relations, batch_size, _device_of(score_side, device))
+    of_device = _device_of(score_side, device)
+    return BatchScorer(score_side, num_entities, num_relations, batch_size, of_device, scores_relations)
 
 
 def _device_of(score: Any, device: torch.device | str | None) -> torch.device:  # noqa: ANN401 - any callable

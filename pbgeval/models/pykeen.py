@@ -16,7 +16,7 @@ from pbgeval.errors import ScorerError
 from pbgeval.models.formulas import Formula
 from pbgeval.models.functions import BatchScorer, side_scorer
 from pbgeval.models.model import EmbeddingModel, of_one_type
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS
 from pbgeval.scoring.scorer import RelationScorer
@@ -40,7 +40,7 @@ KINDS = {
 
 @frozen(eq=False)
 class PyKEENScores:
-    """`predict_h` and `predict_t`, which know of inverse relations and of sigmoids."""
+    """`predict_h`, `predict_t` and `predict_r`; all but the last know of inverse relations."""
 
     model: Any
     options: dict[str, Any]
@@ -51,7 +51,10 @@ class PyKEENScores:
         return type(self.model).__name__
 
     def __call__(self, hidden: Side, batch_b3: Tensor) -> Tensor:
-        """Return the scores (b, N) of all entities on the hidden side."""
+        """Return the scores (b, N) of all entities on the hidden side, or of all relations."""
+        if hidden is Side.REL:
+            found_bR = cast("Tensor", self.model.predict_r(batch_b3[:, [0, 2]], **self.options))
+            return found_bR[:, ::2] if getattr(self.model, "use_inverse_triples", False) else found_bR
         if hidden is Side.LHS:
             return cast("Tensor", self.model.predict_h(batch_b3[:, 1:], **self.options))
         return cast("Tensor", self.model.predict_t(batch_b3[:, :2], **self.options))
@@ -96,6 +99,7 @@ def pykeen_scorer(
         num_relations=num_relations,
         batch_size=ROWS_PER_BATCH if batch_size is None else batch_size,
         device=torch.device(getattr(model, "device", "cpu")),
+        scores_relations=hasattr(model, "predict_r"),
     )
 
 
@@ -162,7 +166,7 @@ def _agrees(found: EmbeddingModel, theirs: BatchScorer) -> bool:
     )
     source = torch.Generator().manual_seed(0)
     every_N = torch.arange(found.num_entities, device=theirs.device)
-    for hidden in Side:
+    for hidden in ENDS:
         known_Q, rel_Q = (
             torch.randint(size, (ROWS_COMPARED,), generator=source)
             for size in (found.num_entities, found.num_relations)

@@ -19,7 +19,7 @@ from pbgeval.errors import DataError, StorageError
 from pbgeval.metrics.given import ListedRanks
 from pbgeval.models.topk_lines import RankedEdges, ranked_edges
 from pbgeval.models.triple_lines import triple_columns
-from pbgeval.notation import Side, distinct, sort_distinct
+from pbgeval.notation import ENDS, Side, distinct, sort_distinct
 from pbgeval.storage.text import rows
 
 Integers = NDArray[np.int64]
@@ -178,11 +178,11 @@ class _EvaluatedEdges:
         if not blocks:
             raise DataError(f"{path}: no edges to evaluate")
         head_E, relation_E, tail_E = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in Side}
+        keys = {side: distinct(relation_E << _HALF | side.pick(tail_E, head_E)) for side in ENDS}
         code_E = np.searchsorted(keys[Side.LHS], relation_E << _HALF | tail_E) << _HALF | head_E
         edge_E = np.argsort(code_E, kind="stable")
         code_U, first_U = np.unique(code_E[edge_E], return_index=True)
-        edges = cls(path, names, len(code_E), keys, code_U, first_U, edge_E, dict.fromkeys(Side, code_U[:0]))
+        edges = cls(path, names, len(code_E), keys, code_U, first_U, edge_E, dict.fromkeys(ENDS, code_U[:0]))
         edges._add_answers(head_E, relation_E, tail_E)
         return edges
 
@@ -198,7 +198,7 @@ class _EvaluatedEdges:
             self._add_answers(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def _add_answers(self, head_E: Integers, relation_E: Integers, tail_E: Integers) -> None:
-        for side in Side:
+        for side in ENDS:
             code_E = self.codes(side, head_E, relation_E, tail_E)
             found = sort_distinct(code_E[code_E >= 0])
             if found.size:
@@ -292,7 +292,7 @@ class _QueryTable:
         chosen_E = np.flatnonzero(at_E >= 0)
         if chosen_E.size:
             ranked = self._rank(block, entity_n, chosen_E, *(column[chosen_E] for column in triple_E))
-            side_Q = np.tile([side.value for side in Side], len(chosen_E))
+            side_Q = np.tile([side.value for side in ENDS], len(chosen_E))
             self.parts.append(np.stack([side_Q, np.repeat(edge_E, 2), *ranked]).astype(np.int32))
 
     def _edges_of(self, block: RankedEdges, at_E: Integers) -> Integers:
@@ -335,7 +335,7 @@ class _QueryTable:
         """
         num_queries = 2 * len(chosen_E)
         key_Q, num_answers_Q = np.empty((2, num_queries), np.int64)
-        for side in Side:
+        for side in ENDS:
             key_E = self.edges.codes(side, head_E, relation_E, tail_E) >> _HALF
             key_Q[side.value :: 2] = key_E
             num_answers_Q[side.value :: 2] = self.starts[side][key_E + 1] - self.starts[side][key_E]
@@ -347,7 +347,7 @@ class _QueryTable:
         entity_n = entity_n[row_n]
         is_true_n = entity_n == np.stack([head_E, tail_E], axis=1).reshape(-1)[query_n]
         is_known_n = np.zeros_like(is_true_n)
-        for side in Side:
+        for side in ENDS:
             asked = np.flatnonzero((query_n % 2 == side.value) & (num_answers_Q[query_n] > 1) & ~is_true_n)
             code_n = key_Q[query_n[asked]] << _HALF | entity_n[asked]
             is_known_n[asked] = _places(self.edges.answers[side], code_n) >= 0

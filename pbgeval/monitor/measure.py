@@ -23,7 +23,7 @@ from pbgeval.metrics.auc import pooled_auc
 from pbgeval.monitor.persistence import MIN_TEETH, ClusterSums, PassSums, PhaseSums, QueryValues
 from pbgeval.monitor.records import Figures, PassKey, VisitDetails, VisitRecord
 from pbgeval.monitor.schema import Model, ModelSchema, MonitoredRelation
-from pbgeval.notation import Bucket, Side, slice_units, window_units
+from pbgeval.notation import ENDS, Bucket, Side, slice_units, window_units
 from pbgeval.ranking.auc_sampling import FIRST_POSITION_WORD, AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists, group_by_relation
@@ -70,7 +70,7 @@ class ScoredModel:
         """
         if self._relation is None:
             relation = ScorerRelation(ScorerComparator(self.scorer), lhs_type, rhs_type)
-            scorer_state(relation, tuple(Side))
+            scorer_state(relation, tuple(ENDS))
             self._relation = relation
         return self._relation
 
@@ -219,7 +219,7 @@ def _relation(schema: ModelSchema, index: int, model: Model, tables: Tables) -> 
     policy = CandidatePolicy.PARTITION if of.all_negs else CandidatePolicy.SAMPLED
     if isinstance(model, ScoredModel):
         return Relation(model.relation(of.lhs, of.rhs), policy, torch.float64)
-    parameters = {side: _parameters(schema, index, side, model, tables) for side in Side}
+    parameters = {side: _parameters(schema, index, side, model, tables) for side in ENDS}
     scorer = RelationScorer(
         name=of.name,
         operator=of.operator,
@@ -259,7 +259,7 @@ def _tables(schema: ModelSchema, bucket: Bucket, model: Model) -> Tables:
     tables: dict[tuple[str, Side], EntityTable] = {}
     checked: dict[tuple[str, int], EntityTable] = {}
     for relation in schema.relations:
-        for side in Side:
+        for side in ENDS:
             name = side.pick(relation.lhs, relation.rhs)
             partition = schema.partition_of(name, side, bucket)
             if (name, partition) not in checked:

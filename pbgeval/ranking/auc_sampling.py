@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from pbgeval.ranking.draws import DrawStream, fractions, uniform_below
@@ -19,6 +19,7 @@ EXACT_CELLS = 1 << 24
 # Expected sizes of the samples. Competitors are many to each true score, so that their errors are small long before.
 SAMPLED_CELLS = 1 << 18
 SAMPLED_TRUE = 1 << 20
+ROWS_APART = 64  # beyond, words of rows in between are not made
 TRUE_WORD, COUNT_WORD, FIRST_POSITION_WORD = 0, 1, 2  # what a row's words decide
 
 
@@ -36,9 +37,25 @@ class AucSampling:
         """Decide from upper bounds of the evaluation's cells and queries and of the length of a list."""
         if num_cells + num_queries <= EXACT_CELLS:
             return cls(1.0, 1.0, 0, longest_list)
+        return cls(0.5, min(1.0, SAMPLED_TRUE / num_queries), 0).of_cells(num_cells, longest_list)
+
+    def of_cells(self, num_cells: int, longest_list: int) -> AucSampling:
+        """Return what keeps as much of other lists: every cell, about SAMPLED_CELLS of so many, or nothing.
+
+        Nothing, too, where every cell is kept of all but these, which are too many.
+        """
+        if self.exact and num_cells > EXACT_CELLS:
+            return self.of_nothing()
+        if self.exact or not self.competing_rate:
+            return self
         competing_rate = min(SAMPLED_CELLS / num_cells, 0.5)
         most_draws = math.floor(competing_rate * longest_list) + 1
-        return cls(competing_rate, min(1.0, SAMPLED_TRUE / num_queries), FIRST_POSITION_WORD + most_draws, longest_list)
+        return evolve(
+            self,
+            competing_rate=competing_rate,
+            words_per_row=FIRST_POSITION_WORD + most_draws,
+            longest_list=longest_list,
+        )
 
     @classmethod
     def of_nothing(cls) -> AucSampling:
@@ -60,6 +77,16 @@ class AucSampling:
             return None
         words = stream.words(first_row * self.words_per_row, num_rows * self.words_per_row)
         return words.reshape(num_rows, self.words_per_row)
+
+    def words_of_rows(self, stream: DrawStream, row_E: np.ndarray) -> np.ndarray | None:
+        """Return the words of ascending rows, which need not be consecutive."""
+        parts = []
+        for rows in np.split(row_E, np.flatnonzero(np.diff(row_E) > ROWS_APART) + 1):
+            words = self.words(stream, int(rows[0]), int(rows[-1] - rows[0]) + 1)
+            if words is None:
+                return None
+            parts.append(words[rows - rows[0]])
+        return np.concatenate(parts)
 
     def true_is_kept(self, words_QW: np.ndarray) -> Tensor:
         """Return which queries' true scores enter the sample, bool (Q,)."""

@@ -25,6 +25,7 @@ from pbgeval.ranking.kernels import Kernel, choose_kernel
 from pbgeval.ranking.known_answers import KnownAnswers
 from pbgeval.ranking.query_edges import CompetingEntities, ContestQueries, queries_by_key
 from pbgeval.ranking.ranking_pass import rank
+from pbgeval.ranking.relations import HiddenRelations, RelationCandidates
 from pbgeval.ranking.sampled import count_sampled
 from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, PassSettings, Tables
 from pbgeval.ranking.tally import SideResult, SideTally
@@ -40,6 +41,7 @@ def bucket_pass(
     tables: Tables,
     settings: PassSettings,
     competition: Competition | None = None,
+    relations: RelationCandidates | None = None,
 ) -> dict[Side, SideResult]:
     """Rank one window (under pbg_semantics: one slice) of a bucket's edges.
 
@@ -49,6 +51,7 @@ def bucket_pass(
         tables: the bucket's partitions, by entity type and side.
         settings: the protocol.
         competition: which of the edges are evaluated and who does not compete; None: all, and everybody does.
+        relations: that may compete where one is hidden; None: none is.
 
     Returns:
         What was found about the queries of each enabled side.
@@ -60,7 +63,7 @@ def bucket_pass(
     check_relations(edges, origin, settings.num_relations)
     tallies = {side: SideTally(competition.cluster_E) for side in settings.sides}
     streams, auc_words = {}, {}
-    for side in settings.sides:
+    for side in settings.ends:
         streams[side] = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side)
         auc_stream = DrawStream.of(settings.seed, origin.path_index, origin.bucket, side, "auc")
         auc_words[side] = settings.auc.words(auc_stream, edges.start, edges.rel.numel())
@@ -77,6 +80,8 @@ def bucket_pass(
             group = groups[part.relation]
             rows_E = part.rows_E if chunks is None else rows_of_chunks(part.rows_E, chunks, settings.lists.chunk_size)
             count_against_partition(group, rows_E, settings, auc_words, tallies)
+            if relations is not None:
+                _rank_relations(group, rows_E.numpy(), relations, tallies[Side.REL])
         else:
             to_sample.append(part)
     for part, block in chunk_blocks(
@@ -124,7 +129,7 @@ def count_against_partition(
     tallies: dict[Side, SideTally],
 ) -> None:
     """Rank the edges of a group against all entities of each side's partition that may compete."""
-    for hidden in settings.sides:
+    for hidden in settings.ends:
         state = _state(group, hidden, rows_E, settings, auc_words[hidden])
         state.prepare((0, state.queries.num_keys))
         known = _known_answers(group, state.queries)
@@ -135,6 +140,20 @@ def count_against_partition(
             part = evolve(table, embeddings_ND=table.embeddings_ND[start:stop], first_row=table.first_row + start)
             rank(state, part, start, None if known is None else known.between(start, stop), threads)
         _tally(group, state, settings, tallies[hidden], num_outside=rows_E.numel() - state.queries.num_queries)
+
+
+def _rank_relations(group: Group, row_E: np.ndarray, candidates: RelationCandidates, tally: SideTally) -> None:
+    """Rank the edges of a group whose relation is hidden."""
+    edges, origin, known = group.edges, group.origin, group.competition.known
+    HiddenRelations(
+        stream=DrawStream.of(candidates.seed, origin.path_index, origin.bucket, Side.REL, "auc"),
+        row_E=edges.start + row_E,
+        rel_E=edges.rel.numpy()[row_E],
+        key_E=row_E if known is None else group.competition.key_E[Side.REL][row_E],
+        known=None if known is None else known[Side.REL],
+        vectors=lambda _, side, at: group.side(side).rows(group.side(side).ids_E[row_E[at]]),
+        label=lambda at: f"{origin.label}: {group.row_label(int(row_E[at]))}",
+    ).rank(candidates, tally, row_E)
 
 
 def _state(

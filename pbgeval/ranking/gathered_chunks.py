@@ -16,7 +16,7 @@ from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.jit import is_installed
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.blocks import product_is_callable
 from pbgeval.ranking.chunk_loops import COMPLEX, DIAGONAL, IDENTITY, TRANSLATION, count_gathered
 from pbgeval.ranking.counting import JIT_MIN_CELLS, CellIndex, by_row, counts_of
@@ -92,7 +92,7 @@ class GatheredChunks:
         """
         code, names = OPERATORS[self.operator]
         is_dynamic = self.rel_BQ is not None
-        ends = [self.ends[side] for side in Side]
+        ends = [self.ends[side] for side in ENDS]
         dimension = ends[0].table_ND.shape[1]
         routine = blas.find_sgemm()
         assert routine is not None, "the caller has asked"
@@ -116,7 +116,7 @@ class GatheredChunks:
                 (code, is_dynamic, rel_BQ.contiguous().numpy()),
                 tuple(_parameters(end.parameters, names) for end in ends),
                 chunks,
-                tuple(((self.shape[1], of), *self._results[side]) for side, of in zip(Side, lengths, strict=True)),
+                tuple(((self.shape[1], of), *self._results[side]) for side, of in zip(ENDS, lengths, strict=True)),
                 room,
             )
         return isfinite(total)

@@ -14,7 +14,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError, UnrankableError
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Features, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -114,12 +114,16 @@ class Group:
             f"'{self.relation.scorer.name}'{where}; this checkpoint cannot be ranked"
         )
 
-    def nan_score(self, hidden: Side, row: int, entity: int) -> UnrankableError:
-        """Return the error that names a query and a candidate whose score is not a number."""
+    def row_label(self, row: int) -> str:
+        """Name an edge in an error."""
         edges = self.edges
         edge = f"lhs {int(edges.lhs[row])}, rel {int(edges.rel[row])}, rhs {int(edges.rhs[row])}"
+        return f"row {edges.start + row} ({edge})"
+
+    def nan_score(self, hidden: Side, row: int, entity: int) -> UnrankableError:
+        """Return the error that names a query and a candidate whose score is not a number."""
         return UnrankableError(
-            f"{self.origin.label}: row {edges.start + row} ({edge}): expected a number as the score of {hidden.label} "
+            f"{self.origin.label}: {self.row_label(row)}: expected a number as the score of {hidden.label} "
             f"candidate {entity} of {self.side(hidden).table.label}, got NaN: finite embeddings overflow; "
             "this checkpoint cannot be ranked"
         )
@@ -139,7 +143,7 @@ def make_group(
         DataError: an entity or feature id is out of range; it names file, dataset and row.
     """
     sides = {}
-    for side in Side:
+    for side in ENDS:
         table = tables[relation.scorer.entity_type(side), side]
         ids_E = side.pick(edges.lhs, edges.rhs)
         name = side.pick("lhs", "rhs")

@@ -191,8 +191,12 @@ class EdgeColumns:
         return len(self.rel_n)
 
     def entity(self, side: Side) -> np.ndarray:
-        """Return the entities at a side."""
-        return side.pick(self.lhs_n, self.rhs_n)
+        """Return the entities at a side; of `Side.REL` the relations."""
+        return (self.lhs_n, self.rhs_n, self.rel_n)[side.value]
+
+    def key(self, hidden: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is known where a side is hidden: (relation, entity), or the right and the left entity."""
+        return self.rhs_n if hidden is Side.REL else self.rel_n, self.entity(hidden.other)
 
     def select(self, at: np.ndarray | slice) -> EdgeColumns:
         """Return some of the edges: copies, of a slice views."""
@@ -201,7 +205,10 @@ class EdgeColumns:
 
 @frozen(eq=False)
 class QueryKeys:
-    """The distinct keys of the queries that hide one side: (relation, the entity that is not hidden)."""
+    """The distinct keys of the queries that hide one side: (relation, the entity that is not hidden).
+
+    Those of queries that hide the relation are (right entity, left entity): there the right one stands for a relation.
+    """
 
     hidden: Side
     num_entities: int
@@ -227,7 +234,7 @@ class QueryKeys:
         Raises:
             ValueError: relations x entities do not fit in int64, or a number is out of range.
         """
-        known_E = hidden.other.pick(lhs_E, rhs_E)
+        rel_E, known_E = EdgeColumns(lhs_E, rel_E, rhs_E).key(hidden)
         _check_ranges(rel_E, known_E, num_entities)
         if len(rel_E):
             check_codes_fit(int(rel_E.max()) + 1, num_entities)

@@ -16,7 +16,7 @@ from attrs import frozen
 from torch import Tensor
 
 from pbgeval.jit import CompiledLoop, is_installed
-from pbgeval.notation import EntityNumbering, Side, sort_distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, sort_distinct
 from pbgeval.ranking.chunks import concatenated_ranges
 from pbgeval.ranking.constraints import is_among
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, QueryKeys, check_codes_fit, key_codes
@@ -61,12 +61,12 @@ class SemiJoin:
             rows = block.select(slice(start, start + ROWS_PER_STEP))
             spread_n = None if compiled else rows.rel_n * _SPREAD
             for (keys, sieve), pairs in zip(self._sides, found, strict=True):
-                known_n = rows.entity(keys.hidden.other)
+                first_n, known_n = rows.key(keys.hidden)
                 if spread_n is None:
-                    passed_P = sieve.passes_loop(rows.rel_n, known_n)
+                    passed_P = sieve.passes_loop(first_n, known_n)
                 else:
-                    passed_P = sieve.passes(spread_n, known_n)
-                key_P = keys.index_in_range(rows.rel_n[passed_P], known_n[passed_P])
+                    passed_P = sieve.passes(spread_n if first_n is rows.rel_n else first_n * _SPREAD, known_n)
+                key_P = keys.index_in_range(first_n[passed_P], known_n[passed_P])
                 is_key = np.flatnonzero(key_P >= 0)  # positions: a mask costs more where hits are mixed with misses
                 pairs.append((key_P[is_key], rows.entity(keys.hidden)[passed_P[is_key]]))
         for (keys, _), pairs in zip(self._sides, found, strict=True):
@@ -263,7 +263,9 @@ class PairStore:
             return
         if key_P.min() < 0 or key_P.max() >= _MOST:
             raise ValueError(f"expected keys 0 to 2^31 - 1, found {key_P.min()} to {key_P.max()}")
-        for slot, rows in _rows_by_slot(self._numbering, answer_P):
+        # Relations are no entities: all of them lie in slot 0, each in the row of its id.
+        by_slot = [(0, slice(None))] if hidden is Side.REL else _rows_by_slot(self._numbering, answer_P)
+        for slot, rows in by_slot:
             row_P, key_in_slot_P = answer_P[rows] - self._numbering.range_of_slot(slot)[0], key_P[rows]
             if row_P.max() >= _MOST:
                 raise ValueError(f"slot {slot}: expected rows 0 to 2^31 - 1, found {row_P.max()}")
@@ -334,7 +336,7 @@ class ObservedEntities:
         self._num_entities = num_entities
         self._matters = np.zeros(num_relations + 1, bool)  # by relation; the last stands for all beyond
         self._matters[relations] = True
-        self._seen = {side: DistinctCodes() for side in Side}
+        self._seen = {side: DistinctCodes() for side in ENDS}
 
     def feed(self, block: EdgeColumns) -> None:
         """See known edges, of any order and number."""
@@ -343,7 +345,7 @@ class ObservedEntities:
             rows = np.flatnonzero(np.take(self._matters, edges.rel_n, mode="clip"))
             if len(rows) < edges.num_edges:
                 edges = edges.select(rows)
-            for side in Side:
+            for side in ENDS:
                 self.merge(side, key_codes(edges.rel_n, edges.entity(side), self._num_entities))
 
     def merge(self, side: Side, codes: np.ndarray) -> None:
@@ -384,8 +386,9 @@ class KeyFrequency:
         parts = [np.empty(0, np.int64)]
         for block in blocks:
             if block.num_edges:
-                check_codes_fit(int(block.rel_n.max()) + 1, num_entities)
-                parts.append(key_codes(block.rel_n, block.entity(hidden.other), num_entities))
+                first_n, known_n = block.key(hidden)
+                check_codes_fit(int(first_n.max()) + 1, num_entities)
+                parts.append(key_codes(first_n, known_n, num_entities))
         codes = np.concatenate(parts)
         parts.clear()
         counted = CodeCounts.of_codes(codes)
@@ -393,6 +396,6 @@ class KeyFrequency:
         return cls(num_entities, CodeCounts(counted.codes[is_repeated], counted.counts[is_repeated]))
 
     def of(self, rel_E: np.ndarray, known_E: np.ndarray) -> np.ndarray:
-        """Return how many evaluated edges have the key of each of these, which are evaluated edges: int64 (E,)."""
+        """Return how many evaluated edges have each of these keys, which are those of evaluated edges: int64 (E,)."""
         counts_E: np.ndarray = np.maximum(self.repeated.of(key_codes(rel_E, known_E, self.num_entities)), 1)
         return counts_E

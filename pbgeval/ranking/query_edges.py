@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from pbgeval.errors import DataError
-from pbgeval.notation import EntityNumbering, Side, distinct
+from pbgeval.notation import ENDS, EntityNumbering, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.settings import EdgeOrigin
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -67,7 +67,7 @@ class QueryEdges:
     def label(self, edge: int) -> str:
         """Name an edge in an error."""
         segment = self.segments[int(self.segment_of(np.array([edge]))[0])]
-        lhs, rhs = (self.numbering.place_of(int(self.entity(side)[edge]))[2] for side in Side)
+        lhs, rhs = (self.numbering.place_of(int(self.entity(side)[edge]))[2] for side in ENDS)
         ends = f"lhs {lhs}, rel {int(self.rel_E[edge])}, rhs {rhs}"
         return f"{segment.origin.label}: row {int(self.row_E[edge])} ({ends})"
 
@@ -258,6 +258,11 @@ class EntityVectors:
             first_row=first_row,
         )
 
+    def of(self, entities: GatheredEntities, entity_type: str, numbers: np.ndarray) -> Tensor:
+        """Return the vectors of entities of one type that have been gathered."""
+        rows_ND = entities.take(entity_type, numbers)
+        return self.table(entity_type, 0, rows_ND).range_of_rows(0, len(numbers), self.dtype)
+
 
 @frozen(eq=False)
 class GatheredEntities:
@@ -324,8 +329,7 @@ class GatheredQueries:
         return self.queries.contest.scorers[int(self.queries.schema_K[key])]
 
     def _take(self, entity_type: str, numbers: np.ndarray) -> Tensor:
-        rows_ND = self.entities.take(entity_type, numbers)
-        return self.vectors.table(entity_type, 0, rows_ND).range_of_rows(0, len(numbers), self.vectors.dtype)
+        return self.vectors.of(self.entities, entity_type, numbers)
 
 
 def entities_of_edges(edges: QueryEdges, types: tuple[str, ...]) -> dict[str, np.ndarray]:

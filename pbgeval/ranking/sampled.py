@@ -14,7 +14,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.block_threads import BlockThreads
 from pbgeval.ranking.certified import CertifiedChunks
 from pbgeval.ranking.chunks import ChunkBlock
@@ -382,7 +382,7 @@ def score_block(
         return None
     num_chunks, num_queries = block.rows_BQ.shape
     cells = {side: cells_of_part(group, block, side, candidates, 0, num_chunks) for side, candidates in lists.items()}
-    ends = {side: _end(group, block, side, lists.get(side), cells.get(side)) for side in Side}
+    ends = {side: _end(group, block, side, lists.get(side), cells.get(side)) for side in ENDS}
     chunks = GatheredChunks(ends, group.rel(block.rows_BQ), group.relation.scorer.operator, (num_chunks, num_queries))
     threads = BlockThreads.of_device(torch.device("cpu"))
     if not all(threads.map(chunks.count, threads.split(num_chunks))):
@@ -407,7 +407,7 @@ def _serves(group: Group, block: ChunkBlock, lists: Mapping[Side, CandidateList]
         return False
     if any(of.auc_cells is None or of.length > MAX_CANDIDATES for of in lists.values()):
         return False
-    ends = [group.side(side) for side in Side]
+    ends = [group.side(side) for side in ENDS]
     if any(end.featurized or end.table.max_norm is not None for end in ends):
         return False
     tensors = [end.table.embeddings_ND for end in ends]

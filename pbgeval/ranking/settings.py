@@ -88,7 +88,7 @@ class PassSettings:
     num_relations: int  # of the dynamic relations, else len(relations)
     lists: SampledLists
     seed: int
-    sides: tuple[Side, ...]  # the hidden sides that are evaluated
+    sides: tuple[Side, ...]  # what is hidden in the queries that are evaluated
     auc: AucSampling
     loss: LossSettings | None = None
     count_competitors: bool = False  # from how many entities sampled lists are drawn, query by query
@@ -96,6 +96,11 @@ class PassSettings:
     @property
     def dynamic(self) -> bool:
         return self.relations[0].scorer.dynamic
+
+    @property
+    def ends(self) -> tuple[Side, ...]:
+        """The sides without the relation."""
+        return tuple(side for side in self.sides if side is not Side.REL)
 
     @property
     def pbg_semantics(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from attrs import evolve, frozen
 
-from pbgeval.notation import EntityNumbering, Side
+from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking.keys import CodeCounts, DistinctCodes, EdgeColumns, check_codes_fit, key_codes
 
 _FREQUENCY_BITS = 42  # a frequency and its entity type in one code: 2^42 edges, 2^21 types
@@ -31,7 +31,7 @@ class SlotCounts:
     @classmethod
     def zero(cls, num_relations: int, numbering: EntityNumbering) -> SlotCounts:
         """Return the counts of no slot: adding them changes nothing."""
-        edges_SR, keys_SR = (np.zeros((len(Side), num_relations), np.int64) for _ in range(2))
+        edges_SR, keys_SR = (np.zeros((len(ENDS), num_relations), np.int64) for _ in range(2))
         nothing = CodeCounts.zero(), CodeCounts.zero()
         return cls(edges_SR, keys_SR, nothing, nothing, _types_of(numbering))
 

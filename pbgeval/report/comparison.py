@@ -8,6 +8,7 @@ from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import attrs
 import numpy as np
@@ -116,6 +117,10 @@ class PairedRuns:
     def _keys(self, rows: RowRange, edges: EdgeColumns, hidden: Side) -> np.ndarray:
         """Return a hash of the key of each query, uint64 (E,)."""
         known, facts = hidden.other, self.a.facts
+        if hidden is Side.REL:
+            words = [crc32(repr(places).encode()) for places in facts.places(hidden, rows.bucket)]
+            place_E = np.array(words, np.uint64)[np.zeros_like(edges.rel_n) if facts.dynamic else edges.rel_n]
+            return mixed(mixed(mixed(place_E) ^ edges.lhs_n.astype(np.uint64)) ^ edges.rhs_n.astype(np.uint64))
         partitions = np.array([facts.partition_of(name, known, rows.bucket) for name in facts.types(known)])
         partition_E = partitions[0] if facts.dynamic else partitions[edges.rel_n]
         place_E = edges.rel_n.astype(np.uint64) << _ROW_BITS | edges.entity(known).astype(np.uint64)
@@ -141,6 +146,7 @@ OBSERVED = "observed"  # the type constraint that known edges decide
 QUERY_SETTINGS = (
     "disable_lhs_negs",
     "disable_rhs_negs",
+    "relation_prediction",
     "dynamic_relations",
     "restrict_entities",
     "restrict_relations",
@@ -256,7 +262,7 @@ class Comparison:
 
     a: str
     b: str
-    side: str  # head, tail, both
+    side: str  # head, tail, relation, both
     rank_type: str
     filter: str  # raw, filtered
     unit: str  # edge, chunk: what was drawn together
@@ -395,7 +401,7 @@ def _metric(name: str) -> QueryMetric:
 
 
 def _sides(wanted: str, enabled: Sequence[Side]) -> tuple[Side, ...]:
-    found = tuple(side for side in enabled if wanted in (side.label, "both"))
+    found = tuple(side for side in enabled if side.is_in(wanted))
     if not found:
         raise ConfigError(
             f"side: expected {' or '.join(side.label for side in enabled)}, which were ranked, got {wanted!r}"

@@ -29,7 +29,7 @@ MAX_NAMED = 2  # operators of a model in the title
 MAX_DECIMALS = 8  # of a figure that is rounded to its error
 UNDEFINED = "–"
 ESTIMATED = "± is the standard error."
-SHOWN_SIDES = ("both", "head", "tail")  # the columns of a table: a phone shows the first
+SHOWN_SIDES = ("both", "head", "tail", "relation")  # the columns of a table: a phone shows the first
 
 _GROUPS = {
     "relation": ("Metrics by relation", "relations"),

@@ -15,7 +15,7 @@ from attrs import evolve
 from pbgeval.metrics.given import Absent, ListedRanks
 from pbgeval.metrics.ndcg import TypeNdcg, TypeProtocol
 from pbgeval.models.topk import TopK, TopKFilter
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS
 from pbgeval.report.figures import final_table
 from pbgeval.report.output import digest_of
 from pbgeval.report.report import SCHEMA_VERSION, Report
@@ -47,7 +47,7 @@ def topk_report(
     metrics: dict[str, float | int | None] = {}
     intervals: dict[str, dict[str, float]] = {}
     refused: dict[str, str] = {}
-    labelled = {**{side.label: topk.select_side(side) for side in Side}, "both": topk.ranks}
+    labelled = {**{side.label: topk.select_side(side) for side in ENDS}, "both": topk.ranks}
     for label, ranks in labelled.items():
         for name, found in ranks.metrics(absent).to_dict(tuple(cutoffs)).items():
             key = f"{label}.{name}"

@@ -342,6 +342,7 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
         figures = (edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document))
         sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
         table = headline_of(report)
+        sides += " Relation: the relation is hidden." if "relation" in table.columns else ""
         shown = (evolve(table, note=f"{sides} {table.note}".strip()), *_with_rows(ties_of(document)))
         sections.append(Section("headline", f"Metrics, {headline} ranks", shown, _with_rows(*figures)))
         if is_complete:

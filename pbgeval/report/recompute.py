@@ -288,61 +288,65 @@ class _Kept:
         return np.unpackbits(self.bits[rows], count=rows.stop - rows.start).astype(bool)
 
 
+Places = tuple[tuple[str, int], ...]  # type and partition of what a key's rows are rows of
+
+
 @frozen(eq=False)
 class _KeyTables:
-    """How many of the edges that count share each query key: a table per partition of the known entities."""
+    """How many of the edges that count share each query key: a table per place of the known entities."""
 
     facts: RunFacts
-    tables: dict[tuple[Side, str, int], KeyFrequency]  # by hidden side, type and partition of the known entity
+    tables: dict[tuple[Side, Places], KeyFrequency]  # by hidden side
 
     @classmethod
     def count(cls, run: SavedRun, kept: _Kept | None) -> _KeyTables:
-        """Count, partition by partition, so that memory follows one partition's edges and the keys that repeat."""
+        """Count, place by place, so that memory follows one partition's edges and the keys that repeat."""
         facts = run.facts
         tables = {}
         for hidden in facts.sides:
-            known = hidden.other
-            blocks_of: dict[int, list[RowRange]] = defaultdict(list)  # by partition of the known side
+            blocks_of: dict[Places, list[RowRange]] = defaultdict(list)
             for rows in run.row_ranges():
-                blocks_of[rows.bucket.partition(known)].append(rows)
-            for name in dict.fromkeys(facts.types(known)):
-                is_split = facts.num_partitions[name] > 1
-                whole = [rows for of_partition in blocks_of.values() for rows in of_partition]
-                for partition, blocks in blocks_of.items() if is_split else [(0, whole)]:
-                    edges = cls._edges(run, kept, blocks, known, name)
-                    tables[hidden, name, partition] = KeyFrequency.of_blocks(hidden, edges, MAX_ROWS)
+                for places in dict.fromkeys(facts.places(hidden, rows.bucket)):
+                    blocks_of[places].append(rows)
+            for places, blocks in blocks_of.items():
+                edges = cls._edges(run, kept, blocks, hidden, places)
+                tables[hidden, places] = KeyFrequency.of_blocks(hidden, edges, _num_rows(hidden))
         return cls(facts, tables)
 
     @staticmethod
     def _edges(
-        run: SavedRun, kept: _Kept | None, blocks: Sequence[RowRange], known: Side, name: str
+        run: SavedRun, kept: _Kept | None, blocks: Sequence[RowRange], hidden: Side, places: Places
     ) -> Iterator[EdgeColumns]:
-        """Yield the edges of some blocks that count and whose known entity is of a type."""
+        """Yield the edges of some blocks that count and whose known entities are in a place."""
         for rows in blocks:
             edges = run.read_edges(rows)
-            counts_E = run.ranked(rows) & _of_type(run.facts.types(known), name, edges.rel_n)
+            counts_E = run.ranked(rows) & _in_places(run.facts.places(hidden, rows.bucket), places, edges.rel_n)
             if kept is not None:
                 counts_E &= kept.select(rows)
             yield edges.select(np.flatnonzero(counts_E))
 
     def of(self, hidden: Side, bucket: Bucket, edges: EdgeColumns) -> np.ndarray:
         """Return the frequency of the key of each edge, which is one that counts: int64 (E,)."""
-        known = hidden.other
-        types = self.facts.types(known)
+        of_schemas = self.facts.places(hidden, bucket)
         frequency_E = np.zeros(edges.num_edges, np.int64)
-        for name in dict.fromkeys(types):
-            at = np.flatnonzero(_of_type(types, name, edges.rel_n))
-            table = self.tables[hidden, name, self.facts.partition_of(name, known, bucket)]
-            frequency_E[at] = table.of(edges.rel_n[at], edges.entity(known)[at])
+        for places in dict.fromkeys(of_schemas):
+            at = np.flatnonzero(_in_places(of_schemas, places, edges.rel_n))
+            if at.size:
+                frequency_E[at] = self.tables[hidden, places].of(*edges.select(at).key(hidden))
         return frequency_E
 
 
-def _of_type(types: Sequence[str], name: str, rel_E: np.ndarray) -> np.ndarray:
-    """Return which edges' relation has the type, bool (E,); `types` are a side's, by relation of the config."""
-    if set(types) == {name}:
+def _num_rows(hidden: Side) -> int:
+    """Return what a key's row is below, so that it is one int64 with a relation, or with another row."""
+    return MAX_ROWS if hidden is not Side.REL else 1 << 31
+
+
+def _in_places(of_schemas: Sequence[Places], places: Places, rel_E: np.ndarray) -> np.ndarray:
+    """Return which edges' known entities are in a place, bool (E,); `of_schemas`: by relation of the config."""
+    if set(of_schemas) == {places}:
         return np.ones(len(rel_E), bool)
-    of_type_E: np.ndarray = np.array([of_relation == name for of_relation in types])[rel_E]
-    return of_type_E
+    in_places_E: np.ndarray = np.array([of_schema == places for of_schema in of_schemas])[rel_E]
+    return in_places_E
 
 
 def _add_all(run: SavedRun, stats: SavedStats, kept: _Kept | None) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Figures of a report -> (side, rank type, metric, value) by PyKEEN's keys, and the data frame of them.
 
-SIDES = ("head", "tail", "both")
+SIDES = ("head", "tail", "relation", "both")
 COLUMNS = ("Side", "Rank_type", "Metric", "Value")
 # PyKEEN's own keys, but for hits at k. It has one key for adjusted hits at any k, and so the last one's value.
 PYKEEN_METRICS = (

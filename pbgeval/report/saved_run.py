@@ -14,7 +14,7 @@ from attrs import frozen
 
 from pbgeval.errors import DataError, EvalError, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.report.report import Report
 from pbgeval.report.tables import read_csv
@@ -56,7 +56,11 @@ class RunFacts:
     def from_document(cls, document: Mapping[str, Any]) -> RunFacts:
         provenance, settings = document["provenance"], document["provenance"]["settings"]
         schemas = tuple((relation["lhs"], relation["rhs"]) for relation in settings["relations"])
-        disabled = {Side.LHS: settings["disable_lhs_negs"], Side.RHS: settings["disable_rhs_negs"]}
+        disabled = {
+            Side.LHS: settings["disable_lhs_negs"],
+            Side.RHS: settings["disable_rhs_negs"],
+            Side.REL: not settings.get("relation_prediction"),
+        }
         return cls(
             digest=provenance["digest"],
             filtered=document["filter"] == "filtered",
@@ -87,10 +91,18 @@ class RunFacts:
         """Return the partition of a type in a bucket; a type with one partition is in partition 0 of any bucket."""
         return bucket.partition(side) if self.num_partitions[entity_type] > 1 else 0
 
+    def places(self, hidden: Side, bucket: Bucket) -> list[tuple[tuple[str, int], ...]]:
+        """Return type and partition of the known entities of each relation of the config, in a bucket."""
+        ends = ENDS if hidden is Side.REL else (hidden.other,)
+        return [
+            tuple((side.pick(*schema), self.partition_of(side.pick(*schema), side, bucket)) for side in ends)
+            for schema in self.schemas
+        ]
+
     @property
     def grid(self) -> list[Bucket]:
         """Every bucket, empty ones too."""
-        extent = [max(self.num_partitions[name] for name in self.types(side)) for side in Side]
+        extent = [max(self.num_partitions[name] for name in self.types(side)) for side in ENDS]
         return [Bucket(lhs, rhs) for lhs in range(extent[0]) for rhs in range(extent[1])]
 
 

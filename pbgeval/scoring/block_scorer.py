@@ -40,7 +40,11 @@ MIN_CHECKED_ROWS, MAX_CHECKED_ROWS = 2, 32  # of each side, each asked twice
 
 
 class Scorer(Protocol):
-    """A model that scores queries by number; higher is better."""
+    """A model that scores queries by number; higher is better.
+
+    One whose attribute `scores_relations` is true also scores relations: for `Side.REL`, (known, ?, relation), the
+    arguments are left entities, right entities and relations.
+    """
 
     @property
     def num_entities(self) -> int: ...
@@ -76,6 +80,11 @@ class RowScorer(Scorer, Protocol):
 def device_of(scorer: Scorer) -> torch.device:
     """Return where a scorer wants its numbers: its attribute `device`, else the CPU."""
     return torch.device(getattr(scorer, "device", "cpu"))
+
+
+def scores_relations(scorer: Scorer) -> bool:
+    """Tell whether a scorer can be asked for relations."""
+    return bool(getattr(scorer, "scores_relations", False))
 
 
 def name_of(scorer: Scorer) -> str:
@@ -216,9 +225,10 @@ RowComparator = Comparator | ScorerComparator  # what scores prepared rows
 
 
 def _nan_score(hidden: Side, known: int, relation: int, entity: int) -> UnrankableError:
-    ends = hidden.pick((entity, known), (known, entity))
+    edges = (entity, relation, known), (known, relation, entity), (known, entity, relation)  # by the hidden side
+    lhs, rel, rhs = edges[hidden.value]
     return UnrankableError(
-        f"the model: expected a number as the score of lhs {ends[0]}, rel {relation}, rhs {ends[1]} "
+        f"the model: expected a number as the score of lhs {lhs}, rel {rel}, rhs {rhs} "
         f"({hidden.label} candidate {entity}), got NaN; this model cannot be ranked"
     )
 
@@ -287,16 +297,23 @@ def _ask_twice(relation: ScorerRelation, scorer: RowScorer, sides: tuple[Side, .
     """Check that some queries of each side have the same scores when they are asked again."""
     num_rows = num_queries // (QUERIES_PER_CHECKED_ROW * 2 * max(len(sides), 1))
     num_rows = min(max(num_rows, MIN_CHECKED_ROWS), MAX_CHECKED_ROWS, scorer.num_entities)
-    every_ND = relation.candidates(sides[0], torch.arange(scorer.num_entities, dtype=torch.float64).unsqueeze(1))
     known_Q1 = torch.linspace(0, scorer.num_entities - 1, num_rows, dtype=torch.float64).round().unsqueeze(1)
     for hidden in sides:
-        query_QD = relation.queries(hidden, known_Q1, torch.arange(num_rows) % scorer.num_relations)
+        others, num_answers = _extents(scorer, hidden)
+        query_QD = relation.queries(hidden, known_Q1, torch.arange(num_rows) % others)
+        every_ND = relation.candidates(hidden, torch.arange(num_answers, dtype=torch.float64).unsqueeze(1))
         found = []
         for _ in range(2):
             scorer.forget()
             found.append(relation.comparator.scores(query_QD[None], every_ND[None])[0])
         scorer.forget()
         _check_same(relation.comparator, *found)
+
+
+def _extents(scorer: Scorer, hidden: Side) -> tuple[int, int]:
+    """Return how many things stand beside the known entity of a query, and how many can be its answers."""
+    sizes = scorer.num_relations, scorer.num_entities
+    return sizes if hidden is not Side.REL else (sizes[1], sizes[0])
 
 
 def _check_same(comparator: ScorerComparator, first_QC: Tensor, second_QC: Tensor) -> None:
@@ -312,10 +329,11 @@ def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
     entities, relations = comparator.scorer.num_entities, comparator.scorer.num_relations
     if not entities or not relations:
         return True
-    some_C1 = torch.linspace(0, entities - 1, NUM_CHECKED, dtype=torch.float64).round().unsqueeze(1)
+    known_Q1 = _some(entities)[: CHECKED_SHAPES[-1][0]]
     for hidden in sides:
-        known_Q1 = some_C1[: CHECKED_SHAPES[-1][0]]
-        query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % relations)
+        others, num_answers = _extents(comparator.scorer, hidden)
+        some_C1 = _some(num_answers)
+        query_QD = relation.queries(hidden, known_Q1, torch.arange(known_Q1.shape[0]) % others)
         candidate_CD = relation.candidates(hidden, torch.cat([some_C1, some_C1]))
         whole_QC, again_QC = (comparator.scores(query_QD[None], candidate_CD[None])[0] for _ in range(2))
         _check_same(comparator, whole_QC, again_QC)
@@ -331,6 +349,11 @@ def _is_consistent(relation: ScorerRelation, sides: tuple[Side, ...]) -> bool:
         if not torch.equal(comparator.paired_scores(query_QD, candidate_CD[:size]), whole_QC.diagonal()[:size]):
             return False
     return True
+
+
+def _some(size: int) -> Tensor:
+    """Return ids below a size, of which some may repeat, float64 (NUM_CHECKED, 1)."""
+    return torch.linspace(0, size - 1, NUM_CHECKED, dtype=torch.float64).round().unsqueeze(1)
 
 
 def _agrees_in_large_blocks(

@@ -54,6 +54,13 @@ class Operator(ABC):
         """Return the rows q' with q . M x = q' . x for every x, M being the linear part of one relation's operator."""
         return q_ED
 
+    def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor] | None:
+        """Return by what each parameter is multiplied in q . (M x + t), and under "" the rest; None: by D^2 numbers.
+
+        So one product of rows of parameters and rows of features scores many pairs of vectors with all relations.
+        """
+        return None
+
     def translation(self, parameters: Parameters) -> Tensor | None:
         """Return the constant part (D,) of one relation's operator, None if it is linear."""
         return parameters.get("translation")
@@ -84,6 +91,9 @@ class Diagonal(Operator):
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
         return parameters["diagonal"] * q_ED
 
+    def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
+        return {"diagonal": q_ED * x_ED}
+
 
 class Translation(Operator):
     """x + t (TransE)."""
@@ -92,6 +102,9 @@ class Translation(Operator):
 
     def apply(self, parameters: Parameters, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
         return x_ED + _of_rows(parameters["translation"], rel_E)
+
+    def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
+        return {"translation": q_ED, "": (q_ED.double() * x_ED.double()).sum(-1, keepdim=True).to(q_ED.dtype)}
 
 
 def _multiply_matrices(transform: Transform, matrices: Tensor, x_ED: Tensor, rel_E: Tensor | None) -> Tensor:
@@ -179,6 +192,10 @@ class ComplexDiagonal(Operator):
         conjugate = {"real": parameters["real"], "imag": -parameters["imag"]}
         return self.apply(conjugate, q_ED, None)
 
+    def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
+        (a_EH, b_EH), (c_EH, d_EH) = (x.chunk(2, dim=-1) for x in (q_ED, x_ED))
+        return {"real": a_EH * c_EH + b_EH * d_EH, "imag": b_EH * c_EH - a_EH * d_EH}
+
 
 class Rotate(ComplexDiagonal):
     """e^(i phase) x, elementwise (RotatE)."""
@@ -203,6 +220,9 @@ class SwappedDiagonal(Operator):
 
     def adjoint(self, parameters: Parameters, q_ED: Tensor) -> Tensor:
         return _swapped(parameters["diagonal"] * q_ED)
+
+    def features(self, q_ED: Tensor, x_ED: Tensor) -> Mapping[str, Tensor]:
+        return {"diagonal": q_ED * _swapped(x_ED)}
 
 
 def _swapped(x_ED: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ macro averages and the monitor all read these definitions. To add a metric to al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -141,12 +141,12 @@ def query_metrics(cutoffs: tuple[int, ...]) -> tuple[QueryMetric, ...]:
     return (MEAN_RANK, MEAN_RECIPROCAL_RANK, *map(hits_at, cutoffs))
 
 
-def keyed_metrics(cutoffs: tuple[int, ...], *, adjusted: bool = True) -> Iterator[tuple[str, QueryMetric, RankType]]:
-    """Yield `<rank type>.<metric>` and `query_auc`, each with its definition; `adjusted`: also the index."""
+@cache
+def keyed_metrics(cutoffs: tuple[int, ...], *, adjusted: bool = True) -> list[tuple[str, QueryMetric, RankType]]:
+    """Return `<rank type>.<metric>` and `query_auc`, each with its definition; `adjusted`: also the index."""
     metrics = (*query_metrics(cutoffs), *(ADJUSTED_MEAN_RANK_INDEX,) * adjusted)
-    for rank_type in RankType:
-        yield from ((f"{rank_type.value}.{metric.name}", metric, rank_type) for metric in metrics)
-    yield QUERY_AUC.name, QUERY_AUC, RankType.REALISTIC
+    ranked = [(f"{kind.value}.{metric.name}", metric, kind) for kind in RankType for metric in metrics]
+    return [*ranked, (QUERY_AUC.name, QUERY_AUC, RankType.REALISTIC)]
 
 
 def find_query_metric(name: str) -> QueryMetric | None:

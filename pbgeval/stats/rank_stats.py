@@ -275,6 +275,6 @@ Added = TypeVar("Added")  # statistics, histograms, lists: whatever adds
 
 
 def by_label(of_side: Mapping[Side, Added], sides: Sequence[Side]) -> dict[str, Added]:
-    """Return what is known of the enabled sides by label, and of `both`: their queries pooled."""
+    """Return what is known of the enabled sides by label, and of `both`: the queries of heads and tails pooled."""
     labelled = {side.label: of_side[side] for side in sides}
-    return {**labelled, "both": reduce(add, labelled.values())}
+    return {**labelled, "both": reduce(add, (of_side[side] for side in sides if side.is_in("both")))}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pbgeval.errors import DataError, StorageError
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.arrays import open_npy
 from pbgeval.storage.hdf5 import Hdf5Dataset, Hdf5File
 from pbgeval.storage.objects import RemoteObject, fingerprint_at, open_hdf5_at, read_object_folder
@@ -160,7 +160,7 @@ class BucketFile:
                 for prefix, is_featurized in featurized.items()
             ]
         block = EdgeBlock(start, lhs, rel, rhs, weight, *features)
-        for side in Side:
+        for side in ENDS:
             _check_one_identity(self.path, block, side)
         return block
 

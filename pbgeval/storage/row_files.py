@@ -314,7 +314,7 @@ def open_query_file(folder: Path, kind: Kind, path_index: int, bucket: Bucket) -
         names = file.names()
     sides = tuple(side for side in Side if side.label in names)
     if not sides:
-        raise StorageError(f"{path}: no group head or tail; check that kgeval-dist wrote this file")
+        raise StorageError(f"{path}: no group head, tail or relation; check that kgeval-dist wrote this file")
     return QueryFile(open_row_file(path, _of_sides(sides, _COLUMNS[kind]), ("digest",)), sides)
 
 

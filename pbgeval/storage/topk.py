@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.storage.entities import EntityLabels
 from pbgeval.storage.row_files import MAKE_ROOM, QueryFile
@@ -74,9 +74,9 @@ def _lines(topk: QueryFile, edges: EdgeSource, vocabulary: Vocabulary, start: in
     block = edges.read(start, stop)
     rel_E = block.rel.numpy()
     ends = {
-        side: _ends(side, side.pick(block.lhs, block.rhs).numpy(), rel_E, edges.bucket, vocabulary) for side in Side
+        side: _ends(side, side.pick(block.lhs, block.rhs).numpy(), rel_E, edges.bucket, vocabulary) for side in ENDS
     }
-    labels = {side: _labels(vocabulary, *ends[side]) for side in Side}
+    labels = {side: _labels(vocabulary, *ends[side]) for side in ENDS}
     best = {side: topk.read(side, start, stop) for side in topk.sides}
     candidates = {side: _candidate_labels(vocabulary, ends[side][0], best[side]) for side in topk.sides}
     for index, rel in enumerate(rel_E.tolist()):

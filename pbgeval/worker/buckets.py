@@ -29,6 +29,7 @@ from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import EdgeColumns
+from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
 from pbgeval.ranking.tally import SideResult
 from pbgeval.report.output import write_incomplete
@@ -41,7 +42,7 @@ from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
 from pbgeval.worker.dimensions import QueryDimensions, group_classes, query_dimensions
 from pbgeval.worker.journal import share_names
-from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys
+from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 
@@ -197,6 +198,7 @@ class BucketTools:
     """What the units of a worker share."""
 
     sets: CandidateSets
+    relations: RelationCandidates | None  # None: no relation is hidden
     dimensions: QueryDimensions
     frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
@@ -239,13 +241,11 @@ def do_buckets(
                     context.journal.begin(unit_name(unit))
                 with time_use.spent_on(COMPUTING):
                     edges, origin, numbered = _read(context, unit)
-                    competition = _competition(context, tools, unit, numbered)
+                    asked = context.settings, _competition(context, tools, unit, numbered), tools.relations
                     # No variable keeps the tables: those of the last bucket must go before new ones are loaded.
-                    found = bucket_pass(
-                        edges, origin, _tables(context, partitions, index, unit), context.settings, competition
-                    )
+                    found = bucket_pass(edges, origin, _tables(context, partitions, index, unit), *asked)
                     headline = _add(context, results.pending, tools, unit, (edges, numbered), found)
-                    del edges, numbered, competition, found  # before the next unit's are read
+                    del edges, numbered, asked, found  # before the next unit's are read
                 check_held(context.inputs.config.max_memory_bytes, anonymous_bytes())
                 with time_use.spent_on(WRITING):
                     if context.journal.finish(unit_name(unit)):
@@ -265,8 +265,10 @@ def do_buckets(
 
 def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
     counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
+    sets = candidate_sets(context, np.arange(context.inputs.num_relations))
     return BucketTools(
-        sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
+        sets=sets,
+        relations=relation_candidates(context, sets),
         dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
         frequencies=count_keys(context) if counts_keys else None,
         known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
@@ -362,7 +364,8 @@ def _add(
     for side, result in found.items():
         key = GroupKey(unit.path_index, unit.bucket, side)
         rows_Q = result.rows_Q.numpy()
-        sums.append(record.add(key, result, _groups_of(tools, unit, side, block, numbered, rows_Q)))
+        of_side = record.add(key, result, _groups_of(tools, unit, side, block, numbered, rows_Q))
+        sums += [of_side] if side.is_in("both") else []
         context.journal.journal.check()
         tools.files.write_counts(key, unit.start + rows_Q, result.counts)
         if context.evaluated.sample is not None and numbered is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
-from pbgeval.notation import Side, distinct
+from pbgeval.notation import ENDS, Side, distinct
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
@@ -68,7 +68,7 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
     names = tuple(config.used_entity_types)
     types = {
         side: np.array([names.index(side.pick(relation.lhs, relation.rhs)) for relation in config.relations])
-        for side in Side
+        for side in ENDS
     }
     training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
     return QueryDimensions(training, types, names, config.dynamic_relations)
@@ -80,7 +80,7 @@ def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCount
 
     with collectively(context.team):
         own = total
-        for number, (side, slot) in enumerate((side, slot) for side in Side for slot in range(len(numbering.slots))):
+        for number, (side, slot) in enumerate((side, slot) for side in ENDS for slot in range(len(numbering.slots))):
             if number % context.team.size == context.team.rank_in_team:
                 own = own + SlotCounts.of_slot(
                     side,

@@ -12,10 +12,19 @@ from pbgeval.metrics.ndcg import num_values, type_values
 from pbgeval.notation import EntityNumbering, Side
 from pbgeval.ranking.constraints import CandidateSets, is_among
 from pbgeval.ranking.contest_state import ContestState
-from pbgeval.ranking.keys import EdgeColumns
-from pbgeval.ranking.known_answers import KeyFrequency
-from pbgeval.ranking.query_edges import ContestQueries, QueryEdges, outside_queries
-from pbgeval.ranking.tally import SideResult
+from pbgeval.ranking.draws import DrawStream
+from pbgeval.ranking.keys import EdgeColumns, QueryKeys
+from pbgeval.ranking.known_answers import KeyFrequency, KnownAnswers
+from pbgeval.ranking.query_edges import (
+    ContestQueries,
+    EdgeSegment,
+    EntityVectors,
+    GatheredEntities,
+    QueryEdges,
+    outside_queries,
+)
+from pbgeval.ranking.relations import EDGES_PER_BLOCK, HiddenRelations, RelationCandidates
+from pbgeval.ranking.tally import SideResult, SideTally
 from pbgeval.ranking.type_gains import GainLevels, TypeEntities, TypeGains, TypeTruth
 from pbgeval.stats.groups import GroupKey, ScorePool, TypeStats, sortable_int32, with_clusters
 from pbgeval.stats.ranks import QueryCounts, RankCounts
@@ -107,6 +116,7 @@ def finish(
     sets: CandidateSets,
     dimensions: QueryDimensions,
     files: PerEdgeFiles,
+    relations: SweptRelations | None = None,
 ) -> None:
     """Add counts over all workers, and record a part of the edges; every worker takes part."""
     merge_results(context, states)
@@ -116,17 +126,22 @@ def finish(
         of_side = [one for one in states if one.hidden is side]
         for one in of_side:
             _record_competitors(context, record, edges, one)
-        table = _side_table(edges, of_side, outside_queries(edges, side, sets))
+        table = _side_table(edges, of_side, outside_queries(edges, side, sets)) if side.is_in("both") else None
         frequency = KeyFrequency.of_blocks(side, [block], edges.numbering.num_entities)
         for key, start, stop in _share(context, edges, side):
             rows = np.arange(start, stop)
             sampled = None if context.evaluated.sample is None else context.evaluated.sample[key.path_index, key.bucket]
-            result = _result(context, table, start, stop, sampled, edges)
+            if table is not None:
+                result = _result(context, table, start, stop, sampled, edges)
+            else:
+                assert relations is not None, "relations are hidden"
+                clusters = None if sampled is None else sampled.clusters(edges.row_E[rows])
+                result = relations.rank(edges, key, rows, SideTally(clusters))
             ranked = rows[result.rows_Q.numpy()]
             of_ranked = block.select(ranked)
             frequency_Q = None  # of a sample that may still grow: counted at the end
             if context.evaluated.sample is None:
-                frequency_Q = frequency.of(of_ranked.rel_n, of_ranked.entity(side.other))
+                frequency_Q = frequency.of(*of_ranked.key(side))
             groups = dimensions.groups_of(side, of_ranked, frequency_Q)
             record.add(key, result, groups)
             if files.ranks:
@@ -168,6 +183,33 @@ def _result(
     )
 
 
+@frozen(eq=False)
+class SweptRelations:
+    """What ranks the edges whose relation is hidden, once their entities have been gathered."""
+
+    candidates: RelationCandidates
+    keys: QueryKeys
+    known: KnownAnswers | None  # None: nothing is filtered
+    entities: GatheredEntities
+    vectors: EntityVectors
+
+    def rank(self, edges: QueryEdges, key: GroupKey, rows: np.ndarray, tally: SideTally) -> SideResult:
+        """Rank consecutive edges of a bucket."""
+        block = EdgeColumns(edges.lhs_E, edges.rel_E, edges.rhs_E).select(rows)
+        HiddenRelations(
+            stream=DrawStream.of(self.candidates.seed, key.path_index, key.bucket, Side.REL, "auc"),
+            row_E=edges.row_E[rows],
+            rel_E=block.rel_n,
+            key_E=self.keys.index_in_range(*block.key(Side.REL)),
+            known=self.known,
+            vectors=lambda relation, side, at: self.vectors.of(
+                self.entities, relation.entity_type(side), block.entity(side)[at]
+            ),
+            label=lambda at: edges.label(int(rows[at])),
+        ).rank(self.candidates, tally, np.arange(len(rows)))
+        return tally.finish(filtered=self.known is not None)
+
+
 def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[GroupKey, int, int]]:
     """Return (group, first edge, one past the last) of this worker's part of the edges, in blocks."""
     rank, size = context.team.rank_in_team, context.team.size
@@ -175,9 +217,15 @@ def _share(context: WorkerContext, edges: QueryEdges, side: Side) -> list[tuple[
     parts = []
     for segment in edges.segments:
         key = GroupKey(segment.origin.path_index, segment.origin.bucket, side)
-        low, high = max(first, segment.start), min(stop, segment.stop)
+        low, high = (_cut(segment, at) for at in (first, stop))
         parts += [(key, at, min(at + EDGES_AT_A_TIME, high)) for at in range(low, high, EDGES_AT_A_TIME)]
     return parts
+
+
+def _cut(segment: EdgeSegment, edge: int) -> int:
+    """Return where shares are cut in a segment, so that edges are scored together with the same others as ever."""
+    blocks = -(-max(edge - segment.start, 0) // EDGES_PER_BLOCK)
+    return min(segment.start + blocks * EDGES_PER_BLOCK, segment.stop)
 
 
 def _record_competitors(context: WorkerContext, record: Record, edges: QueryEdges, one: ContestState) -> None:

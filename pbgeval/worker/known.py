@@ -8,10 +8,11 @@ import numpy as np
 from attrs import define, field
 
 from pbgeval.inputs.edges import ROWS_AT_A_TIME, numbered_blocks, parts_of_file, shares_of_files
-from pbgeval.notation import Bucket, Side, distinct
+from pbgeval.notation import ENDS, Bucket, Side, distinct
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import CodeCounts, EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import KeyFrequency, KnownAnswers, ObservedEntities, PairStore, SemiJoin
+from pbgeval.ranking.relations import RelationCandidates
 from pbgeval.storage.edges import EdgeSource
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import WorkerContext
@@ -50,19 +51,35 @@ def candidate_sets(context: WorkerContext, evaluated_relations: np.ndarray) -> C
     """Return the entities that may compete; reads known edges once for observed types. Every worker takes part."""
     restrictions = context.inputs.restrictions
     observed: dict[Side, np.ndarray] | None = None
+    if Side.REL in context.settings.sides:  # any relation may be a candidate
+        evaluated_relations = np.arange(context.inputs.num_relations)
     if context.inputs.config.type_constraint == "observed":
         seen = ObservedEntities(evaluated_relations, context.numberer.numbering.num_entities)
 
         with collectively(context.team):
             for block in _known_blocks(context, ROWS_AT_A_TIME):
                 seen.feed(block)
-        observed = {side: _merged(context, seen, side) for side in Side}
+        observed = {side: _merged(context, seen, side) for side in ENDS}
     return CandidateSets(
         num_entities=context.numberer.numbering.num_entities,
         allowed=restrictions.entities,
         of_side=restrictions.of_side,
         observed=observed,
     )
+
+
+def relation_candidates(context: WorkerContext, sets: CandidateSets) -> RelationCandidates | None:
+    """Return the relations that may compete where one is hidden; None where none is."""
+    if Side.REL not in context.settings.sides:
+        return None
+    num_relations, num_edges = context.inputs.num_relations, max(context.inputs.num_edges, 1)
+    ids = np.arange(num_relations)
+    if sets.observed is not None:
+        ids = distinct(sets.observed[Side.RHS] // sets.num_entities)
+    scorers = [relation.scorer for relation in context.relations]
+    num_cells = num_edges * num_relations * len(context.settings.ends)  # as many are compared as of each other side
+    auc = context.settings.auc.of_cells(num_cells, num_relations)
+    return RelationCandidates(scorers, ids, auc, context.settings.seed)
 
 
 def _merged(context: WorkerContext, seen: ObservedEntities, side: Side) -> np.ndarray:
@@ -94,7 +111,7 @@ class KnownOfBuckets:
             self._keys, self._answers = {}, {}  # the last bucket's go before the next ones come
             self._join(bucket)
             self._bucket = bucket
-        keys_E = {side: keys.index_of(edges.rel_n, edges.entity(side.other)) for side, keys in self._keys.items()}
+        keys_E = {side: keys.index_of(*edges.key(side)) for side, keys in self._keys.items()}
         return self._answers, keys_E
 
     def _join(self, bucket: Bucket) -> None:
@@ -103,7 +120,7 @@ class KnownOfBuckets:
         for files in inputs.buckets:
             for block in self._blocks([files[bucket]] if bucket in files else []):
                 for side, parts in codes.items():
-                    parts.append(distinct(block.rel_n * numbering.num_entities + block.entity(side.other)))
+                    parts.append(distinct(self.context.numberer.key_codes(side, block)))
         self._keys = {
             side: QueryKeys(side, numbering.num_entities, distinct(np.concatenate(parts)))
             for side, parts in codes.items()
@@ -114,14 +131,18 @@ class KnownOfBuckets:
         for block in self._blocks([file for other, file in every if self._meets(other, bucket)]):
             join.feed(block)
         for side in self._keys:
-            types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
-            slots = [numbering.slots.index((name, inputs.partition_of(name, side, bucket))) for name in sorted(types)]
+            slots = [0] if side is Side.REL else self._slots(side, bucket)
             of_slots = [store.pairs(side, slot).in_rows() for slot in slots]
             key_P, row_P = (
                 np.concatenate(of) for of in zip(*((of.key_P, of.number_P) for of in of_slots), strict=True)
             )
             order = np.lexsort((row_P, key_P))
             self._answers[side] = KnownAnswers(key_P[order], row_P[order])
+
+    def _slots(self, side: Side, bucket: Bucket) -> list[int]:
+        inputs, numbering = self.context.inputs, self.context.numberer.numbering
+        types = {side.pick(relation.lhs, relation.rhs) for relation in inputs.config.relations}
+        return [numbering.slots.index((name, inputs.partition_of(name, side, bucket))) for name in sorted(types)]
 
     def _meets(self, other: Bucket, bucket: Bucket) -> bool:
         """Tell whether edges of another bucket may lie between the partitions of this one, for some relation."""
@@ -160,7 +181,7 @@ class KeyFrequencies:
             for held in [key for key in self._held if key[0] is hidden]:
                 del self._held[held]
             self._held[hidden, slots] = self._joined(hidden, slots)
-        return self._held[hidden, slots].of(edges.rel_n, edges.entity(hidden.other))
+        return self._held[hidden, slots].of(*edges.key(hidden))
 
     def _joined(self, hidden: Side, slots: frozenset[int]) -> KeyFrequency:
         repeated = CodeCounts.zero()

@@ -103,7 +103,7 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
     computed again: which rows it had cannot be told from the sums in the entries.
     """
     config, folder, digest = context.inputs.config, context.work.output, context.work.digest
-    sides, k = context.settings.sides, config.save_topk
+    sides, ends, k = context.settings.sides, context.settings.ends, config.save_topk
     saves_ranks = context.work.protocol.saves_ranks
     check = context.journal.journal.check
     buckets = [(path_index, file) for path_index, files in enumerate(context.inputs.buckets) for file in files.values()]
@@ -122,7 +122,7 @@ def open_per_edge_files(context: WorkerContext) -> PerEdgeFiles:
                 ranks[place] = create_query_file(folder, "ranks", *place, file.num_edges, sides, digest, check)
                 is_whole = False
             if k is not None:
-                topk[place] = create_query_file(folder, "topk", *place, file.num_edges, sides, digest, check, k=k)
+                topk[place] = create_query_file(folder, "topk", *place, file.num_edges, ends, digest, check, k=k)
         if entries and not is_whole:
             context.work.observer.warn(f"{folder}: files of ranks are missing, so all units are computed again")
             for entry in entries:

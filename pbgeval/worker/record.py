@@ -79,7 +79,7 @@ class SampleTable(RowTable):
             chosen_Q = columns[1] == path_index
             columns = tuple(column[chosen_Q] for column in columns)
         side_Q, _, cluster_Q, _, better_Q, tied_Q, num_competitors_Q = columns
-        return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), side_Q == Side.RHS.value, cluster_Q)
+        return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), side_Q, cluster_Q)
 
     def add_key_frequencies(self, grouped: GroupedStats) -> None:
         """Group the queries by how many queries of the sample share their key."""

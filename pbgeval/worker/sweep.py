@@ -51,8 +51,8 @@ from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import SweepSummary, WorkerContext
 from pbgeval.worker.diagnostics import read_query_edges
 from pbgeval.worker.dimensions import group_classes, query_dimensions
-from pbgeval.worker.finish import finish, type_gains
-from pbgeval.worker.known import candidate_sets, join_all
+from pbgeval.worker.finish import SweptRelations, finish, type_gains
+from pbgeval.worker.known import candidate_sets, join_all, relation_candidates
 from pbgeval.worker.per_edge import PerEdgeFiles
 from pbgeval.worker.record import Record
 
@@ -87,6 +87,7 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     with collectively(context.team):
         resident = _resident(context)  # before what the plan counts is made
     sets = candidate_sets(context, distinct(edges.rel_E))
+    candidates = relation_candidates(context, sets)
     vectors = EntityVectors(
         context.global_embeddings, context.inputs.config.max_norm, context.relations[0].dtype, context.device
     )
@@ -94,10 +95,13 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     queries_per_block = kernel.queries_per_block(context.relations[0].scorer.comparator)
     of_contests = [
         contest_queries(edges, contest, sets, queries_per_block)
-        for side in context.settings.sides
+        for side in context.settings.ends
         for contest in contests([relation.scorer for relation in context.relations], side)
     ]
-    keys = {side: _keys_of_side(edges, of_contests, side) for side in context.settings.sides}
+    keys = {side: _keys_of_side(edges, of_contests, side) for side in context.settings.ends}
+    if candidates is not None:
+        columns = edges.lhs_E, edges.rel_E, edges.rhs_E
+        keys[Side.REL] = QueryKeys.of_edges(Side.REL, *columns, edges.numbering.num_entities)
     with collectively(context.team):
         plan = _plan(context, edges, sum(queries.num_keys for queries in of_contests), resident)
     pairs = join_all(context, keys, plan.pairs_bytes, plan.known_rows) if context.work.protocol.filtered else None
@@ -114,7 +118,11 @@ def do_sweep(context: WorkerContext, record: Record, files: PerEdgeFiles) -> Swe
     _rank(context, edges, states, given, keys, vectors, pairs, plan, ranges)
     touched = distinct(np.concatenate([edges.lhs_E, edges.rhs_E]))
     dimensions = query_dimensions(context, touched)
-    finish(context, record, edges, states, sets, dimensions, files)
+    relations = None
+    if candidates is not None:
+        known = None if pairs is None else pairs.pairs(Side.REL, 0).in_rows()
+        relations = SweptRelations(candidates, keys[Side.REL], known, entities, vectors)
+    finish(context, record, edges, states, sets, dimensions, files, relations)
     with collectively(context.team):
         classes = group_classes(context, dimensions.training)
     return SweepSummary(len(ranges), classes)
@@ -388,7 +396,7 @@ def _with_known(
     for part in ranges:
         if pairs is not None and part.slot != slot:
             of_slot = None  # the last slot's go before the next ones come
-            slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in context.settings.sides}
+            slot, of_slot = part.slot, {side: pairs.pairs(side, part.slot) for side in context.settings.ends}
         yield part, of_slot
 
 

@@ -133,12 +133,12 @@ def exact_ranks(model, nations, out: Path) -> dict[str, np.ndarray]:
 
 def our_ranks(output: Path) -> dict[str, np.ndarray]:
     """Return the filtered ranks of `save_ranks`."""
-    from pbgeval.notation import Bucket, Side
+    from pbgeval.notation import ENDS, Bucket
     from tests.saved_ranks import read_ranks
 
     columns = read_ranks(output, 0, Bucket(0, 0)).columns
-    optimistic = np.stack([1 + columns[side]["better"] - columns[side]["excluded_better"] for side in Side])
-    tied = np.stack([columns[side]["tied"] - columns[side]["excluded_tied"] for side in Side])
+    optimistic = np.stack([1 + columns[side]["better"] - columns[side]["excluded_better"] for side in ENDS])
+    tied = np.stack([columns[side]["tied"] - columns[side]["excluded_tied"] for side in ENDS])
     return {"ours_optimistic": optimistic, "ours_pessimistic": optimistic + tied}
 
 

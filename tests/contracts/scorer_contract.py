@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from pbgeval import Edges, EvalConfig, Scorer, evaluate
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.report.report import Report
 from pbgeval.scoring.block_scorer import CONSISTENT, ScorerComparator, ScorerRelation, device_of, scorer_state
 from tests.saved_ranks import read_ranks
@@ -47,7 +47,7 @@ def assert_ranks(
     """Compare every rank against all entities with the order of reference scores, but for those within an error."""
     known = {*known, *edges}
     columns = read_ranks(output, 0, Bucket(0, 0)).columns
-    for side in Side:
+    for side in ENDS:
         of_side = {name: values.tolist() for name, values in columns[side].items()}
         for row, (lhs, rel, rhs) in enumerate(edges):
             found = {name: values[row] for name, values in of_side.items()}
@@ -98,7 +98,7 @@ class ScorerContract(ABC):
 
         assert (self.num_entities, self.num_relations) == (scorer.num_entities, scorer.num_relations)
 
-    @pytest.mark.parametrize("hidden", Side)
+    @pytest.mark.parametrize("hidden", ENDS)
     def test_a_block_has_the_scores_of_its_queries_and_candidates(self, hidden):
         """Of any shape, candidates in any order and more than once."""
         source = random.Random(1)
@@ -118,7 +118,7 @@ class ScorerContract(ABC):
     def test_a_score_depends_on_its_query_and_candidate_alone(self):
         relation = ScorerRelation(ScorerComparator(self.make()), "all", "all")
 
-        assert CONSISTENT == scorer_state(relation, tuple(Side))
+        assert CONSISTENT == scorer_state(relation, tuple(ENDS))
 
     def test_ranks_against_all_are_those_of_its_scores(self, tmp_path):
         edges = some_edges(self.num_entities, self.num_relations, 12, seed=2)
@@ -150,7 +150,7 @@ class ScorerContract(ABC):
         report = self.evaluate(tmp_path, Edges(edges), candidates="sampled", **lists)
 
         columns = read_ranks(tmp_path / "output", 0, Bucket(0, 0)).columns
-        for side in Side:
+        for side in ENDS:
             for row, (lhs, rel, rhs) in enumerate(edges):
                 true = self.score(lhs, rel, rhs)
                 others = [side.pick((at, rel, rhs), (lhs, rel, at)) for at in range(self.num_entities)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pbgeval import EvalConfig, evaluate
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from tests.contracts.scorer_contract import some_edges
 from tests.patience import PATIENCE
 from tests.saved_ranks import read_ranks
@@ -50,7 +50,7 @@ def ranks_of(model: Path, options: dict[str, Any], edges: np.ndarray, output: Pa
 
 def assert_ranked_by(columns: Any, edges: np.ndarray, scores: dict[int, np.ndarray]) -> None:
     """Compare raw ranks with tables of scores (left, right) by relation."""
-    for side in Side:
+    for side in ENDS:
         for row, (lhs, rel, rhs) in enumerate(edges.tolist()):
             others = scores[rel][:, rhs] if side is Side.LHS else scores[rel][lhs]
             margins = np.delete(others, side.pick(lhs, rhs)) - scores[rel][lhs, rhs]

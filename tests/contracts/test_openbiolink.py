@@ -16,7 +16,7 @@ import torch
 from pbgeval import EvalConfig, evaluate
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.models.opening import open_model
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from tests.patience import PATIENCE
 from tests.systems_reference import DglkeFolder, write_labels
 
@@ -131,7 +131,7 @@ def test_ranks_are_openbiolinks_without_the_true_entity_as_its_own_competitor(
         ranked = OfScores(loader(root), scores, documented).rank(batch_size)
         expected = scores["ranks"] - 1
 
-    found = [1 + ranked.of_side[side].better_Q + ranked.of_side[side].tied_Q for side in Side]
+    found = [1 + ranked.of_side[side].better_Q + ranked.of_side[side].tied_Q for side in ENDS]
     assert expected.tolist() == [of.tolist() for of in found]
 
 
@@ -150,7 +150,7 @@ def test_metrics_are_openbiolinks_where_no_known_answer_competes(
     assert 0 < found["mrr"] < 1
 
 
-@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("side", ENDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_scores_of_dglkes_functions_rank_as_its_folder_does(model: str, side: Side, theirs: Path, root: Path) -> None:
     """Exact scores rank equally; of others, nobody but candidates within 1e-4 of the true one."""

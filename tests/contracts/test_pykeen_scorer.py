@@ -7,7 +7,7 @@ import torch
 
 from pbgeval.errors import ScorerError
 from pbgeval.models.pykeen import pykeen_scorer
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from tests.contracts.scorer_contract import ScorerContract
 from tests.pykeen_models import NUM_ENTITIES, NUM_RELATIONS, RELATIONS, Diagonal, WithInverses, slow_score
 
@@ -22,7 +22,7 @@ class TestAModelOfPyKEEN(ScorerContract):
         return slow_score(lhs, rel, rhs)
 
 
-@pytest.mark.parametrize("hidden", Side)
+@pytest.mark.parametrize("hidden", ENDS)
 def test_with_inverse_triples_the_model_chooses_the_relation_and_ids_stay_as_they_were(hidden):
     """Head queries are scored by relation 2 r + 1, tail queries by 2 r."""
     scorer = pykeen_scorer(WithInverses())
@@ -54,6 +54,6 @@ def test_scores_of_another_number_of_entities_are_refused():
     scorer = pykeen_scorer(Diagonal(), num_entities=NUM_ENTITIES + 1)
 
     with pytest.raises(
-        ScorerError, match=r"expected tail scores of shape \(1, 24\) \(batch, entities\), got \(1, 23\)"
+        ScorerError, match=r"expected tail scores of shape \(1, 24\) \(batch, candidates\), got \(1, 23\)"
     ):
         scorer.scores(Side.RHS, torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))

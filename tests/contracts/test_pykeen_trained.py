@@ -18,7 +18,7 @@ from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.metrics.registry import metric_key
 from pbgeval.models.model import part_of
 from pbgeval.models.opening import open_model
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket
 from tests.contracts.test_pykeen import LAST_CUTOFF, WRONG_IN_MACRO
 from tests.patience import PATIENCE
 from tests.saved_ranks import read_ranks
@@ -125,7 +125,7 @@ def test_ranks_of_a_model_in_three_partitions_are_within_the_rounding_bound(
     optimistic, pessimistic = np.empty((2, 2, 201), np.int64)
     for bucket, rows in by_bucket.items():
         columns = read_ranks(tmp_path / "output", 0, bucket).columns
-        for index, side in enumerate(Side):
+        for index, side in enumerate(ENDS):
             of_side = columns[side]
             optimistic[index, rows] = 1 + of_side["better"] - of_side["excluded_better"]
             tied = of_side["tied"] - of_side["excluded_tied"]

@@ -12,7 +12,7 @@ from torch import Tensor
 from pbgeval import Edges, EntitySchema, EvalConfig, batch_scorer, edge_scorer, evaluate, side_scorer
 from pbgeval.errors import EvalError
 from pbgeval.models import functions
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.scoring import block_scorer
 from pbgeval.scoring.block_scorer import (
     CONSISTENT,
@@ -278,9 +278,9 @@ class Rounded:
 def test_where_shapes_disagree_blocks_are_cut_in_tiles_of_one_shape():
     relation = ScorerRelation(ScorerComparator(Rounded(by_column=False)), "all", "all")
 
-    assert TILED == scorer_state(relation, tuple(Side))
+    assert TILED == scorer_state(relation, tuple(ENDS))
     assert relation.comparator.one_block_shape
-    assert CONSISTENT == scorer_state(relation, tuple(Side))
+    assert CONSISTENT == scorer_state(relation, tuple(ENDS))
 
 
 def test_tiles_are_put_together_right(monkeypatch):
@@ -390,7 +390,7 @@ def test_rows_that_do_not_fit_in_the_cache_change_no_rank(candidates, tmp_path, 
         rows: list[int] = []
         report = evaluate(config, output=tmp_path / str(cached_cells), model=counting_scorer(rows), edges=MANY_EDGES)
         columns = read_ranks(report.path, 0, Bucket(0, 0)).columns
-        ranks = {(side, name): values.tolist() for side in Side for name, values in columns[side].items()}
+        ranks = {(side, name): values.tolist() for side in ENDS for name, values in columns[side].items()}
         found.append((ranks, report.document["metrics"]))
 
     assert found[0] == found[1]
@@ -420,7 +420,7 @@ def test_true_scores_are_asked_for_once():
     evaluation(scorer_of(score), MANY_EDGES, candidates="all")
     with_check = sum(cells)
     relation = ScorerRelation(ScorerComparator(scorer_of(score)), "all", "all")
-    scorer_state(relation, tuple(Side), 2 * len(MANY_EDGES))
+    scorer_state(relation, tuple(ENDS), 2 * len(MANY_EDGES))
 
     padded = -(-NUM_ENTITIES // 32) * 32
     of_queries = sum(-(-len({edge[part] for edge in MANY_EDGES}) // 32) * 32 for part in (slice(2), slice(1, 3)))

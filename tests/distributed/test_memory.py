@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS
 from tests.kit.pbg_files import write_checkpoint_version, write_embeddings, write_entity_counts, write_model
 
 MB = 1_000_000
@@ -75,7 +75,7 @@ def _write_model_and_config(folder: Path, random: np.random.Generator) -> Path:
 
 def _write_operators(checkpoint: Path, random: np.random.Generator) -> None:
     operators = {
-        (0, side): {"diagonal": random.standard_normal((NUM_RELATIONS, DIMENSION), dtype=np.float32)} for side in Side
+        (0, side): {"diagonal": random.standard_normal((NUM_RELATIONS, DIMENSION), dtype=np.float32)} for side in ENDS
     }
     write_model(checkpoint, operators, version=1, dynamic=True)
 

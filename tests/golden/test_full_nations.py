@@ -16,7 +16,7 @@ import pytest
 from pbgeval import EvalConfig, evaluate
 from pbgeval.config import EntitySchema, RelationSchema
 from pbgeval.metrics.registry import metric_key
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from tests.examples import crossed
 from tests.kit import pbg_files
 from tests.saved_ranks import read_ranks
@@ -201,7 +201,7 @@ def assert_ranks(nations: Nations, output: Path, expected: Any, setting: str) ->
     of_test: dict[str, dict[int, tuple[int, int, int]]] = {"head": {}, "tail": {}}
     for bucket, of_bucket in nations.rows["test"].items():
         ranks = read_ranks(output, 0, bucket)
-        for side in Side:
+        for side in ENDS:
             c = ranks.columns[side]
             is_filtered = setting.startswith("filtered")
             better = c["better"] - is_filtered * c["excluded_better"]

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 from attrs import frozen
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from tests.kit import pbg_files
 
 VERSION = 3
@@ -110,7 +110,7 @@ class TinyCase:
     ) -> None:
         rel = generator.integers(num_relations, size=num_edges)
         ids = {}
-        for side in Side:
+        for side in ENDS:
             # The size of the partition that each edge's relation has on this side.
             of_relation = []
             for relation in range(num_relations):
@@ -124,7 +124,7 @@ class TinyCase:
         operators: dict[tuple[int, Side], dict[str, Any]] = {}
         if dynamic:
             shape = (NUM_DYNAMIC_RELATIONS, dimension // 2)
-            for side in Side:
+            for side in ENDS:
                 operators[0, side] = {name: generator.standard_normal(shape) for name in ("real", "imag")}
         else:
             half, whole = (dimension // 2,), (dimension,)

@@ -23,7 +23,8 @@ def write_case(folder: Path) -> TinyCase:
 
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
     train = ["-p", f"train_paths={case.root / 'edges'}"] if candidates == "all" else []
-    known = ["-p", f"candidates={candidates}", "-p", "save_ranks=True", *train]
+    hidden = f"relation_prediction={candidates != 'sampled'}"
+    known = ["-p", f"candidates={candidates}", "-p", hidden, "-p", "save_ranks=True", *train]
     return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pbgeval.config import EntitySchema, EvalConfig, RelationSchema
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from tests.kit import pbg_files
 from tests.kit.graphs import Bucket, Edge, TinyGraph
 
@@ -94,7 +94,7 @@ def _write_checkpoint(graph: TinyGraph, path: Path) -> None:
             pbg_files.write_embeddings(path, entity_type, partition, rows, version=VERSION)
     operators: dict[tuple[int, Side], dict[str, Any]] = {}
     if graph.dynamic:
-        for side in Side:
+        for side in ENDS:
             stacked = [side.pick(relation.lhs_params, relation.rhs_params) for relation in graph.relations]
             operators[0, side] = {name: [params[name] for params in stacked] for name in stacked[0]}
     else:

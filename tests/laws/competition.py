@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests import reference
 from tests.kit.graphs import Bucket, Edge, Entity, KnownEdge, TinyGraph
-from tests.laws.expected import Draws, Judged, Protocol
+from tests.laws.expected import Draws, Judged, Protocol, is_in
 from tests.reference import Query
 
 Buckets = Mapping[Bucket, list[Edge]]
@@ -64,7 +64,7 @@ class Case(NamedTuple):
     row: int
     side: str
     true_score: float
-    others: list[Entity]  # competitors in raw figures
+    others: list[Entity] | list[int]  # competitors in raw figures
     scores: list[float]
     is_known: list[bool]
     is_outside: bool  # not ranked
@@ -75,8 +75,10 @@ class Case(NamedTuple):
         return self.graph.buckets[self.bucket][self.row][1]
 
     @property
-    def key(self) -> tuple[str, int, Entity]:
+    def key(self) -> tuple[object, ...]:
         ends = reference.true_entities(self.graph, self.bucket, self.graph.buckets[self.bucket][self.row])
+        if self.side == "rel":
+            return self.side, *_types(self.graph, self.rel).values(), *ends.values()
         return self.side, self.rel, ends["rhs" if self.side == "lhs" else "lhs"]
 
     def judged(self, *, filtered: bool) -> Judged:
@@ -124,15 +126,16 @@ def _of_bucket(
         ends = reference.true_entities(graph, bucket, edges[row])
         for side in protocol.sides:
 
-            def competes(other: Entity, side: str = side, rel: int = edges[row][1]) -> bool:
+            def competes(other: Entity | int, side: str = side, rel: int = edges[row][1]) -> bool:
                 return _may_compete(graph, rules, known, side, rel, other)
 
-            others = [other for other in lists[row, side] if other != ends[side] and competes(other)]
+            true = ends.get(side, edges[row][1])
+            others = [other for other in lists[row, side] if other != true and competes(other)]
             in_known = [
                 rules.filtered and reference.corrupt(ends, edges[row][1], side, other) in known for other in others
             ]
             true_score, scores = reference.edge_scores(graph, bucket, edges[row], side, others)
-            outside = not competes(ends[side])
+            outside = not competes(true)
             case = (graph, path_index, bucket, row, side, true_score, others, scores, in_known, outside)
             cases.append(Case(*case, protocol.precision))
     return cases
@@ -149,7 +152,11 @@ def _is_evaluated(graph: TinyGraph, rules: Rules, bucket: Bucket, edge: Edge) ->
     return rules.entities is None or all((types[side], *ends[side]) in rules.entities for side in ends)
 
 
-def _may_compete(graph: TinyGraph, rules: Rules, known: set[KnownEdge], side: str, rel: int, other: Entity) -> bool:
+def _may_compete(
+    graph: TinyGraph, rules: Rules, known: set[KnownEdge], side: str, rel: int, other: Entity | int
+) -> bool:
+    if side == "rel":
+        return not rules.observed or any(of == other for _, of, _ in known)
     place = (_types(graph, rel)[side], *other)
     for allowed in (rules.entities, rules.of_side.get(side)):
         if allowed is not None and place not in allowed:
@@ -170,6 +177,7 @@ def _lists(
             tables = graph.embeddings[types[side]]
             parts = range(len(tables)) if policies[row] == "all" else [ends[side][0]]
             lists[row, side] = [(part, at) for part in parts for at in range(len(tables[part]))]
+        lists[row, "rel"] = [of for of in range(len(graph.relations)) if _types(graph, of) == types]
     sampled = [row for row in evaluated if policies[row] == "sampled"]
     batches = [
         [row for row in batch if row in sampled]
@@ -195,7 +203,7 @@ def _policy(graph: TinyGraph, protocol: Protocol, rel: int) -> str:
 def macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:
     """Every query weighs 1 / (evaluated edges with its key), queries outside among them."""
     frequency = Counter(case.key for case in cases)
-    of_label = [case for case in cases if label in ("both", "head" if case.side == "lhs" else "tail")]
+    of_label = [case for case in cases if is_in(case.side, label)]
     ranked = [case for case in of_label if not case.is_outside]
     weights = [Fraction(1, frequency[case.key]) for case in ranked]
     return _weighted(ranked, weights, filtered=filtered)
@@ -203,7 +211,7 @@ def macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[
 
 def relation_macro_figures(cases: Sequence[Case], label: str, *, filtered: bool) -> dict[str, float | int | None]:
     """Every relation weighs the same; for query_auc, every relation with a query that has competitors."""
-    of_label = [case for case in cases if label in ("both", "head" if case.side == "lhs" else "tail")]
+    of_label = [case for case in cases if is_in(case.side, label)]
     ranked = [case for case in of_label if not case.is_outside]
     queries = Counter(case.rel for case in ranked)
     competing = Counter(case.rel for case in ranked if case.judged(filtered=filtered).others)

@@ -21,8 +21,8 @@ from tests import reference
 from tests.kit.graphs import Bucket, Entity, Row, TinyGraph
 from tests.reference import Query
 
-SIDES = {"lhs": Side.LHS, "rhs": Side.RHS}
-LABELS = {"lhs": "head", "rhs": "tail"}
+SIDES = {"lhs": Side.LHS, "rhs": Side.RHS, "rel": Side.REL}
+LABELS = {"lhs": "head", "rhs": "tail", "rel": "relation"}
 # Relative error of a rounding; the reference's own is float64's too. Certified: of the vectors, when they are prepared.
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-50, "certified": 2.0**-24}
 
@@ -68,12 +68,18 @@ class Protocol:
             "seed": self.seed,
             "disable_lhs_negs": "lhs" not in self.sides,
             "disable_rhs_negs": "rhs" not in self.sides,
+            "relation_prediction": "rel" in self.sides,
             "compute_loss": self.loss is not None,
             "loss_fn": self.loss or "ranking",
             "margin": self.margin,
             "hits_at": [1, 3, 5, 10],
             "precision": self.precision,
         }
+
+
+def is_in(side: str, label: str) -> bool:
+    """Whether the report counts the queries of a side under a label."""
+    return label == LABELS[side] or (label == "both" and side != "rel")
 
 
 class Draws:
@@ -104,7 +110,7 @@ class Judged(NamedTuple):
     graph: TinyGraph
     bucket: Bucket
     query: Query
-    others: list[Entity]  # its competitors
+    others: list[Entity] | list[int]  # its competitors
     list_length: int  # as PBG's logistic loss counts it
     precision: str
 
@@ -117,16 +123,21 @@ class Judged(NamedTuple):
         edge = self.graph.buckets[self.bucket][self.query.row]
         true = reference.true_entities(self.graph, self.bucket, edge)
         scores = [self.query.true_score, *self.query.competitors]
-        entities = [true[self.query.side], *self.others]
+        answers = [true.get(self.query.side, self.rel), *self.others]
         bounds = []
-        for entity, score in zip(entities, scores, strict=True):
-            lhs, _, rhs = reference.corrupt(true, self.rel, self.query.side, entity)
-            bounds.append(rounding_bound(self.graph, self.rel, self.query.side, lhs, rhs, score, UNITS[precision]))
+        for answer, score in zip(answers, scores, strict=True):
+            lhs, rel, rhs = reference.corrupt(true, self.rel, self.query.side, answer)
+            bounds.append(rounding_bound(self.graph, rel, self.query.side, lhs, rhs, score, UNITS[precision]))
         return bounds[0], bounds[1:]
 
     def is_copy(self) -> list[bool]:
         """Whether a competitor's row is the true entity's, bit by bit: then it must tie, whatever the rounding."""
         relation = self.graph.relations[self.rel]
+        if self.query.side == "rel":
+            acts = [
+                (of.operator, of.lhs_params if self.graph.dynamic else of.rhs_params) for of in self.graph.relations
+            ]
+            return [acts[other] == acts[self.rel] for other in self.others]
         table = self.graph.embeddings[relation.lhs if self.query.side == "lhs" else relation.rhs]
         edge = self.graph.buckets[self.bucket][self.query.row]
         part, row = reference.true_entities(self.graph, self.bucket, edge)[self.query.side]
@@ -236,7 +247,7 @@ def rounding_bound(
     graph: TinyGraph, rel: int, hidden: str, lhs: Entity, rhs: Entity, score: float, unit: float
 ) -> float:
     """A bound of |rounded score - score|: so many roundings of the size of the largest intermediate result."""
-    moves_lhs = graph.dynamic and hidden == "rhs"
+    moves_lhs = graph.dynamic and hidden != "lhs"
     ends = (("lhs", lhs, moves_lhs), ("rhs", rhs, not moves_lhs))
     x, y = (reach(graph, rel, side, of, moved) for side, of, moved in ends)
     unit *= 8 * graph.dimension + 32

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import pytest
 
-from pbgeval.notation import Bucket
+from pbgeval.notation import ENDS, Bucket
 from pbgeval.storage import writing as files
 from pbgeval.worker import buckets, sweep
 from pbgeval.worker import buckets as so_far
@@ -161,7 +161,8 @@ def test_an_unfinished_run_has_the_metrics_of_what_is_done(
     reciprocal_ranks: list[float] = []
     for path in (output / "ranks" / "0").iterdir():
         lhs, rhs = map(int, path.stem.split("_")[1:])
-        for columns in read_ranks(output, 0, Bucket(lhs, rhs)).columns.values():
+        columns_of = read_ranks(output, 0, Bucket(lhs, rhs)).columns
+        for columns in (columns_of[side] for side in ENDS):
             ranked = columns["num_candidates"] > 0
             ranks = 1 + columns["better"][ranked] + columns["tied"][ranked] / 2
             reciprocal_ranks += (1 / ranks).tolist()

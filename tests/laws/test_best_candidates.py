@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket
 from pbgeval.ranking import kernels
 from pbgeval.storage.row_files import open_query_file
 from tests import reference
@@ -60,7 +60,7 @@ def test_the_best_candidates_are_those_of_a_sort(
         known = reference.known_edges(graph, graph.buckets)
         for bucket, edges in graph.buckets.items():
             file = open_query_file(tmp_path, "topk", 0, Bucket(*bucket))
-            for side in Side:
+            for side in ENDS:
                 best = file.read(side, 0, len(edges))
                 for row, edge in enumerate(edges):
                     name = side.pick("lhs", "rhs")

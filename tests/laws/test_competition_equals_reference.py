@@ -26,7 +26,7 @@ from tests.examples import among, examples
 from tests.kit.graphs import TinyGraph, edge_lists, tiny_graphs
 from tests.kit.on_disk import write_graph
 from tests.laws.competition import Case, Rules, expected_cases, macro_figures, relation_macro_figures
-from tests.laws.expected import LABELS, SIDES, Draws, Protocol
+from tests.laws.expected import LABELS, SIDES, Draws, Protocol, is_in
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, doubtful_pairs, rank_figures
 from tests.laws.test_order_does_not_matter import SMALL_BLOCKS, with_constants
 from tests.saved_ranks import read_ranks
@@ -39,13 +39,15 @@ Ranks = dict[tuple[int, tuple[int, int], int, str], dict[str, int]]  # by path, 
 
 
 @st.composite
-def protocols(draw: st.DrawFn, candidates: str | None) -> Protocol:
+def protocols(draw: st.DrawFn, candidates: str | None, *, hides_relations: bool = False) -> Protocol:
+    may_hide = candidates in ("all", "partition")
+    relations = ("rel",) if hides_relations or (may_hide and draw(st.booleans())) else ()
     return Protocol(
         candidates=candidates,
         num_negs=draw(st.sampled_from([(2, 3), (3, 0), (0, 4), (7, 2)])),
         seed=draw(st.integers(0, 3)),
-        sides=draw(st.sampled_from([("lhs", "rhs"), ("lhs", "rhs"), ("lhs",), ("rhs",)])),
-        precision=draw(st.sampled_from(["float32", "float64", "certified"])),
+        sides=draw(st.sampled_from([("lhs", "rhs"), ("lhs", "rhs"), ("lhs",), ("rhs",)])) + relations,
+        precision=draw(st.sampled_from(["float32", "float64", *([] if relations else ["certified"])])),
     )
 
 
@@ -126,7 +128,7 @@ def ranks_in(output: Path, graphs: Sequence[TinyGraph], sides: Sequence[str]) ->
 
 
 def of_label(cases: Sequence[Case], label: str) -> list[Case]:
-    return [case for case in cases if not case.is_outside and label in ("both", LABELS[case.side])]
+    return [case for case in cases if not case.is_outside and is_in(case.side, label)]
 
 
 def labels(protocol: Protocol) -> list[str]:
@@ -142,7 +144,7 @@ def assert_numbers_of_queries(cases: Sequence[Case], protocol: Protocol, rules: 
     assert len(of_label(cases, "both")) == document["num_queries"]
     for label in labels(protocol):
         ranked, found = of_label(cases, label), document["diagnostics"][label]
-        outside = sum(case.is_outside and label in ("both", LABELS[case.side]) for case in cases)
+        outside = sum(case.is_outside and is_in(case.side, label) for case in cases)
         assert (len(ranked), outside) == (found["num_queries"], found["num_queries_outside"])
         assert sum(sum(case.is_known) for case in ranked) == found["num_known_excluded"]
         alone = sum(not case.judged(filtered=rules.filtered).others for case in ranked)
@@ -202,7 +204,8 @@ def assert_nearly(graph: TinyGraph, protocol: Protocol, rules: Rules, small: boo
     cases = expected_cases([graph], protocol, rules)
     with evaluated([graph], protocol, rules, small) as (report, ranks):
         assert_numbers_of_queries(cases, protocol, rules, report)
-        ranked = {(0, case.bucket, case.row, case.side): case for case in of_label(cases, "both")}
+        every = (case for label in LABELS.values() for case in of_label(cases, label))
+        ranked = {(0, case.bucket, case.row, case.side): case for case in every}
         assert ranked.keys() == ranks.keys()
         for key, case in ranked.items():
             found = ranks[key]

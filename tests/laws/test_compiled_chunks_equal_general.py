@@ -16,7 +16,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import UnrankableError
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.ranking import blocks, gathered_chunks, sampled
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.bucket_pass import bucket_pass
@@ -78,7 +78,7 @@ class Case:
         random = np.random.default_rng(self.seed)
         numbers = {"lhs": self.num_entities, "rel": NUM_RELATIONS, "rhs": self.num_entities}
         edges = Rows(**{name: torch.from_numpy(random.integers(0, of, self.num_edges)) for name, of in numbers.items()})
-        tables = {("all", side): self._table(random) for side in Side}
+        tables = {("all", side): self._table(random) for side in ENDS}
         lists = SampledLists(self.num_batch, self.num_uniform, self.pbg_semantics, batch_size=30)
         relations = tuple(self._relation(random) for _ in range(1 if self.is_dynamic else NUM_RELATIONS))
         protocol = PassSettings(StatsLayout((10,)), relations, NUM_RELATIONS, lists, 5, self.sides, AUC)
@@ -106,7 +106,7 @@ class Case:
                 for name, shape in shapes.items()
             }
 
-        parameters = {side: of_side() for side in (Side if self.is_dynamic else (Side.RHS,))}
+        parameters = {side: of_side() for side in (ENDS if self.is_dynamic else (Side.RHS,))}
         comparator = Comparator(self.comparator, self.bias)
         scorer = RelationScorer("all", self.operator, parameters, comparator, self.is_dynamic, "all", "all")
         return Relation(scorer, CandidatePolicy.SAMPLED)
@@ -115,13 +115,13 @@ class Case:
         known = sets = None
         if self.filtered:
             known = {}
-            for side in Side:
+            for side in ENDS:
                 key_P = np.sort(random.integers(0, self.num_edges, 120))
                 codes = np.unique(key_P * self.num_entities + random.integers(0, self.num_entities, 120))
                 known[side] = KnownAnswers(codes // self.num_entities, codes % self.num_entities)
         if self.constrained:
             sets = CandidateSets(self.num_entities, np.flatnonzero(random.random(self.num_entities) < 0.7))
-        key_E = dict.fromkeys(Side, np.arange(self.num_edges))
+        key_E = dict.fromkeys(ENDS, np.arange(self.num_edges))
         return Competition(known=known, key_E=key_E, sets=sets, first_number=lambda *_: 0)
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig
 from pbgeval.metrics.estimates import Estimate
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS
 from pbgeval.ranking import bucket_pass as bucket_passes
 from pbgeval.stats.ranks import RankType
 from pbgeval.worker.record import DrawTable
@@ -94,14 +94,14 @@ def simulated(config: EvalConfig) -> Iterator[dict[bool, dict[str, Estimate]]]:
         result_of(config, 1)
     for seed in range(NUM_SEEDS):
         table = DrawTable()
-        for edges, origin, tables, of_pass, competition in calls:
+        for edges, origin, tables, of_pass, competition, _ in calls:
             results = bucket_passes.bucket_pass(edges, origin, tables, evolve(of_pass, seed=seed), competition)
             for side, result in results.items():
                 table.add(side, result)
         yield {
             filtered: {
                 f"{label}.{name}": estimate
-                for label, sums in table.sums(list(Side), filtered=filtered).items()
+                for label, sums in table.sums(list(ENDS), filtered=filtered).items()
                 for name, estimate in sums.estimates().items()
             }
             for filtered in (False, True)

@@ -40,6 +40,9 @@ PATHS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "all_filtered": ({"dynamic": True}, ("candidates=all", FILTERED, "save_ranks=True", "save_topk=3")),
     "all_restricted": ({}, ("candidates=all", "train_paths=edges", "type_constraint=observed", "sample_edges=40")),
     "all_cos": ({"comparator": "cos", "global_emb": False}, ("candidates=all", "precision=float64")),
+    "partition_relations": ({}, ("candidates=partition", FILTERED, "relation_prediction=True")),
+    "all_relations": ({"dynamic": True}, ("candidates=all", FILTERED, "relation_prediction=True")),
+    "all_relations_cos": ({"comparator": "cos", "dynamic": True}, ("candidates=all", "relation_prediction=True")),
     "all_certified": ({"dynamic": True}, ("candidates=all", "precision=certified", FILTERED)),
     "all_certified_topk": ({"comparator": "squared_l2"}, ("candidates=all", "precision=certified", "save_topk=3")),
 }

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, evaluate
 from pbgeval.config import check_config
 from pbgeval.monitor.records import read_history
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from tests.examples import examples
 from tests.kit.graphs import TinyGraph, has_zero_vector, tiny_graphs
 from tests.kit.on_disk import write_graph
@@ -38,7 +38,7 @@ def schema_of(graph: TinyGraph) -> ModelSchema:
 
 def model_of(graph: TinyGraph) -> ModelTensors:
     operators: dict[tuple[int, Side], Mapping[str, Any]] = {}
-    for side in Side:
+    for side in ENDS:
         parameters = [side.pick(of.lhs_params, of.rhs_params) for of in graph.relations]
         if graph.dynamic:
             operators[0, side] = {name: torch.tensor([of[name] for of in parameters]) for name in parameters[0]}

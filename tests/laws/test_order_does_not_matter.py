@@ -27,7 +27,7 @@ from pbgeval.config import EvalConfig
 from pbgeval.inputs.dispatch import equal_parts
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.protocol import make_protocol
-from pbgeval.notation import Bucket, Side, WorkUnit, slice_units, window_units
+from pbgeval.notation import ENDS, Bucket, WorkUnit, slice_units, window_units
 from pbgeval.progress import Observer
 from pbgeval.report.report import Report
 from pbgeval.stats.groups import GroupKey, GroupStats, ScorePool, SideStats, sortable_int32
@@ -50,7 +50,7 @@ from tests.laws.expected import Protocol, each_bucket
 from tests.laws.test_evaluation_equals_reference import assert_equal, auc_figures, by_label, rank_figures
 
 LAYOUT = StatsLayout((1, 3, 10))
-KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in Side)
+KEYS = tuple(GroupKey(path, Bucket(0, rhs), side) for path in range(2) for rhs in range(2) for side in ENDS)
 
 few = settings(max_examples=examples(15), suppress_health_check=list(HealthCheck))
 
@@ -149,7 +149,7 @@ def test_what_a_worker_packs_is_what_worker_0_adds(of_groups):
         pool, sent = receiver.pools[key].sort(), sender.pools[key].sort()
         assert sorted([*before[key].true, *sent.true]) == pool.true.tolist()
         assert sorted([*before[key].competing, *sent.competing]) == pool.competing.tolist()
-    for side in Side:
+    for side in ENDS:
         mine = [query for key, of in zip(KEYS, of_groups, strict=True) if key.side is side for query in of + of[:1]]
         expected = RankHistograms.from_queries(counts_of([query for query, _, _ in mine]))
         for one, two in zip(expected.parts, receiver.side_histograms(side).parts, strict=True):

@@ -17,8 +17,8 @@ from unittest import mock
 import pytest
 
 from pbgeval import evaluate
+from pbgeval.notation import ENDS, Side
 from pbgeval.notation import Bucket as PackageBucket
-from pbgeval.notation import Side
 from pbgeval.storage.row_files import RANK_COLUMNS
 from tests.examples import crossed
 from tests.kit.graphs import Bucket, Edge, Relation, RowSource, TinyGraph, user_relations
@@ -115,6 +115,7 @@ def _graph(
 def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> dict[tuple[int, Side], tuple[int, ...]]:
     """The row of the ranks file of each query, by edge and hidden side."""
     graph, index_of, known = split(plain, num_partitions, seed)
+    hides_relations = settings.get("precision") != "certified"
     with tempfile.TemporaryDirectory() as folder, without_fsync():
         config = write_graph(
             graph,
@@ -122,6 +123,7 @@ def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> d
             filter_edges=[known.buckets],
             candidates="all",
             save_ranks=True,
+            relation_prediction=hides_relations,
             **settings,
         )
         evaluate(config, output=Path(folder) / "out", workers=1, device="cpu")
@@ -132,17 +134,20 @@ def ranks_of(plain: Plain, num_partitions: int, seed: int, **settings: Any) -> d
                 rows = zip(*(columns[name].tolist() for name in RANK_COLUMNS), strict=True)
                 for index, counts in zip(indices, rows, strict=True):
                     found[index, side] = counts
-    assert {(index, side) for index in range(len(plain.edges)) for side in Side} == set(found)
+    assert {(index, side) for index in range(len(plain.edges)) for side in (Side if hides_relations else ENDS)} == set(
+        found
+    )
     return found
 
 
 def assert_same_ranks(plain: Plain, among: Sequence[tuple[int, int]] = PARTITIONS_AND_THREADS, **settings: Any) -> None:
     with mock.patch.dict("os.environ", {"OMP_NUM_THREADS": "1"}):
         whole = ranks_of(plain, 1, 0, **settings)
-    for better, tied, num_candidates, excluded_better, excluded_tied, num_excluded in whole.values():
+    for (_, side), (better, tied, num_candidates, excluded_better, excluded_tied, num_excluded) in whole.items():
         assert 0 <= excluded_better <= better
         assert 0 <= excluded_tied <= tied
-        assert better + tied <= num_candidates - 1 == len(plain.rows) - 1
+        assert num_candidates == len(plain.relations if side is Side.REL else plain.rows)
+        assert better + tied <= num_candidates - 1
         assert excluded_better + excluded_tied <= num_excluded < num_candidates
         assert better + tied - excluded_better - excluded_tied <= num_candidates - 1 - num_excluded
     for seed, (num_partitions, threads) in enumerate(among):

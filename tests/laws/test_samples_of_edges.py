@@ -20,7 +20,7 @@ from pbgeval import evaluate, load_config
 from pbgeval.inputs import partitions as memory
 from pbgeval.metrics import summary
 from pbgeval.metrics.intervals import SampledQueries, round_level, round_needed, sample_intervals, should_stop
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.progress import Observer
 from pbgeval.ranking import auc_sampling, edge_sample
 from pbgeval.ranking.edge_sample import EdgeSample
@@ -74,7 +74,7 @@ def test_a_sampled_edge_has_the_counts_that_it_has_among_all(
     for path_index, bucket in find_ranks(tmp_path / "whole"):
         whole = read_ranks(tmp_path / "whole", path_index, bucket)
         some = read_ranks(tmp_path / "sample", path_index, bucket)
-        for side in Side:
+        for side in ENDS:
             drawn = some.columns[side]["num_candidates"] > 0
             sampled += int(drawn.sum())
             for column in RANK_COLUMNS:
@@ -241,8 +241,8 @@ def queries_of(counts: dict[tuple[int, Bucket], dict[Side, RankCounts]], sample:
             units = torch.from_numpy(drawn.units_U)
             cluster = drawn.first_cluster + torch.arange(len(units))
             for side, of_side in of_bucket.items():
-                tail = torch.full((len(units),), side is Side.RHS)
-                parts.append(SampledQueries(of_side.select(units), tail, cluster))
+                side_Q = torch.full((len(units),), side.value)
+                parts.append(SampledQueries(of_side.select(units), side_Q, cluster))
     return SampledQueries.concatenate(parts)
 
 
@@ -288,7 +288,7 @@ def test_intervals_cover_the_exact_value_of_a_real_model(num_edges: int, referen
     for seed in range(200):
         sample = EdgeSample.of_size(model.population, num_edges, seed)
         queries = queries_of(model.counts, sample, 1)
-        found = sample_intervals(queries, sample.design(), list(Side), (1,), keys=list(covered))
+        found = sample_intervals(queries, sample.design(), list(ENDS), (1,), keys=list(covered))
         for key in covered:
             covered[key] += found[key].low <= model.report[key] <= found[key].high
 
@@ -310,7 +310,7 @@ def test_intervals_of_rounds_that_stop_at_a_target_cover_the_exact_value_of_a_re
             rounds = planned.with_totals(tuple(planned.round_totals[at - 1] for at in numbers))
             level = round_level(numbers[-1])
             queries, design = queries_of(model.counts, rounds, len(numbers)), rounds.design(len(numbers))
-            interval = sample_intervals(queries, design, list(Side), (1,), keys=[MRR], level=level)[MRR]
+            interval = sample_intervals(queries, design, list(ENDS), (1,), keys=[MRR], level=level)[MRR]
             if should_stop(interval, 0.006) or numbers[-1] == planned.num_rounds:
                 break
             numbers.append(round_needed(interval, 0.006, numbers[-1], planned.round_totals))

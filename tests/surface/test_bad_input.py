@@ -421,6 +421,11 @@ COMPETITION = [
             ("save_topk", "candidates=partition save_topk=3"),
             ("target_error", "sample_edges=10 target_error=0.1"),
             ("sample_edges", "sample_edges=10 pbg_semantics=True candidates=partition"),
+            ("needs candidates = 'all' or 'partition', and no candidate_path", "relation_prediction=True"),
+            ("no candidate_path", "relation_prediction=True candidate_path=given"),
+            ("ranks no relations", "relation_prediction=True pbg_semantics=True candidates=partition"),
+            ("ranks of relations are not certified", "relation_prediction=True precision=certified candidates=all"),
+            ("expected side both or head or tail", "metrics=relation.mrr candidates=all"),
         )
     ),
 ]

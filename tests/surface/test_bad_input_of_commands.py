@@ -277,7 +277,7 @@ CHOICES = [
         (TOPK, "--rank-type", "x", RANK_TYPES),
         (TYPES_COMMAND, "--gain", "cubic", "'linear', 'exponential'"),
         (TYPES_COMMAND, "--discount", "log", "'jk', 'standard'"),
-        (COMPARE, "--side", "up", "'head', 'tail', 'both', 'lhs', 'rhs'"),
+        (COMPARE, "--side", "up", "'head', 'tail', 'relation', 'both', 'lhs', 'rhs'"),
         (COMPARE, "--rank-type", "expected", RANK_TYPES),
         (COMPARE, "--filter", "some", "'raw', 'filtered'"),
         (COMPARE, "--clusters", "relation", "'key', 'edge'"),

@@ -17,7 +17,7 @@ import pytest
 from pbgeval import Comparison, Report, compare
 from pbgeval.errors import ConfigError
 from pbgeval.metrics.paired import Difference
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.ranking.chunks import SampledLists, chunk_blocks, group_by_relation, number_chunks
 from pbgeval.report import saved_run
 from pbgeval.report.figures import decimals_of
@@ -75,7 +75,7 @@ def expected_queries(
             group = (row // -(-len(rel) // num_slices), 0 if dynamic else rel[row])
             chunk = (*group, seen[group] // CHUNK) if by_chunk else (row,)
             seen[group] += 1
-            for hidden in Side:
+            for hidden in ENDS:
                 columns = [of.columns[hidden] for of in ranks]
                 if columns[0]["num_candidates"][row] and comparison.side in ("both", hidden.label):
                     values = []

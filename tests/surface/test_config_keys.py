@@ -45,6 +45,7 @@ num_batch_negs: int = 50
 num_uniform_negs: int = 50
 disable_lhs_negs: bool = False
 disable_rhs_negs: bool = False
+relation_prediction: bool = False
 seed: int = 0
 rank_type: str | None = None
 hits_at: list[int] = [1, 3, 5, 10, 50]

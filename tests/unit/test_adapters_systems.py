@@ -19,7 +19,7 @@ from pbgeval import EvalConfig, evaluate
 from pbgeval.errors import ConfigError, EvalError, StorageError
 from pbgeval.models.model import labels_in_order, read_labels
 from pbgeval.models.opening import open_model
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
 from tests.saved_ranks import read_ranks
@@ -117,7 +117,7 @@ def assert_libkge_ranks(model: LibkgeCheckpoint, output: Path, edges: list[Any],
     """Reciprocal models score an edge differently in its two queries."""
     columns = read_ranks(output, 0, Bucket(0, 0)).columns
     num_entities = len(model.entity)
-    for side in Side:
+    for side in ENDS:
         word = side.pick("lhs", "rhs")
         for row, (lhs, rel, rhs) in enumerate(edges):
             true = model.score(lhs, rel, rhs, word)

@@ -15,7 +15,7 @@ from pbgeval import EntitySchema, EvalConfig, evaluate
 from pbgeval.errors import ConfigError, StorageError
 from pbgeval.importing.model import EdgeFiles, import_model
 from pbgeval.models.opening import open_model
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket
 from tests.contracts.scorer_contract import assert_ranks, some_edges
 from tests.examples import crossed
 from tests.kit.commands import run_main
@@ -52,7 +52,7 @@ def assert_typed_ranks(
     """Compare every rank among the entities of the hidden type with the order of reference scores."""
     excluded = {*known, *edges}
     columns = read_ranks(output, 0, Bucket(0, 0)).columns
-    for side in Side:
+    for side in ENDS:
         for row, (lhs, rel, rhs) in enumerate(edges):
             found = {name: of.tolist()[row] for name, of in columns[side].items()}
             size = len(model.tables[side.pick(*model.edge_types[rel][::2])])

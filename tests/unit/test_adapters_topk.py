@@ -18,7 +18,7 @@ from pbgeval.errors import DataError, EvalError, StorageError
 from pbgeval.metrics.given import UnknowableMetricError
 from pbgeval.models.topk import TopK, read_topk
 from pbgeval.models.triple_lines import triples_of
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS
 
 TEST = "a\tlikes\tb\nc\tlikes\td\n"
 RANKING = (
@@ -366,7 +366,7 @@ def test_the_safran_vectors_are_equal(reference_path: Path, tmp_path: Path) -> N
     of_vectors = {
         (tuple(query["triple"]), side.value): tuple(query[side.pick("Heads", "Tails")][key] for key in keys)
         for query in expected["queries"]
-        for side in Side
+        for side in ENDS
     }
     assert of_vectors == by_query
     assert (expected["absent"], 0) == (found.counts["num_absent"], found.counts["num_missing"])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.scoring.comparators import Comparator
 from pbgeval.scoring.operators import OPERATORS as ALL_OPERATORS
 from pbgeval.scoring.operators import moves_to_query
@@ -121,7 +121,7 @@ def assert_near(expected: list[list[float]], found: torch.Tensor, error: float) 
     st.lists(st.tuples(st.sampled_from(OPERATORS), st.sampled_from(["user", "item"])), min_size=1, max_size=6),
     st.sampled_from(COMPARATORS),
     st.booleans(),
-    st.sampled_from(Side),
+    st.sampled_from(ENDS),
     st.booleans(),
 )
 def test_each_relation_is_in_one_contest_and_shares_it_where_candidates_are_alike(of, name, bias, hidden, move):

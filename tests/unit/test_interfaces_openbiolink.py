@@ -13,7 +13,7 @@ import torch
 from pbgeval import EvalConfig, evaluate, side_scorer
 from pbgeval.errors import DataError, EvalError, ScorerError
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from tests.reference import rank_by_sorting
 
 NUM_ENTITIES, NUM_RELATIONS = 13, 3
@@ -92,7 +92,7 @@ class Distances(Evaluator):
 
 def expected_ranks(known, scores=SCORES, test=TEST, num_entities=NUM_ENTITIES):
     """(optimistic, pessimistic, candidates) of head queries, then of tail queries."""
-    found = {side: [] for side in Side}
+    found = {side: [] for side in ENDS}
     for h, r, t in test:
         for side, true in ((Side.LHS, h), (Side.RHS, t)):
             edges = [side.pick((e, r, t), (h, r, e)) for e in range(num_entities) if e != true]

@@ -9,7 +9,7 @@ import torch
 
 from pbgeval.integrations.openbiolink import DataLoader, Evaluator
 from pbgeval.models.topk import read_topk
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 
 ENTITIES = [f"DOID:{number * 7 % 100}" for number in range(41)]
 RELATIONS = ["DIS_DRUG", "GENE_DIS", "A", "Z"]
@@ -139,7 +139,7 @@ def test_the_command_for_ranking_files_says_the_same_and_tells_zero_from_absent(
     found = read_topk(path, test, [test.with_name("train_sample.csv"), test.with_name("val_sample.csv")])
 
     of_side = {}
-    for side in Side:
+    for side in ENDS:
         ranks = found.select_side(side)
         of_side[side] = list(zip(ranks.optimistic_Q.tolist(), ranks.pessimistic_Q.tolist(), strict=True))
     expected = {Side.LHS: HEADS[:4], Side.RHS: [*TAILS[:2], (3, 3), TAILS[3]]}

@@ -19,7 +19,7 @@ from pbgeval.errors import EvalError
 from pbgeval.integrations.pykeen import RankBasedEvaluator
 from pbgeval.metrics.registry import metric_key
 from pbgeval.models.pykeen import ROWS_COMPARED, pykeen_scorer
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket
 from pbgeval.scoring.block_scorer import MIN_CHECKED_ROWS, ScorerComparator, ScorerRelation, scorer_state
 from tests import rank_metrics_reference
 from tests.pykeen_models import (
@@ -214,8 +214,8 @@ def test_without_pandas_a_frame_is_refused_and_the_extra_named():
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        ({"targets": ["relation"]}, r"targets: expected some of head and tail, got \['relation'\]"),
-        ({"targets": []}, "targets: expected some of head and tail"),
+        ({"targets": ["relation"]}, r"targets: expected head or tail, .*, got \['relation'\]"),
+        ({"targets": []}, "targets: expected head or tail"),
         ({"restrict_entities_to": ["x"]}, "restrict_entities_to: expected ids, or labels of .*, got 'x'"),
         ({"restrict_entities_to": []}, "restrict_entities: empty restriction"),
         ({"restrict_entities_to": [23]}, "row out of range in 'all:0:23': expected 0 to 22"),
@@ -255,7 +255,7 @@ def num_keys(triples):
 def ranks_of(folder):
     """All that is saved of each query."""
     columns = read_ranks(folder, 0, Bucket(0, 0)).columns
-    return {(side, name): values.tolist() for side in Side for name, values in columns[side].items()}
+    return {(side, name): values.tolist() for side in ENDS for name, values in columns[side].items()}
 
 
 @pytest.mark.parametrize("settings", [{}, {"metrics": ["rank", "auc"], "breakdowns": ["relation"]}, {"save_topk": 3}])
@@ -272,7 +272,7 @@ def test_the_self_check_takes_under_a_fiftieth_of_the_rows():
     model = Diagonal()
     relation = ScorerRelation(ScorerComparator(pykeen_scorer(model)), "all", "all")
 
-    scorer_state(relation, tuple(Side), num_queries=1200)
+    scorer_state(relation, tuple(ENDS), num_queries=1200)
 
     assert 0 < model.num_rows < 1200 / 50
 

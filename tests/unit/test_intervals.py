@@ -59,7 +59,7 @@ def sample_of(of) -> tuple[SampledQueries, SampleDesign]:
 def queries_of(rows) -> SampledQueries:
     table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 5)
     better_Q, tied_Q, num_competitors_Q, tail_Q, cluster_Q = table.unbind(1)
-    return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), tail_Q == 1, cluster_Q)
+    return SampledQueries(RankCounts(better_Q, tied_Q, num_competitors_Q), tail_Q, cluster_Q)
 
 
 def slow_terms(name: str, better: int, tied: int, beaten: int) -> tuple[Fraction, Fraction]:
@@ -146,7 +146,7 @@ def test_values_and_errors_are_those_of_the_definition_in_any_order_of_queries(o
     counts = queries.counts
     shuffled = SampledQueries(
         RankCounts(counts.better_Q[order], counts.tied_Q[order], counts.num_competitors_Q[order]),
-        queries.is_tail_Q[order],
+        queries.side_Q[order],
         queries.cluster_Q[order],
     )
     assert found == sample_intervals(shuffled, design, SIDES, CUTOFFS)
@@ -288,7 +288,7 @@ class Population:
         clusters = np.concatenate([of.first_cluster + np.arange(len(of.units_U)) for of in drawn])
         better_Q = self.better_SUE[:, torch.from_numpy(units)].reshape(-1)
         counts = RankCounts(better_Q, torch.zeros_like(better_Q), torch.full_like(better_Q, 5000))
-        tail_Q = torch.arange(len(better_Q)) >= len(better_Q) // 2
+        tail_Q = (torch.arange(len(better_Q)) >= len(better_Q) // 2).long()
         cluster_Q = np.tile(np.repeat(clusters, self.better_SUE.shape[2]), 2)
         return SampledQueries(counts, tail_Q, torch.from_numpy(cluster_Q))
 

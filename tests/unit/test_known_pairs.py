@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.notation import EntityNumbering, Side
+from pbgeval.notation import ENDS, EntityNumbering, Side
 from pbgeval.ranking import keys
 from pbgeval.ranking.known_answers import KnownAnswers, KnownPairs, PairStore
 from pbgeval.storage.writing import ScratchFolder
@@ -21,7 +21,7 @@ FIRST_OF = [0, 4, 4, 7]
 
 calls = st.lists(
     st.tuples(
-        st.sampled_from(Side),
+        st.sampled_from(ENDS),
         st.lists(st.tuples(st.integers(0, 3), st.integers(0, len(SLOT_OF) - 1)), max_size=12),
         st.integers(0, 2),  # the worker that adds them
     ),
@@ -53,11 +53,11 @@ def test_a_store_in_memory_keeps_each_pair_once_whatever_its_budget(added, budge
     store = PairStore(NUMBERING, budget_bytes, None)
     for hidden, pairs, _ in added:
         add(store, hidden, pairs)
-    for side in Side:
+    for side in ENDS:
         for slot in range(len(SIZES)):
             assert sorted(slow_rows(added, side, slot)) == rows_and_keys(store.pairs(side, slot))
             assert sorted(slow_rows(added, side, slot)) == rows_and_keys(store.pairs(side, slot))
-    assert 8 * sum(len(slow_rows(added, side, slot)) for side in Side for slot in range(4)) == store.num_bytes
+    assert 8 * sum(len(slow_rows(added, side, slot)) for side in ENDS for slot in range(4)) == store.num_bytes
 
 
 @settings(max_examples=examples(30))
@@ -71,7 +71,7 @@ def test_any_worker_reads_the_pairs_of_all(added, budget_bytes, reader):
         for store in stores:
             store.flush()
             assert 0 == store.num_bytes
-        for side in Side:
+        for side in ENDS:
             for slot in range(len(SIZES)):
                 assert sorted(slow_rows(added, side, slot)) == rows_and_keys(stores[reader].pairs(side, slot))
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.ranking import known_answers as semi_join
 from pbgeval.ranking.keys import EdgeColumns, QueryKeys
 from pbgeval.ranking.known_answers import SemiJoin
@@ -35,7 +35,7 @@ def columns(of: list[Edge]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def keys_of(evaluated: list[Edge], num_entities: int = NUM_ENTITIES) -> dict[Side, QueryKeys]:
-    return {side: QueryKeys.of_edges(side, *columns(evaluated), num_entities) for side in Side}
+    return {side: QueryKeys.of_edges(side, *columns(evaluated), num_entities) for side in ENDS}
 
 
 def slow_keys(evaluated: list[Edge], hidden: Side) -> list[tuple[int, int]]:
@@ -44,7 +44,7 @@ def slow_keys(evaluated: list[Edge], hidden: Side) -> list[tuple[int, int]]:
 
 def slow_join(evaluated: list[Edge], known: list[Edge]) -> list[tuple[Side, int, int]]:
     pairs = []
-    for side in Side:
+    for side in ENDS:
         keys = slow_keys(evaluated, side)
         for lhs, rel, rhs in known:
             key, answer = ((rel, rhs), lhs) if side is Side.LHS else ((rel, lhs), rhs)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.metrics.breakdowns import CARDINALITIES, FREQUENCY_CLASSES
-from pbgeval.notation import EntityNumbering, Side
+from pbgeval.notation import ENDS, EntityNumbering
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from tests.examples import examples
@@ -43,7 +43,7 @@ def counted(
                 for slot in slots
             ]
         )
-        for side in Side
+        for side in ENDS
         for slots in groups
     ]
 
@@ -90,7 +90,7 @@ def test_counts_and_classes_equal_slow_ones_whatever_the_slots_and_blocks(traini
     assert [slow_cardinality(training, rel) for rel in range(NUM_RELATIONS)] == cardinality
     found = FrequencyClasses.of_frequencies(counts.relation_frequency()).of(counts.relation_frequency())
     assert slow_classes(relation_frequency) == [FREQUENCY_CLASSES[i] for i in found]
-    for side in Side:
+    for side in ENDS:
         frequency = Counter(side.pick(lhs, rhs) for lhs, _, rhs in training)
         numbers = np.array(evaluated, np.int64)
         assert [frequency[number] for number in evaluated] == counts.entity_frequency(side, numbers).tolist()
@@ -127,7 +127,7 @@ def test_cardinalities_of_nations_are_those_of_the_vectors(reference_path):
     lhs, rel, rhs = np.load(folder / "train.npy").astype(np.int64).T
     numbering = EntityNumbering.from_sizes({("all", 0): 8, ("all", 1): 6})
     counts = SlotCounts.zero(len(expected), numbering)
-    for side in Side:
+    for side in ENDS:
         for slot in (0, 1):
             counts += SlotCounts.of_slot(
                 side,

@@ -15,7 +15,7 @@ from pbgeval.metrics.breakdowns import (
     GroupClasses,
     breakdown_rows,
 )
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import StatsLayout
 from pbgeval.stats.ranks import RankCounts
@@ -24,7 +24,7 @@ from tests.full_vectors import FullEvaluation
 from tests.reference import Ranks
 
 LAYOUT = StatsLayout((1, 3, 10))
-SIDES = tuple(Side)
+SIDES = tuple(ENDS)
 NAMES, LHS_TYPES, RHS_TYPES = ["likes", "is a", "near", "of"], ["user", "user", "item", "item"], ["item"] * 4
 CARDINALITY, QUANTILES = [4, 1, 4, 0], [1, 4, 4, 0]
 GROUPS = {"both": [2, 0, 1], "alone": [1], "unseen": [3], "empty": []}
@@ -34,7 +34,7 @@ LABELS_OF_QUANTILES = ("unseen", "25", "50", "75", "100")
 sizes = st.integers(0, 9)
 # (side, relation, class of the lhs entity, class of the rhs entity, better, tied, beaten); relation 3 has no queries
 queries = st.lists(
-    st.tuples(st.sampled_from(Side), st.integers(0, 2), *[st.integers(0, 4)] * 2, sizes, sizes, sizes), max_size=12
+    st.tuples(st.sampled_from(ENDS), st.integers(0, 2), *[st.integers(0, 4)] * 2, sizes, sizes, sizes), max_size=12
 )
 
 
@@ -150,7 +150,7 @@ def test_per_relation_and_per_cardinality_equal_the_vectors(reference_path, mode
     labels = [str(relation) for relation in range(len(kinds))]
     classes = GroupClasses(labels, labels, labels, np.array([CARDINALITIES.index(kind) for kind in kinds]))
     grouped = GroupedStats(StatsLayout(full_vectors.CUTOFFS))
-    for side in Side:
+    for side in ENDS:
         grouped.add(RELATION, side, evaluation.relations(), evaluation.counts[side])
 
     for name, key, where in (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.metrics.summary import macro_over_keys, macro_over_relations
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, RELATION, GroupedStats
 from pbgeval.stats.rank_stats import RankStats, StatsLayout, by_label, rank_metrics
 from pbgeval.stats.ranks import RankCounts, RankType
@@ -17,11 +17,11 @@ from tests.examples import examples
 from tests.full_vectors import FullEvaluation
 
 LAYOUT = StatsLayout((1, 3, 10))
-SIDES = tuple(Side)
+SIDES = tuple(ENDS)
 sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
 # (side, relation, known entity, better, tied, beaten)
 queries = st.lists(
-    st.tuples(st.sampled_from(Side), st.integers(0, 2), st.integers(0, 2), sizes, sizes, sizes), max_size=12
+    st.tuples(st.sampled_from(ENDS), st.integers(0, 2), st.integers(0, 2), sizes, sizes, sizes), max_size=12
 )
 
 
@@ -68,7 +68,7 @@ VECTOR_NAMES |= {f"hits_at_{cutoff}": f"hits_at_{cutoff}" for cutoff in full_vec
 
 def grouped_evaluation(evaluation: FullEvaluation) -> GroupedStats:
     grouped = GroupedStats(StatsLayout(full_vectors.CUTOFFS))
-    for side in Side:
+    for side in ENDS:
         grouped.add(RELATION, side, evaluation.relations(), evaluation.counts[side])
         grouped.add(KEY_FREQUENCY, side, evaluation.key_frequencies(side), evaluation.counts[side])
     return grouped

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbgeval import from_ranks
 from pbgeval.metrics.summary import all_rank_metrics, macro_over_keys
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.stats.grouped import KEY_FREQUENCY, GroupedStats
 from pbgeval.stats.histograms import RankHistograms
 from pbgeval.stats.rank_stats import RankStats, StatsLayout
@@ -52,20 +52,20 @@ def test_merged_statistics_give_the_metrics_of_the_ranks(of, num_parts):
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(Side), st.integers(0, 3), *[st.integers(0, 20)] * 3), min_size=1, max_size=25)
+    st.lists(st.tuples(st.sampled_from(ENDS), st.integers(0, 3), *[st.integers(0, 20)] * 3), min_size=1, max_size=25)
 )
 def test_macro_averages_give_the_metrics_of_the_weighted_ranks(of):
     """The second number is the query's key; a query weighs 1 / (queries of its key)."""
     frequency = Counter(query[:2] for query in of)
     grouped = GroupedStats(LAYOUT)
-    for side in Side:
+    for side in ENDS:
         own = [query for query in of if query[0] is side]
         classes = torch.tensor([frequency[query[:2]] for query in own], dtype=torch.int64)
         grouped.add(KEY_FREQUENCY, side, classes, counts_of([query[2:] for query in own]))
 
-    found = macro_over_keys(grouped, tuple(Side))
+    found = macro_over_keys(grouped, tuple(ENDS))
 
-    for label, sides in (("head", [Side.LHS]), ("tail", [Side.RHS]), ("both", list(Side))):
+    for label, sides in (("head", [Side.LHS]), ("tail", [Side.RHS]), ("both", list(ENDS))):
         own = [query for query in of if query[0] in sides]
         if not own:
             assert 0 == found[f"{label}.realistic.count"]

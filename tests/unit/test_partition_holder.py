@@ -16,7 +16,7 @@ from pbgeval.errors import DataError
 from pbgeval.inputs.dispatch import PartitionCache, UnitQueue, make_dispatch_plan
 from pbgeval.inputs.opening import open_inputs
 from pbgeval.inputs.partitions import PartitionHolder
-from pbgeval.notation import Bucket, Side, WorkUnit
+from pbgeval.notation import ENDS, Bucket, WorkUnit
 from tests.kit.case import TinyCase
 
 NUM_PARTITIONS = 5
@@ -46,7 +46,7 @@ def test_every_unit_gets_its_partitions_whatever_the_room(case: TinyCase, room: 
             bucket = queue.plan.units[index].bucket
             tables = holder.enter(index, bucket)
             holder.read_ahead()
-            for side in Side:
+            for side in ENDS:
                 expected = holder.inputs.embeddings["user", side.pick(*bucket)].load()
                 assert torch.equal(expected, tables["user", side].embeddings_ND)
             assert len(holder.holding.held) <= room

@@ -93,6 +93,7 @@ def test_the_same_question_has_the_same_answer_to_the_bit(candidates: str, graph
             compute_loss=loss,
             breakdowns=["relation", "entity_types"],
             hits_at=[3, 1],
+            relation_prediction=candidates != "sampled" and draw.draw(st.booleans(), "relations"),
             **CANDIDATES[candidates],
             **filtered,
             **side,

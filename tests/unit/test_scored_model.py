@@ -13,7 +13,7 @@ from torch import Tensor
 from pbgeval import ModelSchema, ModelTensors, Monitor, MonitoredRelation, edge_scorer, side_scorer
 from pbgeval.monitor.measure import ScoredModel
 from pbgeval.monitor.records import read_history
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 
 NUM_ENTITIES, NUM_RELATIONS, BUCKET = 23, 3, (0, 0)
 
@@ -42,7 +42,7 @@ def test_figures_are_those_of_the_vectors(all_entities: bool) -> None:
     by_number = scored(entities_ND, diagonals_RD)
     relation = MonitoredRelation("all", "all", "all", "diagonal", all_negs=all_entities)
     schema = ModelSchema([relation], {"all": 1}, "dot", num_dynamic_relations=NUM_RELATIONS)
-    operators = {(0, side): {"diagonal": diagonals_RD} for side in Side}
+    operators = {(0, side): {"diagonal": diagonals_RD} for side in ENDS}
     by_vector = ModelTensors({("all", 0): entities_ND}, operators)
 
     found = []

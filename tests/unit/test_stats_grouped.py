@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.stats import grouped as module
 from pbgeval.stats.grouped import GroupedStats
 from pbgeval.stats.rank_stats import FRACTION_BITS, StatsLayout
@@ -21,7 +21,7 @@ DIMENSIONS = ("relation", "lhs_frequency", "größe")
 sizes = st.one_of(st.integers(0, 3), st.integers(0, 1 << 33))
 keys = st.one_of(st.integers(-1, 3), st.sampled_from([-(2**62), 2**16 - 1, 2**16, 2**40]))
 queries = st.lists(
-    st.tuples(st.sampled_from(DIMENSIONS), st.sampled_from(Side), keys, sizes, sizes, sizes), max_size=24
+    st.tuples(st.sampled_from(DIMENSIONS), st.sampled_from(ENDS), keys, sizes, sizes, sizes), max_size=24
 )
 
 
@@ -34,7 +34,7 @@ def grouped_of(of) -> GroupedStats:
     """Add queries, those of one dimension and side at once."""
     grouped = GroupedStats(LAYOUT)
     for dimension in DIMENSIONS:
-        for side in Side:
+        for side in ENDS:
             own = [query[2:] for query in of if query[:2] == (dimension, side)]
             group_Q = torch.tensor([group for group, *_ in own], dtype=torch.int64)
             grouped.add(dimension, side, group_Q, counts_of([query[1:] for query in own]))
@@ -72,7 +72,7 @@ def test_each_group_has_the_sums_of_its_own_queries(of):
     grouped = grouped_of(of)
 
     for dimension in DIMENSIONS:
-        expected = defaultdict(lambda: {side: [] for side in Side})
+        expected = defaultdict(lambda: {side: [] for side in ENDS})
         for of_dimension, side, group, *query in of:
             if of_dimension == dimension and group >= 0:
                 expected[group][side].append(tuple(query))

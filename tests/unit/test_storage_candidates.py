@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import DataError, StorageError
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.candidates import CandidateFile, candidates_path, find_candidate_files
 from pbgeval.storage.edges import BucketFile, find_buckets
 from tests.examples import examples
@@ -49,7 +49,7 @@ def types(*of_edges: int) -> np.ndarray:
 
 
 def test_candidates_are_those_listed_in_the_buckets_own_partition(tmp_path: Path) -> None:
-    file = opened(tmp_path, *Side, head=[[0, 1], [2, 3], [3, 3]], tail=[[8], [4], [0]])
+    file = opened(tmp_path, *ENDS, head=[[0, 1], [2, 3], [3, 3]], tail=[[8], [4], [0]])
     heads = file.read(Side.LHS, np.arange(0, 3), types(0, 0, 0), SIZES)
     tails = file.read(Side.RHS, np.arange(1, 3), types(0, 0), SIZES)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pbgeval.errors import StorageError
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.candidates import find_candidate_files
 from pbgeval.storage.checkpoint import open_embeddings
 from pbgeval.storage.edges import find_buckets
@@ -34,7 +34,7 @@ def written(folder: Path, reader: str) -> Path:
     elif reader == "model":
         write_model(folder, {(0, Side.RHS): {"diagonal": VALUES[:, 0]}}, version=3)
     elif reader == "ranks":
-        create_query_file(folder, "ranks", 0, Bucket(0, 0), NUM_ROWS, list(Side), "digest")
+        create_query_file(folder, "ranks", 0, Bucket(0, 0), NUM_ROWS, list(ENDS), "digest")
     else:
         write_edges(folder, (0, 0), IDS, IDS, IDS, weight=np.ones(NUM_ROWS) if reader == "weight" else None)
         with h5py.File(folder / "candidates_0_0.h5", "w") as file:

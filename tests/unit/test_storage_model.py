@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pbgeval.errors import DataError, StorageError
-from pbgeval.notation import Side
+from pbgeval.notation import ENDS, Side
 from pbgeval.storage.checkpoint import model_path
 from pbgeval.storage.model import global_embedding, operator_parameters, read_model_parameters
 from tests.kit.pbg_files import write_model
@@ -57,13 +57,13 @@ def test_dynamic_names_become_singular_and_keep_the_relations(tmp_path, with_key
         "linear_transformation": matrices,
         "real": vectors[:, :2],
     }
-    write_model(tmp_path, {(0, side): parameters for side in Side}, version=0, dynamic=True, with_keys=with_keys)
+    write_model(tmp_path, {(0, side): parameters for side in ENDS}, version=0, dynamic=True, with_keys=with_keys)
     with h5py.File(model_path(tmp_path, 0), "r") as file:
         on_disk = set(file["model/relations/0/operator/lhs"])
     model = read_model_parameters(tmp_path, 0)
 
     assert {"diagonals", "translations", "linear_transformations", "real"} == on_disk
-    for side in Side:
+    for side in ENDS:
         assert as_lists(parameters) == as_lists(model.operators[0, side])
 
 

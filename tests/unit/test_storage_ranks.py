@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.errors import OutputError, StorageError
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage.row_files import (
     RANK_COLUMNS,
     QueryFile,
@@ -30,7 +30,7 @@ from tests.saved_ranks import read_ranks
 BUCKET = Bucket(1, 20)
 
 
-def create(folder: Path, num_edges: int = 10, sides: tuple[Side, ...] = tuple(Side)) -> QueryFile:
+def create(folder: Path, num_edges: int = 10, sides: tuple[Side, ...] = tuple(ENDS)) -> QueryFile:
     return create_query_file(folder, "ranks", 2, BUCKET, num_edges, sides, "abc")
 
 
@@ -46,7 +46,7 @@ def test_a_new_file_says_of_every_query_that_it_was_not_ranked(tmp_path: Path) -
     ranks = read_ranks(tmp_path, 2, BUCKET).columns
 
     assert tmp_path / "ranks" / "2" / "ranks_1_20.h5" == file.path == query_path(tmp_path, "ranks", 2, BUCKET)
-    assert set(Side) == set(ranks)
+    assert set(ENDS) == set(ranks)
     for columns in ranks.values():
         assert list(RANK_COLUMNS) == list(columns)
         for values in columns.values():
@@ -70,13 +70,13 @@ ROWS = st.sets(st.integers(0, 29), max_size=30).map(lambda rows: np.array(sorted
 
 
 @settings(max_examples=examples(30))
-@given(writes=st.lists(st.tuples(st.sampled_from(Side), ROWS), max_size=6))
+@given(writes=st.lists(st.tuples(st.sampled_from(ENDS), ROWS), max_size=6))
 def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[Side, np.ndarray]]
 ) -> None:
     folder = tmp_path_factory.mktemp("r")
     file = create(folder, num_edges=30)
-    expected = {(side, name): [0] * 30 for side in Side for name in RANK_COLUMNS}
+    expected = {(side, name): [0] * 30 for side in ENDS for name in RANK_COLUMNS}
     for side, rows in writes:
         values = columns_of(rows, side)
         file.write(side, rows, values)
@@ -85,8 +85,8 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
                 expected[side, name][row] = value
 
     actual = read_ranks(folder, 2, BUCKET).columns
-    assert expected == {(side, name): actual[side][name].tolist() for side in Side for name in RANK_COLUMNS}
-    for side in Side:
+    assert expected == {(side, name): actual[side][name].tolist() for side in ENDS for name in RANK_COLUMNS}
+    for side in ENDS:
         part = open_query_file(folder, "ranks", 2, BUCKET).read(side, 7, 19)
         assert all(expected[side, name][7:19] == part[name].tolist() for name in RANK_COLUMNS)
         assert [0] * len(RANK_COLUMNS) == [len(values) for values in file.read(side, 30, 30).values()]
@@ -94,7 +94,7 @@ def test_rows_written_in_any_order_are_read_and_others_stay_as_they_were(
 
 def write_every_third(file: QueryFile, worker: int) -> None:
     for start in range(worker * 50, 3000, 150):
-        for side in Side:
+        for side in ENDS:
             if start % 100:
                 file.write(side, start, columns_of(np.arange(start, start + 50), side))
             else:
@@ -216,7 +216,7 @@ def test_a_file_that_is_not_as_it_should_be_is_refused_with_its_name(tmp_path: P
         (lambda file: file.attrs.pop("digest"), "expected an attribute digest, found None"),
         (lambda file: file.attrs.modify("num_rows", np.int64(9)), r"expected int64 of shape \(9,\)"),
         (lambda file: file.pop("tail/tied"), "expected a dataset tail/tied, found head, tail"),
-        (lambda file: [file.pop("head"), file.pop("tail")], "no group head or tail"),
+        (lambda file: [file.pop("head"), file.pop("tail")], "no group head, tail or relation"),
     ):
         create(tmp_path)
         with h5py.File(path, "r+") as file:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pbgeval.errors import OutputError, StorageError
-from pbgeval.notation import Bucket, Side
+from pbgeval.notation import ENDS, Bucket, Side
 from pbgeval.storage import entities as labels_module
 from pbgeval.storage import topk as topk_module
 from pbgeval.storage.edges import BucketFile, find_buckets
@@ -29,7 +29,7 @@ from tests.kit.pbg_files import write_edges
 BUCKET = Bucket(0, 1)
 SIZES = {("user", 0): 3, ("user", 1): 2, ("item", 0): 4}
 NAMES = {("user", 0): ["ann", "bob", "cy"], ("user", 1): ["dee", "eve"]}
-SIDES = tuple(Side)
+SIDES = tuple(ENDS)
 
 
 def vocabulary(folder: Path, names: dict[tuple[str, int], list[str]] = NAMES, budget_bytes: int = 10**6) -> Vocabulary:

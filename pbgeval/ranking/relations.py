@@ -1,0 +1,220 @@
+"""Edges whose relation is hidden -> counts of the relations that compete with their own.
+
+All relations are in memory, so an edge is ranked where both of its vectors are at hand. Its candidates are the
+relations between the types of its two entities, and (lhs, r, rhs) has the score of the tail query (lhs, r, ?).
+
+Where it is exact algebra, one product scores many edges with all relations (see `scoring/scorer`):
+
+    dot                 q . (M x + t) = f(q, x) . parameters of M + q . t    see `Operator.features`
+    distances           |q - (x + t)| = |(q - x) - t|                        translations
+
+Elsewhere each relation acts on the vectors in turn. Sums are taken in another order there, so the last bits differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from pbgeval.errors import UnrankableError
+from pbgeval.notation import ENDS, Side, distinct
+from pbgeval.ranking.auc_sampling import AucSampling
+from pbgeval.ranking.counting import CellIndex, count
+from pbgeval.ranking.draws import DrawStream
+from pbgeval.ranking.groups import first_nan
+from pbgeval.ranking.known_answers import KnownAnswers, positions
+from pbgeval.ranking.tally import SideTally
+from pbgeval.scoring.block_scorer import ScorerRelation
+from pbgeval.scoring.comparators import UnrankableRowsError, check_finite
+from pbgeval.scoring.operators import OPERATORS
+from pbgeval.scoring.scorer import EdgeScorer, RelationScorer
+
+EDGES_PER_BLOCK = 1 << 11  # scored together; a user's model may round otherwise in another company
+CELLS_AT_A_TIME = 1 << 22  # changes no number of our own models
+
+
+@frozen(eq=False)
+class CompetingRelations:
+    """The relations between two entity types."""
+
+    ids: np.ndarray  # int64, ascending
+    scorers: Sequence[EdgeScorer]  # of each; one if they are dynamic
+    _rows_CF: Tensor | None = field(init=False)  # prepared candidates of a product; None: each relation in turn
+
+    @_rows_CF.default
+    def _made_of_parameters(self) -> Tensor | None:
+        first = self.scorers[0]
+        if isinstance(first, ScorerRelation) or {one.operator for one in self.scorers} != {first.operator}:
+            return None
+        if first.dynamic:
+            ids_C, of_all = torch.from_numpy(self.ids), first.parameters.get(Side.LHS, {})
+            parameters = {name: value[ids_C.to(value.device)] for name, value in of_all.items()}
+        elif any(Side.LHS in one.parameters for one in self.scorers):
+            return None
+        else:
+            of_each = [one.parameters.get(Side.RHS, {}) for one in self.scorers]
+            parameters = {name: torch.stack([of[name] for of in of_each]) for name in of_each[0]}
+        comparator = first.comparator
+        if comparator.base.is_distance:
+            is_shift = first.operator == "translation"
+            return comparator.prepare_candidates(parameters["translation"]) if is_shift else None
+        pair_1D = torch.zeros((1, 2))
+        features = OPERATORS[first.operator].features(pair_1D, pair_1D) if comparator.name == "dot" else None
+        if features is None:
+            return None
+        one_C1 = next(iter(parameters.values())).new_ones((len(self.ids), 1))
+        parts = [parameters.get(name, one_C1) for name in features]
+        return torch.cat([*parts, one_C1] if comparator.bias else parts, dim=1)
+
+    def scores(self, lhs_QD: Tensor, rhs_QD: Tensor) -> Tensor:
+        """Return the score (Q, C) of each pair of vectors with each relation, NaN where it is not a number.
+
+        Raises:
+            UnrankableRowsError: a row cannot be prepared; its relation is unknown.
+        """
+        scorer = self.scorers[0]
+        if isinstance(scorer, ScorerRelation):  # vectors are numbers
+            query_QD = scorer.queries(Side.REL, lhs_QD, rhs_QD[:, 0])
+            candidate_CD = scorer.candidates(Side.REL, torch.from_numpy(self.ids).to(lhs_QD).unsqueeze(1))
+            return scorer.comparator.scores(query_QD.unsqueeze(0), candidate_CD.unsqueeze(0))[0]
+        if self._rows_CF is None:
+            return torch.stack(list(self._one_by_one(lhs_QD, rhs_QD)), dim=1)
+        fixed_QD, acted_QD = (rhs_QD, lhs_QD) if scorer.dynamic else (lhs_QD, rhs_QD)
+        query_1QF = check_finite(_query(scorer, fixed_QD, acted_QD)).unsqueeze(0)
+        rows_1CF = self._rows_CF.unsqueeze(0)
+        scores_1QC = scorer.comparator.scores(query_1QF, rows_1CF)
+        bad = first_nan(scorer.comparator, query_1QF, rows_1CF, scores_1QC)
+        if bad is not None:
+            scores_1QC[bad] = torch.nan
+        return scores_1QC[0]
+
+    def _one_by_one(self, lhs_QD: Tensor, rhs_QD: Tensor) -> Iterator[Tensor]:
+        """Yield the scores (Q,) with each relation, as those of true entities are computed."""
+        for at, relation in enumerate(self.ids.tolist()):
+            scorer = self.scorers[0 if len(self.scorers) == 1 else at]
+            assert isinstance(scorer, RelationScorer), "models that score by number are asked for all at once"
+            rel_Q = torch.full((len(lhs_QD),), relation) if scorer.dynamic else None
+            query_QD = scorer.queries(Side.RHS, lhs_QD, rel_Q)
+            yield scorer.comparator.pbg_true_scores(query_QD, scorer.candidates(Side.RHS, rhs_QD))
+
+
+def _query(scorer: RelationScorer, fixed_QD: Tensor, acted_QD: Tensor) -> Tensor:
+    """Return the rows (Q, F) that relations' rows are compared with; relations act on one vector of each pair."""
+    comparator = scorer.comparator
+    if comparator.base.is_distance:
+        shift_QD = fixed_QD - acted_QD
+        if comparator.bias:
+            shift_QD[:, 0] = fixed_QD[:, 0] + acted_QD[:, 0]
+        return comparator.prepare_queries(shift_QD)
+    constant = [fixed_QD[:, :1]] if comparator.bias else []
+    if comparator.bias:  # q[1:] . y[1:] + q[0] + y[0] = (1, q[1:]) . y + q[0]
+        fixed_QD = torch.cat([torch.ones_like(fixed_QD[:, :1]), fixed_QD[:, 1:]], dim=1)
+    features = OPERATORS[scorer.operator].features(fixed_QD, acted_QD)
+    assert features is not None, "the relations have rows"
+    return torch.cat([*features.values(), *constant], dim=1)
+
+
+@define(eq=False)
+class RelationCandidates:
+    """All relations that may compete, and what the pooled AUC compares of them."""
+
+    scorers: Sequence[EdgeScorer]  # of all relations; one if they are dynamic
+    ids: np.ndarray  # int64, ascending: of the relations that may compete
+    auc: AucSampling
+    seed: int
+    _of_types: dict[tuple[str, str], CompetingRelations] = field(factory=dict, init=False)
+
+    def split(self, rel_E: np.ndarray) -> Iterator[tuple[CompetingRelations, np.ndarray]]:
+        """Yield the candidates of some edges' relations, and which edges they are, for each pair of entity types."""
+        types = [(one.lhs_type, one.rhs_type) for one in self.scorers]
+        relation_E = rel_E if len(types) > 1 else np.zeros_like(rel_E)
+        for pair in dict.fromkeys(types[relation] for relation in distinct(relation_E).tolist()):
+            if pair not in self._of_types:
+                ids = self.ids if self.scorers[0].dynamic else [one for one in self.ids.tolist() if types[one] == pair]
+                scorers = self.scorers if self.scorers[0].dynamic else [self.scorers[one] for one in ids]
+                self._of_types[pair] = CompetingRelations(np.array(ids, np.int64), scorers)
+            is_pair = np.array([of == pair for of in types])
+            yield self._of_types[pair], np.flatnonzero(is_pair[relation_E])
+
+
+@frozen(eq=False)
+class HiddenRelations:
+    """Edges of one bucket whose relation is asked for."""
+
+    stream: DrawStream  # of the pooled AUC's sample
+    row_E: np.ndarray  # int64, ascending: row in the bucket's file
+    rel_E: np.ndarray  # int64: id
+    key_E: np.ndarray  # int64: index of the edge's key among the known answers
+    known: KnownAnswers | None  # ids of relations; None: nothing is filtered
+    vectors: Callable[[EdgeScorer, Side, np.ndarray], Tensor]  # (relation, end, edges) -> the entities' vectors
+    label: Callable[[int], str]  # what an error calls an edge
+
+    def rank(self, candidates: RelationCandidates, tally: SideTally, position_E: np.ndarray) -> None:
+        """Count the edges' queries, which a tally knows by other positions.
+
+        Raises:
+            UnrankableError: a score is not a number, or vectors cannot be prepared.
+        """
+        for first in range(0, len(self.rel_E), EDGES_PER_BLOCK):
+            for competing, of_types in candidates.split(self.rel_E[first : first + EDGES_PER_BLOCK]):
+                step = max(CELLS_AT_A_TIME // len(competing.ids), 1)
+                for start in range(0, len(of_types), step):
+                    edges = first + of_types[start : start + step]
+                    self._count(competing, candidates.auc, edges, tally, torch.from_numpy(position_E[edges]))
+
+    def _count(
+        self, competing: CompetingRelations, auc: AucSampling, edges: np.ndarray, tally: SideTally, position_Q: Tensor
+    ) -> None:
+        scores_QC = self._scores(competing, edges)
+        device = scores_QC.device
+        own_Q = torch.from_numpy(positions(competing.ids, self.rel_E[edges])).to(device)
+        true_Q = scores_QC.gather(1, own_Q.unsqueeze(1)).squeeze(1)
+        cells = None if self.known is None else self._known_cells(self.known, competing, edges, device)
+        tally.add_queries(position_Q, count(scores_QC, true_Q, own_Q=own_Q, known=cells), num_outside=0)
+        kept_Q, query, column = (of.to(device) for of in self._compared(auc, edges, len(competing.ids)))
+        tally.add_true_scores(true_Q[kept_Q], position_Q[kept_Q.cpu()])
+        others = column != own_Q[query]
+        query, column = query[others], column[others]
+        is_known = None
+        if cells is not None:
+            known_QC = torch.zeros(scores_QC.shape, dtype=torch.bool, device=device)
+            known_QC[cells] = True
+            is_known = known_QC[query, column]
+        tally.add_scores(scores_QC[query, column], position_Q[query.cpu()], is_known)
+
+    def _known_cells(
+        self, known: KnownAnswers, competing: CompetingRelations, edges: np.ndarray, device: torch.device
+    ) -> CellIndex:
+        """Return (query, column) of the known answers of some edges."""
+        known = known.select(self.key_E[edges])
+        column_P = positions(competing.ids, known.number_P)
+        query_P, column_P = known.key_P[column_P >= 0], column_P[column_P >= 0]
+        return torch.from_numpy(query_P).to(device), torch.from_numpy(column_P).to(device)
+
+    def _compared(self, auc: AucSampling, edges: np.ndarray, num_candidates: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return which true scores the pooled AUC compares, bool (Q,), and the query and column of other scores."""
+        words_QW = auc.words_of_rows(self.stream, self.row_E[edges])
+        if words_QW is None:
+            query, column = torch.ones((len(edges), num_candidates), dtype=torch.bool).nonzero().unbind(1)
+            return torch.ones(len(edges), dtype=torch.bool), query, column
+        return auc.true_is_kept(words_QW), *auc.cells(words_QW, num_candidates)
+
+    def _scores(self, competing: CompetingRelations, edges: np.ndarray) -> Tensor:
+        """Return the scores (Q, C) of some edges with all candidates, none of them NaN."""
+        vectors = [self.vectors(competing.scorers[0], side, edges) for side in ENDS]
+        refused = "this model cannot be ranked"
+        try:
+            scores_QC = competing.scores(*vectors)
+        except UnrankableRowsError as error:
+            where = self.label(int(edges[error.rows[0]]))
+            expected = f"expected {error.expected}, got {error.found} after the operator of a relation"
+            raise UnrankableError(f"{where}: {expected}; {refused}") from error
+        if bool(torch.isnan(scores_QC.sum())) and bool(torch.isnan(scores_QC).any()):  # a sum takes less time
+            query, column = torch.isnan(scores_QC).nonzero()[0].tolist()
+            expected = f"expected a number as the score of relation candidate {competing.ids[column]}, got NaN"
+            raise UnrankableError(f"{self.label(int(edges[query]))}: {expected}: finite embeddings overflow; {refused}")
+        return scores_QC

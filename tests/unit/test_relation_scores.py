@@ -1,0 +1,107 @@
+"""Scores of pairs of vectors with many relations are the reference's, by one product or by each relation in turn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbgeval.notation import Side
+from pbgeval.ranking.relations import CompetingRelations
+from pbgeval.scoring.comparators import Comparator, UnrankableRowsError
+from pbgeval.scoring.operators import OPERATORS
+from pbgeval.scoring.scorer import RelationScorer
+from tests import reference
+from tests.examples import examples
+from tests.kit.graphs import COMPARATORS, OWN_COMPARATORS, OWN_OPERATORS, RowSource, operator_params
+from tests.kit.graphs import OPERATORS as PBG_NAMES
+
+MODELS = [
+    (operator, comparator)
+    for operator in (*PBG_NAMES, *OWN_OPERATORS)
+    for comparator in (*COMPARATORS, *OWN_COMPARATORS)
+]
+BY_PRODUCT = {*((of, "dot") for of in ("diagonal", "translation", "complex_diagonal", "rotate", "swapped_diagonal"))}
+BY_PRODUCT |= {("translation", of) for of in ("l2", "squared_l2", "l1", "complex_l1")}
+
+
+def scorers_of(operator, comparator, params, *, bias, dynamic):
+    """A scorer of all relations, or one of each."""
+
+    def scorer(parameters):
+        by = Comparator(comparator, bias)
+        return RelationScorer("r", operator, parameters, by, dynamic=dynamic, lhs_type="a", rhs_type="a")
+
+    of_each = [{name: torch.tensor(value, dtype=torch.float64) for name, value in of.items()} for of in params]
+    prepared = OPERATORS[operator].prepared
+    if not dynamic:
+        return [scorer({Side.RHS: prepared(of)}) for of in of_each]
+    stacked = {name: torch.stack([of[name] for of in of_each]) for name in of_each[0]}
+    return [scorer({Side.LHS: prepared(stacked), Side.RHS: {}})]
+
+
+@pytest.mark.parametrize(("operator", "comparator"), MODELS)
+@settings(max_examples=examples(4), deadline=None)
+@given(data=st.data())
+def test_they_are_the_references(operator, comparator, data):
+    bias, dynamic = (data.draw(st.booleans()) for _ in range(2))
+    bias, dynamic = bias and comparator != "complex_l1", dynamic and operator != "projected_translation"
+    row, dimension = RowSource(data.draw(st.integers(0, 99)), False), data.draw(st.sampled_from([4, 6]))
+    num_relations = data.draw(st.integers(1, 5))
+    params = [operator_params(operator, dimension, row) for _ in range(num_relations)]
+    ids = data.draw(st.sets(st.integers(0, num_relations - 1), min_size=1).map(sorted))
+    lhs, rhs = ([row(dimension) for _ in range(data.draw(st.integers(1, 4)) if side else 4)] for side in (1, 1))
+    rhs = (rhs * 4)[: len(lhs)]
+
+    scorers = scorers_of(operator, comparator, params, bias=bias, dynamic=dynamic)
+    competing = CompetingRelations(np.array(ids), scorers if dynamic else [scorers[one] for one in ids])
+    scores = competing.scores(*(torch.tensor(of, dtype=torch.float64) for of in (lhs, rhs)))
+
+    assert ((operator, comparator) in BY_PRODUCT) == (competing._rows_CF is not None)
+    for x, y, found_C in zip(lhs, rhs, scorers[0].comparator.real_scores(scores).tolist(), strict=True):
+        for relation, found in zip(ids, found_C, strict=True):
+            if dynamic:
+                ends = reference.apply_operator(operator, params[relation], x, "lhs"), y
+            else:
+                of_lhs = reference.apply_operator(operator, params[relation], x, "lhs")
+                ends = (
+                    of_lhs if operator == "projected_translation" else x,
+                    reference.apply_operator(operator, params[relation], y),
+                )
+            assert math.isclose(reference.score(comparator, *ends, bias), found, rel_tol=1e-6, abs_tol=1e-6)
+
+
+def test_relations_of_unlike_operators_are_scored_in_turn():
+    scorers = [
+        scorers_of(operator, "dot", [{"diagonal": [2.0, 3.0]}], bias=False, dynamic=False)[0]
+        for operator in ("diagonal", "swapped_diagonal")
+    ]
+    competing = CompetingRelations(np.array([0, 1]), scorers)
+
+    found = competing.scores(torch.tensor([[1.0, 10.0]]).double(), torch.tensor([[5.0, 7.0]]).double())
+
+    assert competing._rows_CF is None
+    assert [[2 * 5 + 10 * 3 * 7, 2 * 7 + 10 * 3 * 5]] == found.tolist()
+
+
+@pytest.mark.parametrize(("operator", "value"), [("diagonal", 1e-30), ("diagonal", 1e30), ("linear", 1e30)])
+def test_what_overflows_is_no_number_or_an_error_with_its_row(operator, value):
+    """By a product of features, and by each relation in turn."""
+    shape = (1, 2) if operator == "diagonal" else (1, 2, 2)
+    name = "diagonal" if operator == "diagonal" else "linear_transformation"
+    parameters = torch.full(shape, value)
+    parameters[0, 0] *= -1
+    scorer = RelationScorer(
+        "r", operator, {Side.LHS: {name: parameters}}, Comparator("dot"), dynamic=True, lhs_type="a", rhs_type="a"
+    )
+    competing = CompetingRelations(np.array([0]), [scorer])
+    rows = torch.tensor([[1.0, 1.0], [1e20, 1e20]])
+    try:
+        of_second = competing.scores(rows, rows)[1].tolist()
+    except UnrankableRowsError as error:
+        of_second = error.rows
+    assert of_second == [1] or math.isnan(of_second[0])
