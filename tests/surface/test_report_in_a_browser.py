@@ -232,7 +232,7 @@ def test_differences_with_their_signs_and_errors_sort_as_numbers(tmp_path: Path,
         for epoch, gap in enumerate(gaps)
     )
     path = page_of(Source("run", None, Curves("mrr", rows, {}))).write(tmp_path)
-    shown = show(path)
+    shown = show(Path(path))
 
     shown.page.locator("#passes-table thead button").nth(3).click()
 
