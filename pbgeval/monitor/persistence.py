@@ -31,8 +31,7 @@ from pbgeval.stats.ranks import RankCounts, RankType
 # Values per query, kept together by cluster -> int64 sums that add, and from them a mean with its standard error.
 #
 # A cluster is what is drawn as a whole: an edge with its two queries, or a chunk, whose edges share their negatives.
-# The
-# mean is that of all queries, sum(values) / sum(queries), and its error that of a ratio of cluster sums (Cochran,
+# The mean is that of all queries, sum(values) / sum(queries), and its error that of a ratio of cluster sums (Cochran,
 # Sampling Techniques, 1977, 6.4). Squares are rounded once, per cluster, to whole units, so that sums are exact and
 # their order does not matter (decision 0001).
 

@@ -195,8 +195,7 @@ def _featurized_side(
 # Finite rows can overflow: inf - inf is NaN, and NaN compares as false with everything, which would rank first. Kernels
 # that round a product and its sum only once return the first infinity instead, so a score also counts as NaN where its
 # positive terms and its negative terms both overflow, whatever the kernel returned. Most blocks are not searched: a
-# bound
-# on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
+# bound on the rows excludes overflow (no partial sum exceeds D' * max|q| * max|c|), or all scores have a finite sum.
 
 LARGEST_SAFE_SCORE = 1e37  # a tenth of the largest float32, so that rounding cannot reach it
 NUMBERS_AT_A_TIME = 1 << 22  # in float64, where overflow is searched for
