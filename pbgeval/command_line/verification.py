@@ -129,7 +129,9 @@ def _check_provenance(report: Report, config: EvalConfig, result: Path, path: Pa
     unlike = sorted(set(_differences({key: claimed.get(key) for key in found}, found, "")))
     if unlike:
         shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
-        raise OutputError(f"{path}: this is not what {result} was made of: {shown}; give the config of that run")
+        raise OutputError(
+            f"{path}: this is not what {result} was made of: {shown}; give the config of that run, with the same -p options"
+        )
 
 
 def _differences(claimed: Any, found: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - JSON
@@ -140,7 +142,7 @@ def _differences(claimed: Any, found: Any, where: str) -> Iterator[str]:  # noqa
         for index, pair in enumerate(zip(claimed, found, strict=True)):
             yield from _differences(*pair, f"{where}[{index}]")
     elif claimed != found:
-        yield where
+        yield where if where.startswith("data") else f"{where} ({found}, there {claimed})"
 
 
 def _figures_of_ranks(report: Report) -> tuple[int, str | None]:

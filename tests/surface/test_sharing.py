@@ -99,6 +99,24 @@ def test_a_planted_change_of_ranks_is_found(case: TinyCase, result: Path, tmp_pa
     assert Report.read(folder)["mrr"] > Report.read(result)["mrr"]  # type: ignore[operator]
 
 
+def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for name, shape in (("entity.npy", (30, 4)), ("relation.npy", (2, 4))):
+        np.save(tmp_path / name, random.standard_normal(shape).astype(np.float32))
+    np.save(tmp_path / "edges.npy", random.integers(0, [30, 2, 30], (50, 3)))
+    (tmp_path / "model.json").write_text('{"model": "distmult"}')
+    config = tmp_path / "eval.py"
+    config.write_text(
+        f"def get_config(): return dict(model={str(tmp_path)!r}, edge_paths=['edges.npy'], candidates='all')"
+    )
+    run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path)
+
+    done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
+
+    assert (0, "") == (done.status, done.err)
+    assert "edges ranked again (seed 4): 50, 0 of them differ" in done.out
+
+
 def test_figures_that_do_not_follow_from_the_ranks_are_found(case: TinyCase, result: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(result, tmp_path / "forged")
     document = json.loads((folder / "metrics.json").read_text())
@@ -128,7 +146,10 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
     [
         (("--share", "0"), "share: expected a number between 0 and 1, got 0.0"),
         (("--error", "1"), "error: expected a number between 0 and 1, got 1.0"),
-        (("-p", "hits_at=7"), "settings.hits_at; give the config of that run"),
+        (
+            ("-p", "hits_at=7"),
+            "settings.hits_at ([7], there None); give the config of that run, with the same -p options",
+        ),
     ],
 )
 def test_what_cannot_be_checked_is_one_line(
