@@ -148,7 +148,7 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
         (("--error", "1"), "error: expected a number between 0 and 1, got 1.0"),
         (
             ("-p", "hits_at=7"),
-            "settings.hits_at ([7], there None); give the config of that run, with the same -p options",
+            "settings.hits_at ([7], there None); give the config of that run, and its -p options",
         ),
     ],
 )
