@@ -36,7 +36,7 @@ from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
 from pbgeval.progress import Observer
 from pbgeval.report.output import OutputDirectory, digest_of, send_result, send_to_sinks
-from pbgeval.report.report import METRICS, Report
+from pbgeval.report.report import METRICS, Report, warnings_of
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
 from pbgeval.storage.text import is_url
@@ -215,7 +215,11 @@ def _evaluate(inputs: Inputs, launch: _Launch, team: Team | None = None) -> Repo
         else:
             _keep_or_release(output)
         raise
-    return report if is_first else evolve(report, path=None)
+    if not is_first:
+        return evolve(report, path=None)
+    for warning in warnings_of(report.document):
+        launch.observer.warn(warning)
+    return report
 
 
 def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> Report | None:

@@ -24,7 +24,7 @@ from attrs.converters import optional
 from pbgeval.config import EvalConfig, config_of_keys
 from pbgeval.errors import ConfigError, DataError
 from pbgeval.evaluation import evaluate
-from pbgeval.metrics.names import resolve
+from pbgeval.metrics.names import DEFAULT, resolve
 from pbgeval.models.pykeen import pykeen_scorer, pykeen_vectors
 from pbgeval.notation import Side
 from pbgeval.progress import Observer
@@ -105,6 +105,9 @@ class RankBasedEvaluator:
     filtered: bool = True
     macro: bool = field(default=False, kw_only=True)  # every query key weighs alike
     hits_at: Sequence[int] = field(default=(1, 3, 5, 10), kw_only=True, converter=tuple)
+    ks: Sequence[int] | None = field(default=None, kw_only=True)  # PyKEEN's word for `hits_at`, which it replaces
+    metrics: Sequence[str] = field(default=(), kw_only=True)  # by any of their names; none: all that are usual
+    add_defaults: bool = field(default=True, kw_only=True)  # whether `metrics` come with all that are usual
     # Further keys of `EvalConfig`: {"save_ranks": True, "sample_edges": 20000, "type_constraint": "observed"}.
     settings: Mapping[str, Any] = field(factory=dict, kw_only=True)
     output: Path | None = field(default=None, kw_only=True, converter=optional(Path))  # folder of the result
@@ -124,7 +127,12 @@ class RankBasedEvaluator:
         batch_size: int | None = None,
         slice_size: int | None = None,
         mode: str | None = None,
+        device: Any = None,  # noqa: ANN401 - as torch takes it
         training: Triples | None = None,
+        use_tqdm: bool = False,
+        tqdm_kwargs: Mapping[str, Any] | None = None,
+        pre_filtered_triples: bool = False,
+        do_time_consuming_checks: bool = False,
     ) -> RankBasedMetricResults:
         """Rank the triples against all entities.
 
@@ -139,7 +147,12 @@ class RankBasedEvaluator:
             batch_size: queries that a model without a formula of ours scores at once.
             slice_size: as in PyKEEN, for the same models.
             mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
+            device: where the model is moved to; None: it stays.
             training: known too; frequencies, leakage and unseen entities are computed from it.
+            use_tqdm: taken as PyKEEN takes it, without effect; so are those below.
+            tqdm_kwargs: see `observer`.
+            pre_filtered_triples: triples are always restricted.
+            do_time_consuming_checks: they are always made.
 
         Raises:
             EvalError: faults of the user's, a line each: no such model, ids out of range, factories that number
@@ -152,6 +165,7 @@ class RankBasedEvaluator:
             num_entities = getattr(mapped_triples, "num_entities", None)
             if num_entities is None:
                 raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
+        model = model if device is None else model.to(device)
         scorer = pykeen_scorer(
             model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
         )
@@ -164,7 +178,9 @@ class RankBasedEvaluator:
             "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
         }
-        own = {"candidates": "all", "hits_at": list(self.hits_at), **_hidden(targets), **restrictions}
+        own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **_hidden(targets), **restrictions}
+        if self.metrics:
+            own["metrics"] = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
         config = config_of_keys({**own, **self.settings})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)

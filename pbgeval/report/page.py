@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 DEFAULT_METRIC = "mrr"
+WARNINGS = "Before you quote these figures"
 MAX_ROWS = 20  # of a breakdown in a paper
 _TOO_MUCH = ("id", "MRR, head", "MRR, tail", "AMRI", "AUC per query")  # columns, for the width of a page of paper
 _NOTHING_ALLOWED = "default-src 'none'; base-uri 'none'; form-action 'none'"
@@ -98,6 +99,11 @@ class Source:
     def is_complete(self) -> bool:
         """Whether nothing is going to be added; records of a training run do not tell."""
         return self.report is None or bool(self.report.document["complete"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before the figures of an evaluation are quoted."""
+        return [] if self.report is None else warnings_of(self.report.document)
 
     @property
     def title(self) -> str:
@@ -336,9 +342,9 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
     document, sections = report.document, []
     if "metrics" in document:
         headline, is_complete = document["headline"], document["complete"]
-        warnings = warnings_of(document) if is_complete else []
+        warnings = warnings_of(document)
         if warnings:
-            sections.append(Section("warnings", "Before you quote these figures", [Notice(warnings)], layout="wide"))
+            sections.append(Section("warnings", WARNINGS, [Notice(warnings)], layout="wide"))
         figures = (edge_paths_of(document), types_of(document), estimates_of(document), every_metric(document))
         sides = "Head: the left entity is hidden and ranked. Tail: the right entity is. Both: all of these queries."
         table = headline_of(report)
@@ -420,6 +426,8 @@ def _environment() -> Environment:
 def markdown(source: Source) -> str:
     """Return tables in GitHub's Markdown."""
     parts = [f"# {escape_markdown(clipped(source.name))}", escape_markdown(f"{source.title}.")]
+    if source.warnings:
+        parts += [f"## {WARNINGS}", "\n".join(f"- {escape_markdown(warning)}." for warning in source.warnings)]
     for table in tables_of(source):
         parts += [f"## {escape_markdown(table.title)}", to_markdown(table), escape_markdown(table.note)]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -427,7 +435,7 @@ def markdown(source: Source) -> str:
 
 def latex(source: Source) -> str:
     r"""Return tables in LaTeX, for a document with \usepackage{booktabs}."""
-    parts = ["% needs \\usepackage{booktabs}"]
+    parts = ["% needs \\usepackage{booktabs}", *(f"% warning: {warning}" for warning in source.warnings)]
     for table in tables_of(source):
         caption = escape_latex(f"{table.title}. {source.title}. {table.note}".rstrip())
         parts += [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{table.anchor}}}"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from pbgeval.errors import OutputError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SIDES = ("head", "tail", "both")
 COLUMNS = ("Side", "Rank_type", "Metric", "Value")
-# PyKEEN's own keys, but for hits at k. It has one key for adjusted hits at any k, and so the last one's value.
+# PyKEEN's own keys, but for those of a k. It has one key for adjusted hits at any k, and so the last one's value.
 PYKEEN_METRICS = (
     "arithmetic_mean_rank",
     "inverse_arithmetic_mean_rank",
@@ -75,7 +75,7 @@ def items_of(figures: Mapping[str, Value], hits_at: Sequence[int]) -> Iterator[I
         hits_at: the k of hits at k, the last of which stands for adjusted hits.
     """
     names = {metric: metric_key(metric) for metric in PYKEEN_METRICS}
-    names |= {f"hits_at_{cutoff}": f"hits_at_{cutoff}" for cutoff in hits_at}
+    names |= {name: name for prefix in ("hits_at_", *OF_LAST_CUTOFF) for name in (f"{prefix}{k}" for k in hits_at)}
     if hits_at:
         names |= {f"{prefix}k": f"{prefix}{hits_at[-1]}" for prefix in OF_LAST_CUTOFF}
     for name, ours in names.items():
@@ -217,7 +217,8 @@ class Report:
 
     def _shown(self) -> DataTable:
         table: DataTable = self._made("figures").final_table(self)
-        return table
+        warnings = (f"Warning: {warning}." for warning in warnings_of(self.document))
+        return evolve(table, note="\n".join(filter(None, (table.note, *warnings))))
 
     def __repr__(self) -> str:
         return to_text(self._shown()) if "metrics" in self.document else "a report without figures yet"
@@ -365,6 +366,10 @@ MUCH_REPEATED = 0.1  # share of the evaluated edges; fewer are a matter of chanc
 
 def warnings_of(document: Mapping[str, Any]) -> list[str]:
     """Return warnings about ties, leaked and repeated edges, and what was not drawn; none for a sound evaluation."""
+    if not document["complete"]:
+        return []
+    if not document["num_edges"]:
+        return ["no edges to evaluate, so the figures are undefined: the evaluated edges are empty, or all left out"]
     warnings = []
     diagnosis, metrics = document["diagnostics"]["both"], document["metrics"]
     ties, candidates = diagnosis["mean_num_ties"], diagnosis["num_candidates"]["mean"]
