@@ -154,6 +154,8 @@ def evaluate_triples(
     Raises:
         EvalError: all errors in the input, one per line.
     """
+    if "filtered" in settings:
+        raise ConfigError("filtered: unknown key; give the triples to filter out, known=[train, valid]")
     return evaluate(
         config_of_keys({"candidates": "all", **settings}, ("test", *(evaluate_triples.__kwdefaults__ or ()))),
         model=model,
@@ -231,7 +233,7 @@ def _claim(work: Work, launch: _Launch, output: OutputDirectory, team: Team) -> 
         raise LaunchError(f"--workers {launch.workers}: the group has {team.size} workers; leave out --workers")
     finished = output.claim(work.provenance, overwrite=launch.overwrite)
     if finished is not None:
-        work.observer.note(f"{output.path}: already complete; showing the saved result (--overwrite recomputes it)")
+        work.observer.note(f"{output.path}: already complete; showing the saved result (overwrite to recompute it)")
     return finished
 
 

@@ -348,7 +348,7 @@ CHECKS: tuple[Check, ...] = (
     # which candidates compete
     rule(
         "batch_size",
-        lambda c: c.num_batch_negs > 0 and c.batch_size > 0 and c.batch_size % c.num_batch_negs,
+        lambda c: c.pbg_semantics and c.num_batch_negs > 0 and c.batch_size > 0 and c.batch_size % c.num_batch_negs,
         "must be a multiple of num_batch_negs ({config.num_batch_negs}), got {found}",
         "num_batch_negs",
     ),

@@ -73,7 +73,7 @@ def _buckets_of(
         config, paths, store, None if output is None else output.absolute().parent / IMPORTED, labels
     )
     if files.of_folder and output is not None and output.exists() and not output.is_dir():
-        raise OutputError(f"{output}: this is a file, not a directory; choose another --output")
+        raise OutputError(f"{output}: this is a file, not a directory; choose another output")
     try:
         if files.of_folder:
             _split(files, config.max_memory_bytes, observer)

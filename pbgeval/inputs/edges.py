@@ -87,7 +87,8 @@ def _check_ids(
         stop, row = int(np.broadcast_to(size, id_n.shape)[at]), block.start + at
         fault = f"expected an id in 0..{stop - 1} ({label_of(at)} has {stop}), got {int(id_n[at])}"
         if isinstance(file, ArrayEdges):
-            raise DataError(f"{file.path}: row {row}, {name}: {fault}; number the edges as the model does")
+            column = {"lhs": "head", "rel": "relation", "rhs": "tail"}[name]
+            raise DataError(f"{file.path}: row {row}, {column}: {fault}; number the edges as the model does")
         advice = "check that edge_paths and entity_path belong to one graph"
         raise DataError(f"{file.path}: dataset {name}, row {row}: {fault}; {advice}")
 

@@ -25,7 +25,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from pbgeval.cluster.claim import OWNER, Ownership, is_of_others
-from pbgeval.errors import OutputError, StorageError
+from pbgeval.errors import OVERWRITE, OutputError, StorageError
 from pbgeval.notation import Side
 from pbgeval.report.report import METRICS, RUN, SCHEMA_VERSION, TABLES, Report, json_text
 from pbgeval.report.tables import to_csv
@@ -169,7 +169,7 @@ def send_result(report: Report, url: str, *, overwrite: bool) -> None:
     try:
         found = read_object(f"{url}/{METRICS}")
         if found is not None and found != (report.path / METRICS).read_bytes() and not overwrite:
-            raise OutputError(f"{url}: found another result; choose another --output, or --overwrite to replace it")
+            raise OutputError(f"{url}: found another result; choose another output, or {OVERWRITE} to replace it")
         names = (report.path / FILES).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         for name in [*(name for name in names if name != METRICS), METRICS]:
             put_object(report.path / name, f"{url}/{name}")
@@ -220,13 +220,13 @@ class OutputDirectory:
             return self._claim(provenance, overwrite=overwrite)
         except OSError as error:
             raise OutputError(
-                f"{self.path}: cannot write into this directory: {error.strerror or error}; choose another --output"
+                f"{self.path}: cannot write into this directory: {error.strerror or error}; choose another output"
             ) from error
 
     def _claim(self, provenance: Mapping[str, Any], *, overwrite: bool) -> Report | None:
         digest = digest_of(provenance)
         if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path}: this is a file, not a directory; choose another --output")
+            raise OutputError(f"{self.path}: this is a file, not a directory; choose another output")
         if not self._must_put_back:
             finished = self._look(digest, overwrite=overwrite)
             if finished is not None:
@@ -247,8 +247,8 @@ class OutputDirectory:
                     self._put_back()
             finally:
                 self._give_up()
-            if isinstance(error, OutputError) and "choose another --output" not in str(error):
-                raise OutputError(f"{error}; choose another --output") from error
+            if isinstance(error, OutputError) and "choose another output" not in str(error):
+                raise OutputError(f"{error}; choose another output") from error
             raise
         self.owner.release()
         return finished
@@ -263,17 +263,17 @@ class OutputDirectory:
         if not_ours:
             raise OutputError(
                 f"{self.path}: found {listed(not_ours)}, which a run writes and no result here lists as its own; "
-                "move them away, or choose another --output"
+                "move them away, or choose another output"
             )
         if found is not None and not overwrite:
             raise OutputError(
                 f"{self.path}: expected this run (digest {digest[:8]}), found the output of another "
-                f"(digest {its_digest[:8]}); choose another --output, or --overwrite to replace it"
+                f"(digest {its_digest[:8]}); choose another output, or {OVERWRITE} to replace it"
             )
         if found is None and self.path.is_dir() and not overwrite and not self._holds_nothing_else():
             raise OutputError(
                 f"{self.path}: expected an empty directory or one of an earlier run, found other files; "
-                "choose another --output, or --overwrite to put the result beside them"
+                f"choose another output, or {OVERWRITE} to put the result beside them"
             )
         return None
 
@@ -293,12 +293,12 @@ class OutputDirectory:
         try:
             found = Report.read(self.path)
         except OutputError as error:
-            raise OutputError(f"{error}; move it away, or choose another --output") from error
+            raise OutputError(f"{error}; move it away, or choose another output") from error
         provenance = found.document.get("provenance")
         if not isinstance(provenance, dict) or not isinstance(provenance.get("digest"), str):
             raise OutputError(
                 f"{self.path / METRICS}: expected a result of pbgeval, got other JSON; move it away, or choose another "
-                "--output"
+                "output"
             )
         return found
 

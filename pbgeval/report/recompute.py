@@ -44,6 +44,8 @@ NOT_SAVED = ("num_queries_topped_up", "num_copies_excluded", "num_undefined_loss
 
 
 def _cutoffs(hits_at: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(hits_at, int):
+        raise ValueError(f"hits_at: expected a list, got {hits_at}")
     given = tuple(hits_at)
     for k in given:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MAX_CUTOFF:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from attrs import frozen
 
-from pbgeval.errors import DataError, EvalError, OutputError, StorageError
+from pbgeval.errors import OVERWRITE, DataError, EvalError, OutputError, StorageError
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES
 from pbgeval.notation import Bucket, Side
 from pbgeval.ranking.keys import EdgeColumns
@@ -209,7 +209,7 @@ class SavedRun:
 
 def _open_ranks(folder: Path, facts: RunFacts) -> dict[tuple[int, Bucket], QueryFile]:
     if not find_ranks(folder):
-        raise OutputError(f"{folder}: this result has no ranks; evaluate again with -p save_ranks=True --overwrite")
+        raise OutputError(f"{folder}: this result has no ranks; evaluate again with save_ranks=True, and {OVERWRITE}")
     files: dict[tuple[int, Bucket], QueryFile] = {}
     faults: list[str] = []
     for path_index, of_path in enumerate(facts.edges):

@@ -318,7 +318,7 @@ def _check_one_identity(path: Path, block: EdgeBlock, side: Side) -> None:
 # Edges in an array, in memory or in a .npy file -> what a bucket file is: of a graph in one partition.
 
 WHOLE = Bucket(0, 0)
-FORM = "integers of shape (edges, 3): lhs, rel, rhs"
+FORM = "integers of shape (edges, 3): head, relation, tail"
 
 
 @attrs.frozen(eq=False)

@@ -494,7 +494,7 @@ METRICS = [
 OUTPUT = [
     *(
         fault(
-            "output/metrics.json: expected …; move it away, or choose another --output",
+            "output/metrics.json: expected …; move it away, or choose another output",
             write("output/metrics.json", content),
             args=arguments,
             world=SMALL,
@@ -516,7 +516,7 @@ OUTPUT = [
         fault(message, *damage, args=("--output", output, *overwrite), world=SMALL)
         for overwrite in ((), ("--overwrite",))
         for output, message, *damage in (
-            ("eval.py", "eval.py: this is a file, not a directory; choose another --output"),
+            ("eval.py", "eval.py: this is a file, not a directory; choose another output"),
             ("output", "output…", folder("output/metrics.json")),
         )
     ),
@@ -526,7 +526,7 @@ OUTPUT = [
         world=SMALL,
     ),
     *(
-        fault(f"{output}…cannot …; choose another --output", args=("--output", output), world=SMALL)
+        fault(f"{output}…cannot …; choose another output", args=("--output", output), world=SMALL)
         for output in ("eval.py/below", "/proc/nothing/can/be/made/here", "x" * 300)
     ),
 ]

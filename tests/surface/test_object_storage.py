@@ -177,10 +177,8 @@ def test_a_result_that_is_there_is_not_replaced_by_another(remote: RemoteCase) -
     again, other = sent(remote, url), sent(remote, url, *flags(["hits_at=7"]))
 
     assert (0, "") == (again.status, again.err)
-    assert (1, f"{url}: found another result; choose another --output, or --overwrite to replace it\n") == (
-        other.status,
-        other.err,
-    )
+    advice = "choose another output, or --overwrite (in Python: overwrite=True) to replace it"
+    assert (1, f"{url}: found another result; {advice}\n") == (other.status, other.err)
     assert before == remote.store.get(f"{remote.key}/result/metrics.json")
     assert 0 == sent(remote, url, *flags(["hits_at=7"]), "--overwrite").status
     assert before != remote.store.get(f"{remote.key}/result/metrics.json")

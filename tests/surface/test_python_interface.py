@@ -89,13 +89,18 @@ def test_triples_have_the_figures_of_the_same_edges_in_memory(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "settings", "fault"),
     [
-        ((SCORER, [[0, 0]]), {}, r"edges: expected integers of shape \(edges, 3\): lhs, rel, rhs, got int64 of shape"),
+        (
+            (SCORER, [[0, 0]]),
+            {},
+            r"edges: expected integers of shape \(edges, 3\): head, relation, tail, got int64 of shape",
+        ),
         ((SCORER, [[0, 0.5, 1]]), {}, "edges: expected integers of shape .* got float64"),
-        ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, rhs: expected an id in 0..8"),
-        ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, rel: expected an id in 0..1"),
+        ((SCORER, [[0, 0, 9]]), {}, r"edges: row 0, tail: expected an id in 0..8"),
+        ((SCORER, [[0, 2, 1]]), {}, r"edges: row 0, relation: expected an id in 0..1"),
         ((SCORER, TEST), {"known": TRAIN}, r"known edges: expected a list of arrays, got one array; write \[array\]"),
-        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, rhs: expected an id in 0..8"),
+        ((SCORER, TEST), {"known": [[[0, 0, -1]]]}, r"known edges: row 0, tail: expected an id in 0..8"),
         ((SCORER, TEST), {"hits": [1]}, "hits: unknown key"),
+        ((SCORER, TEST), {"filtered": True}, r"filtered: unknown key; give .*, known=\[train, valid\]"),
         ((SCORER, TEST), {"knwon": [TRAIN]}, "knwon: unknown key; did you mean 'known'"),
         ((SCORER, TEST), {"devise": "cpu"}, "devise: unknown key; did you mean 'device'"),
         ((SCORER, TEST), {"hit_at": [1], "seeed": 3}, "hit_at: unknown key; did you mean 'hits_at'"),
@@ -221,7 +226,7 @@ def test_two_finished_runs_can_be_compared_and_recomputed(case: TinyCase, tmp_pa
 def test_a_result_without_ranks_says_how_to_get_them(case: TinyCase, tmp_path: Path) -> None:
     evaluate(case.config, overrides=["save_ranks=False"], output=tmp_path / "a", workers=1)
 
-    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with -p save_ranks=True --overwrite"):
+    with pytest.raises(EvalError, match=r"has no ranks; evaluate again with save_ranks=True, and --overwrite"):
         Report.read(tmp_path / "a").recompute()
 
 

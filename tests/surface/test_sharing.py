@@ -204,7 +204,7 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
     [
         (["--dataset", "graph"], "dataset 'graph': expected OWNER/NAME"),
         (["--dataset", "a/b", "--task", "../x"], "task '../x': expected letters"),
-        (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' in this report; nearest: "),
+        (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' here; nearest: "),
         (["--dataset", "a/b", "--source", "file"], "source 'file': expected an address"),
     ],
 )

@@ -205,7 +205,7 @@ TOGETHER = {
         "entities['item'].num_partitions: is 3, but entities['user'] has 4; both need the same number",
     ),
     "batch size": (
-        changed(num_batch_negs=300),
+        changed(num_batch_negs=300, pbg_semantics=True, workers=1),
         "batch_size: must be a multiple of num_batch_negs (300), got 1000",
     ),
     "no candidates": (
@@ -284,6 +284,7 @@ ACCEPTED = {
     "ints for numbers, null for what is unset": changed(max_norm=1, margin=1, workers=None),
     "relations of one name": valid(),
     "a batch size with no batch negatives": changed(batch_size=7, num_batch_negs=0),
+    "a batch size that only PBG's semantics use": changed(num_batch_negs=300),
     "no negatives where all compete": changed(num_batch_negs=0, num_uniform_negs=0, candidates="partition"),
     "nothing odd": valid(),
     "a type with other partitions when it has one": nested("entities", "tag", num_partitions=1),

@@ -236,7 +236,7 @@ def test_without_pandas_a_frame_is_refused_and_the_extra_named():
         ({"restrict_entities_to": [23]}, "row out of range in 'all:0:23': expected 0 to 22"),
         ({"restrict_relations_to": [3]}, "restrict_relations: .*3"),
         ({"mode": "testing"}, "mapped_triples: an inductive model needs a triples factory of its mode"),
-        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"known edges: row 0, rhs: expected an id in 0..22"),
+        ({"additional_filter_triples": [[(0, 0, 23)]]}, r"known edges: row 0, tail: expected an id in 0..22"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(arguments, fault):

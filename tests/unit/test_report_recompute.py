@@ -560,6 +560,7 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
     "a filter of another name": ({"filter": "both"}, "filter: expected 'raw' or 'filtered', got 'both'"),
     "a rank type of another name": ({"headline": "mean"}, "headline: expected .*realistic.*, got 'mean'"),
     "hits at 0": ({"hits_at": [1, 0]}, r"hits_at: expected ints from 1 to 2\*\*40, got 0"),
+    "hits at one number": ({"hits_at": 20}, "hits_at: expected a list, got 20"),
     "hits at True": ({"hits_at": [True]}, r"hits_at: expected ints from 1 to 2\*\*40, got True"),
     "hits at a half": ({"hits_at": [1.5]}, "hits_at: expected ints .*, got 1.5"),
     "keep without edges": ({"keep": keep_all}, "keep: needs edge_paths"),
@@ -622,7 +623,7 @@ def test_a_run_without_saved_ranks_is_refused(tmp_path: Path):
     refused(
         SavedCase.write(tmp_path, save_ranks=False),
         OutputError,
-        "has no ranks; .* -p save_ranks=True --overwrite",
+        "has no ranks; evaluate again with save_ranks=True, and --overwrite .in Python: overwrite=True.",
     )
 
 
