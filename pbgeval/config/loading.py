@@ -128,7 +128,7 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     }
     for key, value in decided.items():
         found = getattr(config, key)
-        if found not in (default_of(keys_of(EvalConfig)[key]), value):  # a filled config may be filled again
+        if found not in (default_of(keys_of(EvalConfig)[key]), value, [], ""):  # what was filled may be filled again
             unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
             faults.append(Fault((key,), f"the model has {unlike}; remove the key"))
     if message is not None:
