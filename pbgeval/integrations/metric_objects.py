@@ -52,6 +52,9 @@ class RankMetric:
         self.hits_at = tuple(sorted(cutoffs))
         self.reset()
 
+    def __repr__(self) -> str:
+        return f"RankMetric(hits_at={self.hits_at}) of {self.num_queries} queries"
+
     @property
     def num_queries(self) -> int:
         """Queries so far, in this process."""
@@ -80,7 +83,7 @@ class RankMetric:
             indexes: of scores (n,): the row that each belongs to, integers, as torchmetrics has it. All scores of a
                 row must come in one call.
             excluded: with columns as `target`: candidates that do not compete, for example known answers; a bool mask
-                (queries, candidates) or lists of columns.
+                (queries, candidates) or lists of columns. The true column may be among them; it always competes.
 
         Raises:
             DataError: the shapes do not fit, an index is out of range, or a score that is compared is NaN.
@@ -250,6 +253,9 @@ class TopKMetric:
         self.k = _whole("k", k)
         self.num_items = None if num_items is None else _whole("num_items", num_items)
         self.reset()
+
+    def __repr__(self) -> str:
+        return f"TopKMetric({self.k}, num_items={self.num_items}) of {self._num_users} users"
 
     def reset(self) -> None:
         """Forget all users."""

@@ -105,9 +105,12 @@ TABLES = (BUCKETS, HISTOGRAM, *(file.removesuffix(".csv") for file in BREAKDOWN_
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Figures(Mapping[str, Value]):
-    """Figures by the report's keys, and by any other name: `figures["mrr"]`, `figures["both.realistic.hits@10"]`."""
+    """Figures by the report's keys, and by any other name: `figures["mrr"]`, `figures["both.realistic.hits@10"]`.
+
+    They print as the table of the usual ones.
+    """
 
     by_key: Mapping[str, Value]
     headline: str  # the rank type that a name without one means
@@ -125,6 +128,11 @@ class Figures(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self.by_key)
+
+    def __repr__(self) -> str:
+        document = {"metrics": self.by_key, "headline": self.headline, "intervals": {}}
+        table = import_module("pbgeval.report.figures").headline_of(Report(document))
+        return to_text(evolve(table, title=f"The usual of {len(self)} figures, {self.headline} ranks"))
 
 
 @frozen(eq=False)

@@ -92,6 +92,18 @@ def test_all_ways_to_hand_over_scores_give_the_same_bits(rows: list[tuple[list[f
         assert dict(whole.compute()) == dict(other.compute())
 
 
+def test_metrics_and_figures_print_briefly() -> None:
+    ranks, top = RankMetric(hits_at=[1, 10]), TopKMetric(3, num_items=9)
+    ranks.update([[1.0, 3.0, 2.0]], [2])
+    top.update([[4, 5]], ([0], [4]))
+
+    assert "RankMetric(hits_at=(1, 10)) of 1 queries" == repr(ranks)
+    assert "TopKMetric(3, num_items=9) of 1 users" == repr(top)
+    lines = repr(ranks.compute()).splitlines()
+    assert lines[0].endswith("figures, realistic ranks")
+    assert ["mean reciprocal rank", "0.5000"] in [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+
+
 def test_what_is_excluded_does_not_compete() -> None:
     metric = RankMetric()
 
