@@ -14,8 +14,19 @@ import torch
 from rich.console import Console
 
 import pbgeval
-from pbgeval import EvalConfig, EvalError, Report, edge_scorer, evaluate, evaluate_triples, load_config
+from pbgeval import (
+    Edges,
+    EvalConfig,
+    EvalError,
+    Observer,
+    Report,
+    edge_scorer,
+    evaluate,
+    evaluate_triples,
+    load_config,
+)
 from pbgeval.inputs import protocol
+from pbgeval.report.page import latex, markdown, page_of, read_source
 from tests.kit.case import TinyCase
 from tests.kit.commands import run_main
 
@@ -127,6 +138,34 @@ def test_arguments_that_do_not_fit_are_refused(case: TinyCase, arguments, fault)
 
 
 # Reports
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        (Edges(TEST, train=[TEST]), "2 of 2 evaluated edges are also in train"),
+        (Edges(np.empty((0, 3), int)), "no edges to evaluate, so the figures are undefined"),
+    ],
+)
+def test_what_to_know_before_quoting_a_figure_is_said_wherever_figures_are(edges, words, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("entity", "relation"):
+        np.save(folder / f"{name}.npy", np.random.default_rng(3).standard_normal((9, 4)).astype(np.float32))
+    (folder / "model.json").write_text('{"model": "distmult"}')
+    told: list[str] = []
+    observer = Observer()
+    observer.warn = told.append
+
+    made, again = (
+        evaluate(EvalConfig(candidates="all"), model=folder, edges=edges, output=tmp_path / "out", observer=observer)
+        for _ in range(2)
+    )
+
+    source = read_source(tmp_path / "out", None, "mrr", told.append)
+    shown = (repr(made), repr(again), made._repr_html_(), markdown(source), latex(source), page_of(source).render())
+    assert all(words in " ".join(text.split()) for text in (*told, *shown))
+    assert 2 == len(told)
 
 
 def test_a_report_read_back_is_the_one_that_was_returned(reports: tuple[Report, Report]) -> None:
