@@ -95,6 +95,7 @@ class RankBasedMetricResults:
 
 
 Triples: TypeAlias = Any  # a triples factory, or an `Array` of ids: head, relation, tail
+WITHOUT_EFFECT = {"use_tqdm", "tqdm_kwargs", "pre_filtered_triples", "do_time_consuming_checks"}
 _ID_MAPS = ("entity_to_id", "relation_to_id")
 
 
@@ -129,10 +130,7 @@ class RankBasedEvaluator:
         mode: str | None = None,
         device: Any = None,  # noqa: ANN401 - as torch takes it
         training: Triples | None = None,
-        use_tqdm: bool = False,
-        tqdm_kwargs: Mapping[str, Any] | None = None,
-        pre_filtered_triples: bool = False,
-        do_time_consuming_checks: bool = False,
+        **without_effect: Any,  # noqa: ANN401 - see `WITHOUT_EFFECT`
     ) -> RankBasedMetricResults:
         """Rank the triples against all entities.
 
@@ -140,8 +138,7 @@ class RankBasedEvaluator:
             model: a trained model, not a pipeline's result.
             mapped_triples: the triples to evaluate: a triples factory or ids (n, 3). They are always known.
             additional_filter_triples: known too, if this evaluator filters; one or several.
-            restrict_entities_to: ids, or labels where `mapped_triples` is a factory that has them. Only these entities
-                compete, and triples of other entities are dropped.
+            restrict_entities_to: ids, or labels if the factory has them; others are dropped, also as candidates.
             restrict_relations_to: ids or labels. Triples of other relations are dropped.
             targets: the hidden sides: head, tail or both.
             batch_size: queries that a model without a formula of ours scores at once.
@@ -149,26 +146,21 @@ class RankBasedEvaluator:
             mode: as in PyKEEN, of inductive models; the entities are then those of the evaluated factory.
             device: where the model is moved to; None: it stays.
             training: known too; frequencies, leakage and unseen entities are computed from it.
-            use_tqdm: taken as PyKEEN takes it, without effect; so are those below.
-            tqdm_kwargs: see `observer`.
-            pre_filtered_triples: triples are always restricted.
-            do_time_consuming_checks: they are always made.
+            without_effect: PyKEEN's progress bar and checks; triples are always restricted.
 
         Raises:
-            EvalError: faults of the user's, a line each: no such model, ids out of range, factories that number
-                entities or relations in other ways, a score that is NaN.
+            EvalError: no such model, ids out of range, a score that is NaN, factories that number labels in other ways.
         """
+        for name in without_effect.keys() - WITHOUT_EFFECT:
+            raise ConfigError(f"evaluate: unknown argument {name}")
         filters = _as_list(additional_filter_triples)
         _check_id_maps([mapped_triples, *filters, *_as_list(training)])
-        num_entities = None
-        if mode is not None:
-            num_entities = getattr(mapped_triples, "num_entities", None)
-            if num_entities is None:
-                raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
+        num_entities = None if mode is None else getattr(mapped_triples, "num_entities", None)
+        if mode is not None and num_entities is None:
+            raise DataError("mapped_triples: an inductive model needs a triples factory of its mode")
         model = model if device is None else model.to(device)
-        scorer = pykeen_scorer(
-            model, num_entities=num_entities, batch_size=batch_size, slice_size=slice_size, mode=mode
-        )
+        limits = {"num_entities": num_entities, "batch_size": batch_size, "slice_size": slice_size}
+        scorer = pykeen_scorer(model, mode=mode, **limits)
         evaluated = _array(mapped_triples)
         edges = Edges(evaluated)
         if self.filtered:
@@ -178,15 +170,18 @@ class RankBasedEvaluator:
             "restrict_entities": _names(restrict_entities_to, mapped_triples, "entity_to_id", "all:0:"),
             "restrict_relations": _names(restrict_relations_to, mapped_triples, "relation_to_id", "rel:"),
         }
-        own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **_hidden(targets), **restrictions}
-        if self.metrics:
-            own["metrics"] = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
-        config = config_of_keys({**own, **self.settings})
+        config = self._config({**_hidden(targets), **restrictions})
         vectors = pykeen_vectors(model, scorer) if mode is None else None
         run = partial(evaluate, model=vectors or scorer, edges=edges, observer=self.observer)
         with _with_labels(config, [mapped_triples, *filters, *_as_list(training)], scorer.num_relations) as labelled:
             report = run(labelled, output=self.output, device=self.device, overwrite=self.overwrite)
         return RankBasedMetricResults(report, tuple(config.hits_at), macro=self.macro)
+
+    def _config(self, restrictions: Mapping[str, Any]) -> EvalConfig:
+        own = {"candidates": "all", "hits_at": list(self.ks or self.hits_at), **restrictions}
+        if self.metrics:
+            own["metrics"] = [*(DEFAULT if self.add_defaults else ()), *self.metrics]
+        return config_of_keys({**own, **self.settings})
 
 
 def _as_list(triples: Triples | Sequence[Triples] | None) -> list[Triples]:

@@ -230,6 +230,7 @@ def test_without_pandas_a_frame_is_refused_and_the_extra_named():
     ("arguments", "fault"),
     [
         ({"targets": ["relation"]}, r"targets: expected some of head and tail, got \['relation'\]"),
+        ({"use_tdqm": False}, "evaluate: unknown argument use_tdqm"),
         ({"targets": []}, "targets: expected some of head and tail"),
         ({"restrict_entities_to": ["x"]}, "restrict_entities_to: expected ids, or labels of .*, got 'x'"),
         ({"restrict_entities_to": []}, "restrict_entities: empty restriction"),
