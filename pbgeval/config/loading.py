@@ -199,8 +199,7 @@ class _Structurer:
             elif spec.default is attrs.NOTHING:
                 values[key] = self._refuse((*path, key), "this key is required")
         for key in sorted(raw.keys() - known.keys(), key=str):
-            names = [*known, *TRAINING_KEYS] if schema is EvalConfig else known
-            values[key] = self._refuse((*path, key), unknown_key(key, names))
+            values[key] = self._refuse((*path, key), unknown_key(key, known))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         for key in faulty:

@@ -122,17 +122,17 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     _check_relations(where, types, parameters)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
-    names: dict[str, Path | Iterable[str]] = {}
+    entity_names: dict[str, Path | Iterable[str]] = {}
     relation_names: Path | tuple[str, ...] | None = None
     if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
-        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
+        entity_names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
         num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
         relation_names = tuple(map(str, range(num_relations)))
     entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
     if entity_labels is not None and len(tables) == 1:
-        names = dict.fromkeys(tables, entity_labels)
+        entity_names = dict.fromkeys(tables, entity_labels)
     return EmbeddingModel(
-        str(path), system, formula, tables, parameters, names, relation_labels or relation_names, types
+        str(path), system, formula, tables, parameters, entity_names, relation_labels or relation_names, types
     )
 
 
