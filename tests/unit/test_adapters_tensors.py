@@ -143,20 +143,30 @@ def test_tables_of_any_file_have_the_ranks_of_their_formula(form: str, tmp_path:
     assert rows.part(0, 30).fingerprint() != rows.fingerprint()
 
 
-def test_a_folder_of_parquet_has_the_order_of_its_numbers_and_is_read_anew_when_written_again(tmp_path: Path) -> None:
+def test_a_folder_of_parquet_has_the_order_of_its_numbers(tmp_path: Path) -> None:
     """Temporary files of a writer are no rows; the folder's name is not cut at a #."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    folder, options = tmp_path / "nodes #1", {"model": "dot", "entities": "nodes #1"}
+    table, folder = values((37, 6), 1, exact=False), tmp_path / "nodes #1"
     folder.mkdir()
+    parts = {f"part-{index}": rows for index, rows in enumerate(np.array_split(table, 12))}
+    for name, rows in (parts | {"_temporary": table, ".part-0": table}).items():
+        parquet.write_table(pyarrow.table({"vector": pyarrow.array(list(rows))}), folder / f"{name}.parquet")
+
+    found = open_model(tmp_path, {"model": "dot", "entities": "nodes #1"})
+
+    assert np.array_equal(found.entities.load().numpy(), table)
+
+
+def test_a_parquet_file_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for seed in (1, 2):
         table = values((37, 6), seed, exact=False)
-        for index, rows in enumerate([*np.array_split(table, 12), table, table]):
-            name = [*(f"part-{part}" for part in range(12)), "_temporary", ".part-0"][index]
-            path = folder / f"{name}.parquet"
-            parquet.write_table(pyarrow.table({"vector": pyarrow.array(list(rows))}), tmp_path / "new")
-            (tmp_path / "new").replace(path)
+        parquet.write_table(pyarrow.table({"vector": pyarrow.array(list(table))}), tmp_path / "new")
+        (tmp_path / "new").replace(tmp_path / "nodes.parquet")
 
-        assert np.array_equal(open_model(tmp_path, options).entities.load().numpy(), table)
+        found = open_model(tmp_path, {"model": "dot", "entities": "nodes.parquet"})
+
+        assert np.array_equal(found.entities.load().numpy(), table)
 
 
 FORMULAS_OF_PYG = [("transe", 1), ("transe", 2), *((name, 1) for name in list(PYG)[1:])]
