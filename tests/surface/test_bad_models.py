@@ -280,6 +280,7 @@ BAD_CHECKPOINTS = [
 ]
 ROOT = "{root}/model"
 BAD_FILES = [
+    fault("-p model=xxx…: no such file or directory: {root}/xxx…", p=f"model={LONG}", world=PYG),
     of_file(PYG, f"{ROOT}.pt: model must be one of distmult, …, got conve", option("model", "conve")),
     of_file(PYG, "model_options: unknown key decoder; the keys are …", option("decoder", "x")),
     of_file(PYG, "model_options: wrong value of norm: two; …", option("norm", "two")),
