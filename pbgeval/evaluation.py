@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -325,8 +325,19 @@ def provenance_of_config(config: EvalConfig, output: Path | None = None) -> dict
     Raises:
         EvalError: faults of the user's, found in headers and in files of edges by name.
     """
+    with inputs_of_config(config, output) as inputs:
+        return provenance_of(inputs)
+
+
+@contextmanager
+def inputs_of_config(config: EvalConfig, output: Path | None = None) -> Iterator[Inputs]:
+    """Open what a config names, objects in place.
+
+    Raises:
+        EvalError: as `provenance_of_config`.
+    """
     with local_copies(config, read_in_place=True) as local, buckets_of_files(local, output, Observer()) as split:
-        return provenance_of(open_inputs(split))
+        yield open_inputs(split)
 
 
 def _default_output(config: EvalConfig, provenance: Mapping[str, Any]) -> Path:
