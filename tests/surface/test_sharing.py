@@ -309,16 +309,80 @@ def test_what_is_published_is_what_the_hub_reads(result: Path, tmp_path: Path) -
         (["--dataset", "a/b", "--task", "../x"], "task '../x': expected letters"),
         (["--dataset", "a/b", "--metric", "hist@10"], "no metric 'hist@10' in this report; nearest: "),
         (["--dataset", "a/b", "--source", "file"], "source 'file': expected an address"),
+        (
+            ["--dataset", "a/b", "--source", "https://u:secret@x/y?sig=secret"],
+            "a query, which all would see, got https://x/y",
+        ),
+        (["--dataset", "a/b", "--output", "memory://bucket/x"], "memory://bucket/x: expected a local folder; copy"),
     ],
 )
 def test_what_the_hub_does_not_take_is_refused(
     result: Path, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = run_main("publish", str(result), "--output", "hub", *arguments, cwd=tmp_path)
+    output = () if "--output" in arguments else ("--output", "hub")
+    done = run_main("publish", str(result), *output, *arguments, cwd=tmp_path)
 
     assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
     assert message in done.err
-    assert not (tmp_path / "hub").exists()
+    assert "secret" not in done.err
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ("hub", "hub/.eval_results/test.yaml: cannot write this file: "),
+        ("hub/.eval_results", "hub/.eval_results/test.yaml: cannot write this file: "),
+        ("hub/.eval_results/test.yaml", "hub/.eval_results/test.yaml: this file is not one that publish has written"),
+        ("hub/evaluation.md", "hub/evaluation.md: this file is not one that publish has written"),
+    ],
+)
+def test_files_of_others_stay(result: Path, tmp_path: Path, there: str, message: str) -> None:
+    (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / there).write_text("mine")
+
+    done = run_main("publish", str(result), "-o", "hub", "--dataset", "a/b", "--task", "test", cwd=tmp_path)
+
+    assert (1, "", 1) == (done.status, done.out, len(done.err.splitlines()))
+    assert message in done.err
+    assert [tmp_path / there] == [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("command", ["publish", "verify", "report", "compare"])
+def test_a_result_at_a_url_is_to_be_copied(case: TinyCase, result: Path, command: str) -> None:
+    url = f"file://{result}"
+    more = {"publish": ["-o", "hub", "--dataset", "a/b"], "verify": [str(case.config)], "compare": [str(result)]}
+
+    done = run_main(command, url, *more.get(command, []), cwd=case.root)
+
+    assert (1, f"{url}: expected a local folder; copy the result here first\n") == (done.status, done.err)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("provenance", None),
+        ("provenance/digest", 3),
+        ("headline", None),
+        ("filter", 1),
+        ("metrics", [1]),
+        ("metrics", None),
+        ("metrics/both.realistic.mean_rank", "9"),
+        ("raw_metrics", 7),
+        ("intervals", 3),
+        ("edge_paths", 3),
+        ("num_edges", None),
+    ],
+)
+def test_a_damaged_result_is_one_line(case: TinyCase, result: Path, tmp_path: Path, place: str, value: object) -> None:
+    folder = changed(result, tmp_path / "damaged", place, value)
+
+    published = run_main("publish", str(folder), "--output", "hub", "--dataset", "a/b", cwd=tmp_path)
+    verified = verify(case, folder)
+
+    what = f"{folder}/metrics.json: {place.split('/')[0]} is missing or damaged"
+    line = f"{what}; copy the result again, or evaluate again\n"
+    assert [(1, line)] * 2 == [(done.status, done.err) for done in (published, verified)]
 
 
 def test_an_unfinished_run_is_not_published(result: Path, tmp_path: Path) -> None:
