@@ -24,6 +24,7 @@ from pbgeval.command_line.options import (
     Cutoffs,
     Device,
     GpusPerNode,
+    LocalFolder,
     MemoryPerNode,
     OutputFolder,
     Overrides,
@@ -37,7 +38,6 @@ from pbgeval.command_line.options import (
     WorkersPerNode,
     app,
     command,
-    local_path,
     usage_line,
 )
 from pbgeval.command_line.sharing import publish, verify
@@ -390,14 +390,8 @@ def types(
 
 @command()
 def compare(
-    a: Annotated[
-        Path,
-        typer.Argument(metavar="A", parser=local_path, help="Output directory of the first run, with saved ranks."),
-    ],
-    b: Annotated[
-        Path,
-        typer.Argument(metavar="B", parser=local_path, help="Second run, on the same queries. Differences are B - A."),
-    ],
+    a: Annotated[Path, LocalFolder(metavar="A", help="Output directory of the first run, with saved ranks.")],
+    b: Annotated[Path, LocalFolder(metavar="B", help="Second run, on the same queries. Differences are B - A.")],
     edges: Annotated[
         list[Path] | None,
         typer.Option(
@@ -497,10 +491,7 @@ def monitor(
 @command()
 def report(
     folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", parser=local_path, help="Output directory of an evaluation, of a monitor, or of both."
-        ),
+        Path, LocalFolder(metavar="DIR", help="Output directory of an evaluation, of a monitor, or of both.")
     ],
     form: Annotated[
         Literal["html", "md", "latex"],

@@ -134,6 +134,8 @@ def local_path(text: str) -> Path:
     return Path(text)
 
 
+LocalFolder = partial(typer.Argument, parser=local_path)
+
 app = typer.Typer(cls=CommandGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
 command = partial(app.command, cls=Command)
 

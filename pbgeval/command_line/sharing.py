@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pbgeval.command_line.options import Device, Overrides, Quiet, Workers, local_path
+from pbgeval.command_line.options import Device, LocalFolder, Overrides, Quiet, Workers, local_path
 from pbgeval.errors import OutputError
 from pbgeval.storage.text import printable
 
-Result = Annotated[
-    Path, typer.Argument(metavar="RESULT", parser=local_path, help="Output directory of a finished evaluation.")
-]
+Result = Annotated[Path, LocalFolder(metavar="RESULT", help="Output directory of a finished evaluation.")]
 
 
 def publish(

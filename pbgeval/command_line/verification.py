@@ -119,16 +119,11 @@ def verify(
     seed = secrets.randbits(31) if seed is None else seed
     with inputs_of_config(loaded) as inputs:
         _check_provenance(report, inputs, Path(result), Path(config))
-        files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
-        for key, ranks in saved.ranks.items():
-            if ranks.num_edges != files[key].num_edges:
-                wrong = f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
-                return Verification(0, 0, 0, seed, wrong)
-        num_figures, fault = _figures_of_ranks(report, inputs, evolve(saved, edges=files))
+        num_figures, fault = _figures_of_ranks(report, inputs, saved)
         if fault is not None:
             return Verification(num_figures, 0, 0, seed, fault)
         numberer = EdgeNumberer(inputs)
-        kept = {key: kept_rows(numberer, files[key]) for key in saved.ranks}
+        kept = {(index, bucket): kept_rows(numberer, inputs.buckets[index][bucket]) for index, bucket in saved.ranks}
         is_fixed = _is_fixed(inputs)
     again = _Again(loaded, saved, kept, is_fixed, workers, device, observer or Observer())
     honest = 0.0 if loaded.precision == "certified" else ROUNDING * share
@@ -185,10 +180,14 @@ def _differences(claimed: Any, found: Any, where: str = "") -> Iterator[tuple[st
 def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[int, str | None]:
     """Return how many figures follow from the saved ranks and the edges, and the first that does not."""
     config = inputs.config
+    files = {(index, bucket): file for index, of in enumerate(inputs.buckets) for bucket, file in of.items()}
+    for key, ranks in saved.ranks.items():
+        if ranks.num_edges != files[key].num_edges:
+            return 0, f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
     breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS]
     groups = relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None
     query = ReportQuery(breakdowns=breakdowns, relation_groups=groups, edge_paths=config.edge_paths)
-    recomputed = recompute(report, query, saved)
+    recomputed = recompute(report, query, evolve(saved, edges=files))
     # Ranks do not tell edges that nobody may rank from those that were left out, so counts of edges may differ.
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
     tables = [name for name in recomputed.tables if name in report.rows and (all_ranked or name == HISTOGRAM)]
