@@ -60,7 +60,7 @@ from pbgeval.report.figures import (
     types_of,
     verdict_of,
 )
-from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
+from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
 from pbgeval.report.tables import (
     DataTable,
@@ -72,8 +72,8 @@ from pbgeval.report.tables import (
     without,
 )
 from pbgeval.storage.objects import put_object
-from pbgeval.storage.text import is_url, plural
-from pbgeval.storage.writing import temporary_folder, write_atomically
+from pbgeval.storage.text import is_url, plural, without_secrets
+from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -235,11 +235,10 @@ def save(text: str, name: str, output: Path | str) -> str:
         StorageError: it cannot be written to the URL.
     """
     if isinstance(output, str) and is_url(output):
+        check_url(output)
         url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
-        with temporary_folder() as folder:
-            write_atomically(folder / name, text)
-            put_object(folder / name, url)
-        return url
+        put_object(text.encode(), url)
+        return without_secrets(url, url)
     target = Path(output)
     if target.is_dir():
         target = target / name

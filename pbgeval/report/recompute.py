@@ -196,15 +196,20 @@ def _add(groups: GroupStats, key: GroupKey, counts: RankCounts, num_outside: int
     groups.add(key, SideStats(stats, RankHistograms.from_queries(counts), ScorePool()))
 
 
-def recompute(report: Report, query: ReportQuery) -> Report:
+def recompute(report: Report, query: ReportQuery, run: SavedRun | None = None) -> Report:
     """Compute the figures of a part of a run's queries, or others of all; `Report.recompute` says what and how.
+
+    Args:
+        report: the run's.
+        query: what is asked for.
+        run: what has been opened; None: what report and query name.
 
     Raises:
         ValueError: an argument does not fit the run.
         EvalError: what is on the disk does not have what is asked for.
     """
     started = time.time()
-    run = SavedRun.open(report, query.folders_for(report))
+    run = run or SavedRun.open(report, query.folders_for(report))
     facts = run.facts
     query.check(run)
     filtered = facts.filtered if query.filter is None else query.filter == "filtered"

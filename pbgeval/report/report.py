@@ -320,6 +320,8 @@ class Report:
             raise OutputError(
                 f"{path}: expected schema_version {SCHEMA_VERSION}, got {version}; evaluate again with this version"
             )
+        if document.get("complete"):
+            _check_kinds(path, document)
         run = Path(folder) / RUN
         return cls(document, _read_object(run) if run.exists() else {}, SavedTables(Path(folder)), Path(folder))
 
@@ -341,6 +343,24 @@ def no_result(folder: Path, expected: str = METRICS) -> str:
 def json_text(document: Mapping[str, Any]) -> str:
     """Return JSON as all our files have it."""
     return json.dumps(document, sort_keys=True, indent=2, allow_nan=False) + "\n"
+
+
+_TEXTS, _NUMBERS, _OBJECTS = ("filter", "headline"), ("num_edges", "num_queries"), ("intervals", "diagnostics")
+_KINDS = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, int), **dict.fromkeys(_OBJECTS, dict)}
+_KINDS |= {"metrics": dict, "edge_paths": list, "provenance": dict}  # of a finished result
+_FIGURES = ("metrics", "raw_metrics", "macro_metrics", "relation_macro_metrics")
+
+
+def _check_kinds(path: Path, document: Mapping[str, Any]) -> None:
+    """Refuse a finished result whose parts are not of the kinds that an evaluation writes."""
+    wrong = [key for key, kind in _KINDS.items() if not isinstance(document.get(key), kind)]
+    for key in _FIGURES:
+        of_key = document.get(key) or {}
+        if not (isinstance(of_key, dict) and all(isinstance(of, int | float | None) for of in of_key.values())):
+            wrong.append(key)
+    if wrong or not isinstance(document["provenance"].get("digest"), str):
+        what = [*wrong, "provenance"][0]
+        raise OutputError(f"{path}: {what} is missing or damaged; copy the result again, or evaluate again")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
