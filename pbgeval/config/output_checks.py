@@ -20,6 +20,7 @@ from pbgeval.metrics.names import (
     UnknownMetricError,
     check_name,
 )
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.sinks import SINKS, missing_library
 from pbgeval.stats.ranks import RANK_TYPE_SYNONYMS
 
@@ -125,12 +126,15 @@ def _breakdowns(config: EvalConfig) -> Iterator[Fault]:
         where: KeyPath = ("breakdowns", index)
         if name not in BREAKDOWNS:
             yield Fault(where, not_one_of(BREAKDOWNS, name))
-        if name in TRAINING_BREAKDOWNS and not config.train_paths:
+        if name in (*TRAINING_BREAKDOWNS, POPULARITY) and not config.train_paths:
             yield Fault(
                 where,
                 f"{show(name)} counts training edges; set train_paths, or remove {show(name)}",
                 (("train_paths",),),
             )
+        if name == POPULARITY and config.save_ranks is False:
+            message = "'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'"
+            yield Fault(where, message, (("save_ranks",),))
         if name == "groups" and config.relation_groups is None:
             yield Fault(where, "'groups' needs relation_groups; set it, or remove 'groups'", (("relation_groups",),))
 

@@ -135,7 +135,8 @@ def parse_memory(text: str) -> int:
 
 PRECISIONS = ("float32", "float64", "certified")
 TYPE_CONSTRAINTS = ("schema", "observed")
-BREAKDOWNS = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
+TABLES = ("relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups")
+BREAKDOWNS = (*TABLES, "popularity")  # which is a section of metrics.json
 TRAINING_BREAKDOWNS = frozenset({"cardinality", "relation_frequency", "entity_frequency"})  # they count train_paths
 
 
@@ -417,8 +418,9 @@ class EvalConfig:
         factory=lambda: ["relation"],
         metadata=about(
             OUTPUT,
-            "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency or "
-            "groups. cardinality and the frequencies need train_paths. groups needs relation_groups.",
+            "Tables of metrics by group: relation, entity_types, cardinality, relation_frequency, entity_frequency, "
+            "groups or popularity. cardinality, popularity and the frequencies need train_paths. groups needs "
+            "relation_groups.",
         ),
     )
     relation_groups: str | None = key(

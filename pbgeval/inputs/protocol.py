@@ -12,6 +12,7 @@ from pbgeval.config import EvalConfig
 from pbgeval.config.schema import TRAINING_BREAKDOWNS
 from pbgeval.inputs.dispatch import best_order
 from pbgeval.inputs.opening import Inputs, enabled_sides
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.notation import Bucket, EntityNumbering, Side, WorkUnit, slice_units, window_units
 from pbgeval.ranking.auc_sampling import AucSampling
 from pbgeval.ranking.chunks import CandidatePolicy, SampledLists
@@ -115,6 +116,8 @@ def counts_keys(inputs: Inputs) -> bool:
 def _saves_ranks(inputs: Inputs, num_sides: int) -> bool:
     if inputs.config.save_ranks is not None:
         return inputs.config.save_ranks
+    if POPULARITY in inputs.config.breakdowns:
+        return True
     sampled = CandidatePolicy.SAMPLED.value in inputs.candidates
     most_buckets = MAX_SAMPLED_BUCKETS_SAVED if sampled else MAX_BUCKETS_SAVED
     return inputs.num_edges * num_sides <= MAX_QUERIES_SAVED and sum(map(len, inputs.buckets)) <= most_buckets
