@@ -22,7 +22,11 @@ def write_case(folder: Path) -> TinyCase:
 
 
 def evaluate(case: TinyCase, output: Path, candidates: str) -> Done:
-    train = ["-p", f"train_paths={case.root / 'edges'}"] if candidates == "all" else []
+    train = (
+        ["-p", f"train_paths={case.root / 'edges'}", "-p", "breakdowns=relation,popularity"]
+        if candidates == "all"
+        else []
+    )
     known = ["-p", f"candidates={candidates}", "-p", "save_ranks=True", *train]
     return run_command(case, "--workers", "1", "--quiet", "--output", str(output), *known)
 

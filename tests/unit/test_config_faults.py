@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbgeval.config import EvalConfig, load_config, read_relation_groups
+from pbgeval.config.schema import BREAKDOWNS
 from pbgeval.errors import ConfigError
 from pbgeval.scoring.comparators import COMPARATORS
 from tests.examples import examples
@@ -342,7 +343,7 @@ ACCEPTED |= {
         save_topk=10,
         max_memory="1.5GB",
         sample_edges=1000,
-        breakdowns=["relation", "entity_types", "cardinality", "relation_frequency", "entity_frequency", "groups"],
+        breakdowns=list(BREAKDOWNS),
         relation_groups="groups.json",
     ),
     "no breakdowns": competing(breakdowns=[]),
@@ -459,15 +460,19 @@ COMPETITION = {
     "an unknown breakdown": (
         competing(breakdowns=["relation", "degree"]),
         "breakdowns[1]: expected one of relation, entity_types, cardinality, relation_frequency, entity_frequency, "
-        "groups, got 'degree'",
+        "groups, popularity, got 'degree'",
     ),
     **{
         f"{name} without training edges": (
             competing(breakdowns=[name], filter_paths=["known"]),
             f"breakdowns[0]: '{name}' counts training edges; set train_paths, or remove '{name}'",
         )
-        for name in ("cardinality", "relation_frequency", "entity_frequency")
+        for name in ("cardinality", "relation_frequency", "entity_frequency", "popularity")
     },
+    "popularity without saved ranks": (
+        competing(breakdowns=["popularity"], train_paths=["known"], save_ranks=False),
+        "breakdowns[0]: 'popularity' follows from saved ranks; remove save_ranks = False, or remove 'popularity'",
+    ),
     "groups without a file": (
         competing(breakdowns=["groups"]),
         "breakdowns[0]: 'groups' needs relation_groups; set it, or remove 'groups'",
