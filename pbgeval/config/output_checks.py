@@ -104,6 +104,13 @@ def _estimates(config: EvalConfig) -> Iterator[Fault]:
         yield Fault(
             where, f"'estimates' cannot draw entities of type {show(featurized[0])}, which is featurized", involved
         )
+    elif config.num_degree_negs:
+        yield Fault(
+            where,
+            f"'estimates' needs num_degree_negs = 0, got {config.num_degree_negs}: draws by degree are not uniform, and"
+            " ranks do not keep the weights that would correct for it",
+            (("num_degree_negs",),),
+        )
     elif config.num_batch_negs:
         yield Fault(
             where,

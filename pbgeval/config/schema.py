@@ -275,6 +275,13 @@ class EvalConfig:
         EVALUATION,
         "Negatives per chunk that are drawn uniformly from the bucket's partition, for sampled candidates.",
     )
+    num_degree_negs: int = key(
+        0,
+        EVALUATION,
+        "Negatives per chunk that are drawn from the bucket's partition in proportion to degree_power of their degree "
+        "in train_paths, for sampled candidates.",
+    )
+    degree_power: float = key(1.0, EVALUATION, "Power of the degree for num_degree_negs, above 0 and at most 16.")
     disable_lhs_negs: bool = key(False, EVALUATION, "True: skip head queries, which hide the left-hand entity.")
     disable_rhs_negs: bool = key(False, EVALUATION, "True: skip tail queries, which hide the right-hand entity.")
     seed: int = key(0, EVALUATION, "Seed of all random draws. The same seed gives the same results.")

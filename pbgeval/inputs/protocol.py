@@ -54,7 +54,7 @@ class Protocol:
     groups: tuple[GroupKey, ...]
     sweeps: bool  # all entities compete: two sweeps over the partitions
     filtered: bool  # known edges are read
-    counts_training: bool  # a breakdown needs `train_paths`
+    counts_training: bool  # a breakdown or draws by degree need `train_paths`
     counts_keys: bool  # how often each query key occurs, for macro averages
     saves_ranks: bool
 
@@ -81,6 +81,7 @@ def make_protocol(inputs: Inputs) -> Protocol:
         num_uniform_negs=config.num_uniform_negs,
         pbg_semantics=config.pbg_semantics,
         batch_size=config.batch_size,
+        num_degree_negs=config.num_degree_negs,
     )
     sweeps = CandidatePolicy.ALL.value in inputs.candidates
     sides = enabled_sides(config)
@@ -98,7 +99,8 @@ def make_protocol(inputs: Inputs) -> Protocol:
         ),
         sweeps=sweeps,
         filtered=config.filtered,
-        counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns)),
+        counts_training=bool(TRAINING_BREAKDOWNS & set(config.breakdowns))
+        or (config.num_degree_negs > 0 and CandidatePolicy.SAMPLED.value in inputs.candidates),
         counts_keys=counts_keys(inputs),
         saves_ranks=_saves_ranks(inputs, len(sides)),
     )

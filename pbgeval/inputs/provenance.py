@@ -47,6 +47,7 @@ def numeric_settings(config: EvalConfig) -> dict[str, object]:
     keys = [*_AS_THEY_ARE]
     if any(config.candidates_of(relation) == "sampled" for relation in config.relations):
         keys += ["num_batch_negs", "num_uniform_negs"]
+        keys += ["num_degree_negs", "degree_power"] if config.num_degree_negs else []
     if config.pbg_semantics:
         keys += ["workers", "batch_size"]
     if config.compute_loss:

@@ -225,9 +225,10 @@ def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
     half = measures["answer_degree"]["half"]
     if half is None:
         return []
-    first, *hits = (key for key in measures["answer_degree"]["strata"][0]["metrics"] if key.startswith("both."))
-    keys = [first, *([key for key in hits if key.endswith("_10")] or hits[-1:])]
-    for measure, of in measures.items():
+    prefix = f"both.{document['headline']}."
+    hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
+    keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
+    for measure, of in sorted(measures.items()):
         for row in of["strata"]:
             cells = [f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")]
             cells += [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]

@@ -27,6 +27,7 @@ from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
+from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.constraints import CandidateSets
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
@@ -265,14 +266,29 @@ def do_buckets(
 
 def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
     counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
+    dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
+    for entity_type, partition in _slots_drawn_from(context):  # what cannot be drawn from is told before anything
+        dimensions.degree_weights(context.numberer.numbering, entity_type, partition)
     return BucketTools(
         sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
-        dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
+        dimensions=dimensions,
         frequencies=count_keys(context) if counts_keys else None,
         known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
         files=files,
         by_chunk=by_chunk,
     )
+
+
+def _slots_drawn_from(context: WorkerContext) -> set[tuple[str, int]]:
+    """Return the types and partitions from which candidates are drawn by degree."""
+    config, inputs = context.inputs.config, context.inputs
+    sampled = [of for of in config.relations if config.candidates_of(of) == CandidatePolicy.SAMPLED.value]
+    return {
+        (entity_type, inputs.partition_of(entity_type, side, unit.bucket))
+        for unit in (context.work.protocol.units if config.num_degree_negs else ())
+        for side in context.settings.sides
+        for entity_type in {side.pick(relation.lhs, relation.rhs) for relation in sampled}
+    }
 
 
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, PartitionRoom]:
@@ -405,6 +421,9 @@ def _competition(
         cluster_E=None if sampled is None else sampled.clusters_between(unit.start, unit.stop),
         first_number=lambda entity_type, side: numbering.offset(
             entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
+        ),
+        degree_weights=lambda entity_type, side: tools.dimensions.degree_weights(
+            numbering, entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
         ),
     )
 

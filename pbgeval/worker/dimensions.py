@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
-from pbgeval.notation import Side, distinct
+from pbgeval.notation import EntityNumbering, Side, distinct
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
 from pbgeval.stats.grouped import ENTITY_FREQUENCY, KEY_FREQUENCY, RELATION
@@ -28,6 +29,8 @@ class QueryDimensions:
     entity_types: dict[Side, np.ndarray]  # index in `type_names` by relation of the config
     type_names: tuple[str, ...]
     dynamic: bool
+    degree_power: float
+    _weights: dict[tuple[str, int], DegreeWeights] = field(factory=dict, init=False)
 
     def groups_of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
         """Return the group of each query in every dimension, int64.
@@ -44,6 +47,21 @@ class QueryDimensions:
             for side, name in ENTITY_FREQUENCY.items():
                 groups[name] = self._frequency_classes(self.training, side, edges)
         return {name: torch.from_numpy(np.ascontiguousarray(group)) for name, group in groups.items()}
+
+    def degree_weights(self, numbering: EntityNumbering, entity_type: str, partition: int) -> DegreeWeights:
+        """Return what the entities of a partition are drawn by, made when it is first asked for.
+
+        Raises:
+            DataError: no training edge touches it, or the power overflows.
+        """
+        slot = entity_type, partition
+        if slot not in self._weights:
+            assert self.training is not None, "draws by degree count it"
+            numbers, degrees = self.training.degrees(*numbering.range_of_slot(numbering.slots.index(slot)))
+            label = f"entity type '{entity_type}', partition {partition}"
+            rows = numbers - numbering.offset(*slot)
+            self._weights[slot] = DegreeWeights.of_degrees(rows, degrees, self.degree_power, label)
+        return self._weights[slot]
 
     def _frequency_classes(self, training: SlotCounts, side: Side, edges: EdgeColumns) -> np.ndarray:
         schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
@@ -71,7 +89,7 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
         for side in Side
     }
     training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
-    return QueryDimensions(training, types, names, config.dynamic_relations)
+    return QueryDimensions(training, types, names, config.dynamic_relations, config.degree_power)
 
 
 def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:
