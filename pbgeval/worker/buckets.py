@@ -267,7 +267,7 @@ def do_buckets(
 def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
     counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
     dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
-    for entity_type, partition in _slots_drawn_from(context):  # what cannot be drawn from is told before anything
+    for entity_type, partition in sorted(_slots_drawn_from(context)):  # faults come before anything is scored
         dimensions.degree_weights(context.numberer.numbering, entity_type, partition)
     return BucketTools(
         sets=candidate_sets(context, np.arange(context.inputs.num_relations)),

@@ -17,7 +17,7 @@ SETTINGS = {
     "all": ["candidates=all"],
     "observed": ["candidates=all", "type_constraint=observed"],
     "max_memory": ["candidates=all", "max_memory=2GB"],
-    "sampled": ["candidates=sampled"],
+    "sampled": ["candidates=sampled", "num_degree_negs=3", "degree_power=0.75"],
     "partition": ["candidates=partition"],
 }
 
