@@ -400,13 +400,10 @@ class _TrainingCounts:
         """Count; memory follows the distinct half-links of the evaluated edges."""
         found = cls(run.facts, {}, {})
         for slot in sorted({slot for _, bucket in run.ranks for side in Side for slot in found._slots(side, bucket)}):
-            codes = {side: [np.empty(0, np.int64)] for side in Side}
-            for rows in run.row_ranges():
-                for side in Side:
-                    if slot in found._slots(side, rows.bucket):
-                        codes[side].append(found._codes(slot, side, run.read_edges(rows))[1])
             for side in Side:
-                found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes[side]))
+                blocks = (run.read_edges(rows) for rows in run.row_ranges() if slot in found._slots(side, rows.bucket))
+                codes = [np.empty(0, np.int64), *(found._codes(slot, side, edges)[1] for edges in blocks)]
+                found.half_links[*slot, side] = CodeCounts.zeros(np.concatenate(codes))
             evaluated = np.concatenate([found.half_links[*slot, side].codes % MAX_ROWS for side in Side])
             found.degrees[slot] = CodeCounts.zeros(evaluated)
             found._count(run, slot, training)

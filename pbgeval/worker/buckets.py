@@ -27,8 +27,8 @@ from pbgeval.metrics.summary import SortedPools, summarise
 from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
-from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
 from pbgeval.ranking.tally import SideResult
@@ -40,7 +40,7 @@ from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
-from pbgeval.worker.dimensions import QueryDimensions, group_classes, query_dimensions
+from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import share_names
 from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys
 from pbgeval.worker.per_edge import PerEdgeFiles
@@ -199,6 +199,7 @@ class BucketTools:
 
     sets: CandidateSets
     dimensions: QueryDimensions
+    weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
     frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
     files: PerEdgeFiles
@@ -267,28 +268,15 @@ def do_buckets(
 def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
     counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
     dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
-    for entity_type, partition in sorted(_slots_drawn_from(context)):  # faults come before anything is scored
-        dimensions.degree_weights(context.numberer.numbering, entity_type, partition)
     return BucketTools(
         sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
         dimensions=dimensions,
+        weights=degree_weights(context, dimensions.training),
         frequencies=count_keys(context) if counts_keys else None,
         known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
         files=files,
         by_chunk=by_chunk,
     )
-
-
-def _slots_drawn_from(context: WorkerContext) -> set[tuple[str, int]]:
-    """Return the types and partitions from which candidates are drawn by degree."""
-    config, inputs = context.inputs.config, context.inputs
-    sampled = [of for of in config.relations if config.candidates_of(of) == CandidatePolicy.SAMPLED.value]
-    return {
-        (entity_type, inputs.partition_of(entity_type, side, unit.bucket))
-        for unit in (context.work.protocol.units if config.num_degree_negs else ())
-        for side in context.settings.sides
-        for entity_type in {side.pick(relation.lhs, relation.rhs) for relation in sampled}
-    }
 
 
 def _plan(context: WorkerContext, done: Collection[str]) -> tuple[DispatchPlan, PartitionRoom]:
@@ -422,9 +410,9 @@ def _competition(
         first_number=lambda entity_type, side: numbering.offset(
             entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
         ),
-        degree_weights=lambda entity_type, side: tools.dimensions.degree_weights(
-            numbering, entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
-        ),
+        degree_weights=lambda entity_type, side: tools.weights[
+            entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
+        ],
     )
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import frozen
 from torch import Tensor
 
 from pbgeval.inputs.edges import numbered_blocks, parts_of_file
 from pbgeval.inputs.names import relation_groups, relation_labels
 from pbgeval.metrics.breakdowns import GroupClasses
-from pbgeval.notation import EntityNumbering, Side, distinct
+from pbgeval.notation import Side, distinct
+from pbgeval.ranking.chunks import CandidatePolicy
 from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.training_edges import FrequencyClasses, SlotCounts
@@ -29,8 +30,6 @@ class QueryDimensions:
     entity_types: dict[Side, np.ndarray]  # index in `type_names` by relation of the config
     type_names: tuple[str, ...]
     dynamic: bool
-    degree_power: float
-    _weights: dict[tuple[str, int], DegreeWeights] = field(factory=dict, init=False)
 
     def groups_of(self, hidden: Side, edges: EdgeColumns, frequency_Q: np.ndarray | None) -> dict[str, Tensor]:
         """Return the group of each query in every dimension, int64.
@@ -47,21 +46,6 @@ class QueryDimensions:
             for side, name in ENTITY_FREQUENCY.items():
                 groups[name] = self._frequency_classes(self.training, side, edges)
         return {name: torch.from_numpy(np.ascontiguousarray(group)) for name, group in groups.items()}
-
-    def degree_weights(self, numbering: EntityNumbering, entity_type: str, partition: int) -> DegreeWeights:
-        """Return what the entities of a partition are drawn by, made when it is first asked for.
-
-        Raises:
-            DataError: no training edge touches it, or the power overflows.
-        """
-        slot = entity_type, partition
-        if slot not in self._weights:
-            assert self.training is not None, "draws by degree count it"
-            numbers, degrees = self.training.degrees(*numbering.range_of_slot(numbering.slots.index(slot)))
-            label = f"entity type '{entity_type}', partition {partition}"
-            rows = numbers - numbering.offset(*slot)
-            self._weights[slot] = DegreeWeights.of_degrees(rows, degrees, self.degree_power, label)
-        return self._weights[slot]
 
     def _frequency_classes(self, training: SlotCounts, side: Side, edges: EdgeColumns) -> np.ndarray:
         schema_Q = np.zeros_like(edges.rel_n) if self.dynamic else edges.rel_n
@@ -89,7 +73,7 @@ def query_dimensions(context: WorkerContext, evaluated: np.ndarray) -> QueryDime
         for side in Side
     }
     training = _training_counts(context, evaluated) if context.work.protocol.counts_training else None
-    return QueryDimensions(training, types, names, config.dynamic_relations, config.degree_power)
+    return QueryDimensions(training, types, names, config.dynamic_relations)
 
 
 def _training_counts(context: WorkerContext, evaluated: np.ndarray) -> SlotCounts:
@@ -120,6 +104,30 @@ def _training_blocks(context: WorkerContext, side: Side, slot: int) -> Iterator[
         for bucket, file in sorted(buckets.items()):
             if context.inputs.partition_of(entity_type, side, bucket) == partition:
                 yield from numbered_blocks(context.numberer, parts_of_file(file))
+
+
+def degree_weights(context: WorkerContext, training: SlotCounts | None) -> dict[tuple[str, int], DegreeWeights]:
+    """Return what candidates are drawn by from each type and partition; nothing where none are drawn by degree.
+
+    Raises:
+        DataError: no training edge touches a partition, or the power overflows.
+    """
+    config, inputs, numbering = context.inputs.config, context.inputs, context.numberer.numbering
+    if training is None or not config.num_degree_negs:
+        return {}
+    sampled = [of for of in config.relations if config.candidates_of(of) == CandidatePolicy.SAMPLED.value]
+    places = {(side, unit.bucket) for side in context.settings.sides for unit in context.work.protocol.units}
+    slots = {
+        (name, inputs.partition_of(name, side, bucket))
+        for side, bucket in places
+        for name in {side.pick(relation.lhs, relation.rhs) for relation in sampled}
+    }
+    weights = {}
+    for slot in sorted(slots):
+        numbers, degrees = training.degrees(*numbering.range_of_slot(numbering.slots.index(slot)))
+        label = f"entity type '{slot[0]}', partition {slot[1]}"
+        weights[slot] = DegreeWeights.of_degrees(numbers - numbering.offset(*slot), degrees, config.degree_power, label)
+    return weights
 
 
 def group_classes(context: WorkerContext, training: SlotCounts | None) -> GroupClasses:
