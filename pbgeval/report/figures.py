@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from pbgeval.metrics.breakdowns import BREAKDOWN_FILES, GROUP_COLUMNS
 from pbgeval.monitor.curves import METRICS, Curves, PassRow
 from pbgeval.report.report import Report
-from pbgeval.report.tables import DataTable, clipped, fitting, without
+from pbgeval.report.tables import DataTable, clipped, fitting, left_out, without
 from pbgeval.stats.ranks import RankType
 from pbgeval.storage.text import plural
 
@@ -219,6 +219,32 @@ def types_of(document: Mapping[str, Any]) -> DataTable:
     return DataTable("Queries for entity types", ("metric", "value"), rows, note, "types")
 
 
+def popularity_of(document: Mapping[str, Any]) -> list[DataTable]:
+    """Return how much popular entities give to the figures of both sides; nothing where it was not asked for."""
+    measures, rows = document.get("popularity") or {"answer_degree": {"half": None}}, []
+    half = measures["answer_degree"]["half"]
+    if half is None:
+        return []
+    prefix = f"both.{document['headline']}."
+    hits = [*_at_cutoffs(measures["answer_degree"]["strata"][0]["metrics"], f"{prefix}hits_at_", "")]
+    keys = [f"{prefix}mean_reciprocal_rank", *([key for key in hits if key.endswith("_10")] or hits[-1:])]
+    for measure, of in sorted(measures.items()):
+        for row in of["strata"]:
+            cells = [f"{row['at_least']:,}" + (f" to {row['at_most']:,}" if row["at_most"] else "")]
+            cells += [text_of(key, row[form][key]) for key in keys for form in ("metrics", "macro_metrics")]
+            rows.append((measure, *cells, f"{row['query_share']:.1%}", f"{row['mrr_share']:.1%}"))
+        for beta, values in of["stratified"].items():
+            cells = [cell for key in keys for cell in (text_of(key, values[key]), "")]
+            rows.append((measure, f"all, β = {beta}", *cells, "", ""))
+    note = (
+        f"The {half['query_share']:.1%} of queries whose answers have {half['at_least']:,} or more training edges make "
+        f"{half['mrr_share']:.1%} of MRR.\nWith β, queries weigh (1 + training edges) to the power −β."
+    )
+    columns = [f"{short_title(key)}{macro}" for key in keys for macro in ("", ", macro")]
+    heads = ("queries by", "training edges", *columns, "of queries", "of MRR")
+    return [DataTable("Popularity", heads, rows, note, "popularity", "ll" + "r" * (len(heads) - 2))]
+
+
 def breakdowns_of(report: Report) -> list[DataTable]:
     """Return the tables of breakdowns, each with its most frequent groups first where not all fit."""
     return [
@@ -230,7 +256,6 @@ def breakdowns_of(report: Report) -> list[DataTable]:
 
 def _breakdown(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> DataTable:
     groups = _telling([column for column in GROUP_COLUMNS[name] if column in rows[0]], rows)
-    # The columns of figures that are worth their width.
     count = f"both.{headline}.count"
     wanted = [count, *(f"{side}.{headline}.mean_reciprocal_rank" for side in SHOWN_SIDES)]
     wanted += [key for key in rows[0] if key.startswith(f"both.{headline}.hits_at_")]
@@ -285,11 +310,6 @@ def rows_table(name: str, rows: Sequence[Mapping[str, Any]], headline: str) -> D
     others = [name for name, kind in kinds_of if kind == "r" and name not in _PRINTED]
     table = evolve(table, rows=table.rows[:MAX_PRINTED], note=note)
     return without(table, others if len(table.columns) > MAX_COLUMNS_PRINTED else ())
-
-
-def left_out(shown: int, total: int, what: str, file: str) -> str:
-    """Return the note on rows that did not fit; empty where all did."""
-    return "" if shown == total else f"{shown:,} of {total:,} {what} are shown; {file} has all."
 
 
 def capital(text: str) -> str:

@@ -50,6 +50,7 @@ from pbgeval.report.figures import (
     headline_of,
     name_of,
     passes_of,
+    popularity_of,
     run_of,
     settings_of,
     tags_of,
@@ -351,6 +352,8 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             sections += _buckets(report, metric)
             for table in breakdowns_of(report):
                 sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
+            popularity = popularity_of(document)
+            sections.append(Section("popularity", "Popularity in training", popularity, layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))

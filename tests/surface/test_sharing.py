@@ -87,6 +87,7 @@ def with_known(claimed: Any, found: Any) -> Any:
         (("type_constraint=observed", "train_paths=edges"), 764),
         (("precision=certified",), 688),
         (("candidates=partition", "comparator=l2"), 764),
+        (("train_paths=edges", "breakdowns=relation,popularity"), 764),
         (("candidates=sampled",), 2006),
         (("sample_edges=300",), 300),
     ],
