@@ -130,7 +130,7 @@ def _check_provenance(report: Report, config: EvalConfig, result: Path, path: Pa
     if unlike:
         shown = ", ".join(unlike[:3]) + (f" and {len(unlike) - 3} more" if len(unlike) > 3 else "")
         raise OutputError(
-            f"{path}: this is not what {result} was made of: {shown}; give the config of that run, with the same -p options"
+            f"{path}: this is not what {result} was made of: {shown}; give the config of that run, and its -p options"
         )
 
 

@@ -128,7 +128,7 @@ def with_form(config: EvalConfig, form: ModelForm) -> tuple[EvalConfig, list[Fau
     }
     for key, value in decided.items():
         found = getattr(config, key)
-        if found not in (default_of(keys_of(EvalConfig)[key]), value):  # a filled config may be filled again
+        if found not in (default_of(keys_of(EvalConfig)[key]), value, [], ""):  # what was filled may be filled again
             unlike = f"{show(value)}, but the config says {show(found)}" if key != "relations" else "its own relations"
             faults.append(Fault((key,), f"the model has {unlike}; remove the key"))
     if message is not None:
@@ -199,8 +199,7 @@ class _Structurer:
             elif spec.default is attrs.NOTHING:
                 values[key] = self._refuse((*path, key), "this key is required")
         for key in sorted(raw.keys() - known.keys(), key=str):
-            names = [*known, *TRAINING_KEYS] if schema is EvalConfig else known
-            values[key] = self._refuse((*path, key), unknown_key(key, names))
+            values[key] = self._refuse((*path, key), unknown_key(key, known))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         for key in faulty:

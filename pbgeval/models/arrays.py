@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +109,18 @@ def open_arrays(path: Path, options: Mapping[str, Any]) -> EmbeddingModel:
     _check_relations(where, types, parameters)
     if types and formula.reciprocal:
         raise StorageError(f"{where}: reciprocal relations have one entity type; remove relation_types")
-    if tensors is not None or options.get("entities"):  # edges have the numbers of rows
-        names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
+    entity_names: dict[str, Path | Iterable[str]] = {}
+    relation_names: Path | tuple[str, ...] | None = None
+    if tensors is not None or options.get("entities"):  # without labels, edges by name have the numbers of rows
+        entity_names = {name: NumberNames(table.num_rows) for name, table in tables.items()}
         num_relations = formula.num_relations(parameters["relations"].num_rows) if parameters else 0
-        return EmbeddingModel(
-            str(path), system, formula, tables, parameters, names, tuple(map(str, range(num_relations))), types
-        )
-    labels = [existing_file(path, name) for name in ("entities.tsv", "relations.tsv")]
-    named = {} if labels[0] is None else {ENTITY_TYPE: labels[0]}
-    return EmbeddingModel(str(path), system, formula, tables, parameters, named, labels[1], types)
+        relation_names = tuple(map(str, range(num_relations)))
+    entity_labels, relation_labels = (existing_file(path, name) for name in ("entities.tsv", "relations.tsv"))
+    if entity_labels is not None and len(tables) == 1:
+        entity_names = dict.fromkeys(tables, entity_labels)
+    return EmbeddingModel(
+        str(path), system, formula, tables, parameters, entity_names, relation_labels or relation_names, types
+    )
 
 
 def _is_checkpoint(path: Path) -> bool:

@@ -203,16 +203,8 @@ HEADERS = [
         remove("edges/*"),
     ),
     fault(
-        [
-            *(
-                f"{{root}}/{MODEL}: no such file; operator {name} of relations[{index}] needs its parameters…"
-                for index, name in ((1, "diagonal"), (2, "translation"), (3, "complex_diagonal"))
-            ),
-            *(
-                f"{{root}}/{MODEL}: no global embedding of entity type '{name}', but global_emb is True…"
-                for name in ("user", "tag")
-            ),
-        ],
+        f"{{root}}/{MODEL}: no such file; operator diagonal of relations[1] needs its parameters; check "
+        "checkpoint_version.txt, or copy it from where the checkpoint was trained",
         remove(MODEL),
     ),
     *(

@@ -105,15 +105,14 @@ def test_a_model_in_place_is_ranked_again(tmp_path: Path) -> None:
         np.save(tmp_path / name, random.standard_normal(shape).astype(np.float32))
     np.save(tmp_path / "edges.npy", random.integers(0, [30, 2, 30], (50, 3)))
     (tmp_path / "model.json").write_text('{"model": "distmult"}')
-    config = tmp_path / "eval.py"
-    config.write_text(
-        f"def get_config(): return dict(model={str(tmp_path)!r}, edge_paths=['edges.npy'], candidates='all')"
-    )
-    run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path)
+    config = tmp_path / "eval.json"
+    config.write_text(json.dumps({"model": ".", "edge_paths": ["edges.npy"], "candidates": "all"}))
+    first = run_main("run", str(config), "--output", str(tmp_path / "result"), "--quiet", cwd=tmp_path)
+    assert (0, "") == (first.status, first.err)
 
     done = run_main("verify", str(tmp_path / "result"), str(config), *SEED, cwd=tmp_path)
 
-    assert (0, "") == (done.status, done.err)
+    assert 0 == done.status, done.err
     assert "edges ranked again (seed 4): 50, 0 of them differ" in done.out
 
 
@@ -148,7 +147,7 @@ def test_another_checkpoint_is_not_what_the_result_was_made_of(result: Path, tmp
         (("--error", "1"), "error: expected a number between 0 and 1, got 1.0"),
         (
             ("-p", "hits_at=7"),
-            "settings.hits_at ([7], there None); give the config of that run, with the same -p options",
+            "settings.hits_at ([7], there None); give the config of that run, and its -p options",
         ),
     ],
 )
