@@ -104,7 +104,7 @@ class Curves:
 
     @property
     def overfits(self) -> bool:
-        """Whether held-out edges got worse since the best pass, beyond the errors, and training edges did not.
+        """Whether held-out edges got worse since the best pass, beyond the errors, and training edges better.
 
         The error is that between buckets, which have the same edges in each pass; one-sided at `ERROR_RATE` over the
         number of passes that could have been best. For few buckets two bounds of it are known, so large that they need
@@ -127,7 +127,7 @@ class Curves:
             since = self.passes[ends[0] :]
             error = math.hypot(*(of.generalization_error or math.inf for of in (best, last)))
             if all(row.after == following.before for row, following in pairwise(since)):
-                error = min(error, sum(row.gap_error or math.inf for row in since[1:]))
+                error = min(error, sum(math.inf if row.gap_error is None else row.gap_error for row in since[1:]))
             fall, level = Change(self._sign * (best.after - last.after), error, _MANY), ERROR_RATE
         return fall.exceeds(0.0, level)
 
