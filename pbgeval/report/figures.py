@@ -447,21 +447,22 @@ _VERDICTS = {
 def verdicts_of(curves: Curves) -> list[str]:
     """Return what the last pass says, in words."""
     best, last = curves.best, curves.passes[-1]
-    told = ["With one bucket there is no verdict about buckets." if curves.has_one_bucket else _VERDICTS[last.verdict]]
-    if best is not None and curves.overfits:
-        training = f"that of training edges went from {_fixed(best.training)} to {_fixed(last.training)}"
-        told.insert(
-            0,
-            f"Held-out {METRICS[curves.metric]} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is "
-            f"{_fixed(last.after)} now, while {training}: the model overfits.",
-        )
-    return told
+    told = "With one bucket there is no verdict about buckets." if curves.has_one_bucket else _VERDICTS[last.verdict]
+    if best is None or not curves.overfits:
+        return [told]
+    overfits = (
+        f"Held-out {METRICS[curves.metric]} was best in pass {best.key.epoch} ({_fixed(best.after)}) and is "
+        f"{_fixed(last.after)} now, while that of training edges went from {_fixed(best.training)} to "
+        f"{_fixed(last.training)}: the model overfits."
+    )
+    return [overfits, told]
 
 
 def passes_of(curves: Curves) -> DataTable:
     """Return a row per pass."""
-    decimals = _decimals(curves.passes)
-    rows = fitting((_pass_row(row, decimals, curves.best) for row in curves.passes), MAX_BYTES_OF_OTHERS)
+    passes = curves.passes
+    decimals = _decimals(row.gap_error for row in passes), _decimals(row.generalization_error for row in passes)
+    rows = fitting((_pass_row(row, decimals, curves.best) for row in passes), MAX_BYTES_OF_OTHERS)
     note = ESTIMATED if any("±" in row[3] for row in rows) else ""
     table = DataTable("Passes", _PASS_COLUMNS, rows, note, "passes", "lrrrrrrl")
     # Columns that most runs do not need
@@ -476,13 +477,9 @@ def training_table(curves: Curves) -> DataTable:
     return evolve(passes_of(curves), title=title, note=" ".join(verdicts_of(curves)))
 
 
-def _decimals(rows: Iterable[PassRow]) -> tuple[int, int]:
-    """Return the decimals of gap and generalization: as many as the smallest error of some passes asks for."""
-    errors = [(row.gap_error, row.generalization_error) for row in rows]
-    gap, generalization = (
-        max((decimals_of(of) for of in column if of), default=4) for column in zip(*errors, strict=True)
-    )
-    return gap, generalization
+def _decimals(errors: Iterable[float | None]) -> int:
+    """Return as many decimals as the smallest of some errors asks for."""
+    return max(map(decimals_of, filter(None, errors)), default=4)
 
 
 def _pass_row(row: PassRow, decimals: tuple[int, int], best: PassRow | None = None) -> tuple[str, ...]:
@@ -593,7 +590,7 @@ def training_tiles(curves: Curves) -> list[Tile]:
     if last.gap is not None and error:
         ends = (rounded(end, decimals_of(error), "+") for end in (last.gap - Z * error, last.gap + Z * error))
         interval = [interval_line(*ends)]
-    _, before, after, gap, training, *_ = _pass_row(last, _decimals([last]))
+    _, before, after, gap, training, *_ = _pass_row(last, (_decimals([error]), 4))
     tiles = (
         Tile(f"{metric} before visits", before, where),
         Tile(f"{metric} after visits", after, where),
