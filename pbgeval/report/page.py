@@ -59,7 +59,7 @@ from pbgeval.report.figures import (
     title_of,
     training_tiles,
     types_of,
-    verdict_of,
+    verdicts_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
@@ -320,15 +320,16 @@ def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     if "training" in table.columns:
         means += (
-            " Training: as many training edges of the same buckets, ranked after the visit. How far it is above after "
-            "is the generalization gap, which tells ordinary overfitting."
+            " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
+            "− after, which grows where a model overfits to its training edges."
         )
     shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
     return Section("gap", "Before and after each visit", shown, sortable=True)
 
 
 def _verdict(curves: Curves) -> Notice:
-    return Notice([verdict_of(curves)], is_good=curves.passes[-1].verdict in ("vanished", "shrinking"))
+    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not curves.overfits
+    return Notice(verdicts_of(curves), is_good)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
