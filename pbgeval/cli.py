@@ -478,8 +478,8 @@ def monitor(
     Prints a table and writes a page.
     """
     from pbgeval.config.explain import meanings
-    from pbgeval.report.figures import training_table
     from pbgeval.report.page import page_of, read_source
+    from pbgeval.report.training import training_table
 
     folder = records if records.is_dir() else records.parent
     source = read_source(folder, records, metric, _warn)

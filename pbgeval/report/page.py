@@ -49,7 +49,6 @@ from pbgeval.report.figures import (
     every_metric,
     headline_of,
     name_of,
-    passes_of,
     popularity_of,
     run_of,
     settings_of,
@@ -57,9 +56,7 @@ from pbgeval.report.figures import (
     ties_of,
     tiles_of,
     title_of,
-    training_tiles,
     types_of,
-    verdicts_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
@@ -72,6 +69,7 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
+from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.text import is_url, plural, without_secrets
 from pbgeval.storage.writing import write_atomically

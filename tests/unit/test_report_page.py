@@ -20,6 +20,7 @@ from pbgeval.monitor.records import PassKey
 from pbgeval.report import figures
 from pbgeval.report import page as report_page
 from pbgeval.report.page import Source, read_result
+from pbgeval.report.training import passes_of
 from tests.kit import pbg_files
 from tests.kit.case import TinyCase
 from tests.kit.commands import evaluated
@@ -355,7 +356,7 @@ def test_a_training_run_shows_its_gap_and_what_is_not_a_number_is_a_gap_in_the_l
     assert "one line per bucket" in page.text
     assert "Training: as many training edges" not in page.text
     errors = tuple(evolve(row, gap_error=error) for row, error in ((rows[0], 0.01), (rows[3], 0.002)))
-    assert [row[3] for row in figures.passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
+    assert [row[3] for row in passes_of(Curves("mrr", errors, {})).rows] == ["+0.250 ± 0.010", "+0.125 ± 0.002"]
     curves = Curves("mrr", (evolve(rows[0], training=0.75),), {})
     assert "Generalization: training − after" in Page(report_page.page_of(Source("run", None, curves)).render()).text
     paths = [value for tag, name, value in page.attributes if (tag, name) == ("path", "d")]

@@ -22,7 +22,7 @@ from pbgeval.monitor.records import (
     read_history,
 )
 from pbgeval.notation import Bucket
-from pbgeval.report.figures import passes_of, verdicts_of
+from pbgeval.report.training import passes_of, verdicts_of
 
 FIRST, SECOND = PassKey(0), PassKey(1)
 
