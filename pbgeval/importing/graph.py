@@ -199,7 +199,9 @@ def split_files(files: NamedFiles, memory_bytes: int | None, observer: Observer)
         scratch = next(iter(targets.values())) / _SCRATCH
         with Engine(scratch, memory_bytes, observer) as engine:
             observer.step(f"reading the dictionary {dictionary.folder}")
-            types, sizes = read_dictionaries(engine, dictionary.files, dictionary.types, dictionary.relations)
+            types, sizes = read_dictionaries(
+                engine, dictionary.files, dictionary.types, dictionary.relations, dictionary.folder
+            )
             _check_sizes(dictionary, sizes)
             for folder, path in files.of_folder.items():
                 observer.step(f"reading {path}")

@@ -177,6 +177,18 @@ def parts_of_file(file: EdgeSource) -> Iterator[tuple[EdgeSource, int, int]]:
         yield file, start, min(start + rows, file.num_edges)
 
 
+def kept_rows(numberer: EdgeNumberer, file: EdgeSource) -> np.ndarray | None:
+    """Return the rows of a file that restrictions leave, ascending; None for all."""
+    restrictions = numberer.inputs.restrictions
+    if not restrictions.drops_edges:
+        return None
+    parts = [np.empty(0, np.int64)]
+    for _, start, stop in parts_of_file(file):
+        block = numberer.numbered(file, file.read(start, stop))
+        parts.append(start + EvaluatedRows(restrictions).kept(block))
+    return np.concatenate(parts)
+
+
 def _whole_chunks(file: EdgeSource, rows: int) -> int:
     """Round up to whole chunks: a compressed file is unpacked chunk by chunk, so blocks follow its chunks."""
     return -(-rows // file.rows_per_chunk) * file.rows_per_chunk

@@ -49,18 +49,16 @@ from pbgeval.report.figures import (
     every_metric,
     headline_of,
     name_of,
-    passes_of,
+    popularity_of,
     run_of,
     settings_of,
     tags_of,
     ties_of,
     tiles_of,
     title_of,
-    training_tiles,
     types_of,
-    verdict_of,
 )
-from pbgeval.report.output import PAGE, PAGE_MARK, refuse_others
+from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
 from pbgeval.report.tables import (
     DataTable,
@@ -71,9 +69,10 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
+from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
-from pbgeval.storage.text import is_url, plural
-from pbgeval.storage.writing import temporary_folder, write_atomically
+from pbgeval.storage.text import is_url, plural, without_secrets
+from pbgeval.storage.writing import write_atomically
 from pbgeval.version import __version__
 
 if TYPE_CHECKING:
@@ -241,11 +240,10 @@ def save(text: str, name: str, output: Path | str) -> str:
         StorageError: it cannot be written to the URL.
     """
     if isinstance(output, str) and is_url(output):
+        check_url(output)
         url = output if Path(output).suffix == Path(name).suffix else f"{output.rstrip('/')}/{name}"
-        with temporary_folder() as folder:
-            write_atomically(folder / name, text)
-            put_object(folder / name, url)
-        return url
+        put_object(text.encode(), url)
+        return without_secrets(url, url)
     target = Path(output)
     if target.is_dir():
         target = target / name
@@ -326,15 +324,16 @@ def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     if "training" in table.columns:
         means += (
-            " Training: as many training edges of the same buckets, ranked after the visit. How far it is above after "
-            "is the generalization gap, which tells ordinary overfitting."
+            " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
+            "− after, which grows where a model overfits to its training edges."
         )
     shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
     return Section("gap", "Before and after each visit", shown, sortable=True)
 
 
 def _verdict(curves: Curves) -> Notice:
-    return Notice([verdict_of(curves)], is_good=curves.passes[-1].verdict in ("vanished", "shrinking"))
+    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not curves.overfits
+    return Notice(verdicts_of(curves), is_good)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -358,6 +357,8 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             sections += _buckets(report, metric)
             for table in breakdowns_of(report):
                 sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
+            popularity = popularity_of(document)
+            sections.append(Section("popularity", "Popularity in training", popularity, layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))
