@@ -98,16 +98,19 @@ class ExactEvaluator(Evaluator):  # type: ignore[misc] # not installed where typ
     ) -> None:
         """Rank a batch of scores of all entities (b, N), as PyKEEN's evaluation loops hand them over.
 
-        Filtered entities have the score NaN there.
+        Filtered entities have the score NaN there, so another NaN among them passes for one: `evaluate` refuses it.
 
         Raises:
-            ConfigError: macro averages need all triples at once.
+            ConfigError: macro averages need all triples at once; or the target is no entity.
+            DataError: the score of a true entity is NaN; if nothing is filtered, any score.
         """
         if self._ours.macro:
             raise ConfigError("ExactEvaluator: macro averages need evaluate(), which has all triples at once")
-        side = next(side for side in Side if side.label == target)
+        side = next((side for side in Side if side.label == target), None)
+        if side is None:
+            raise ConfigError(f"ExactEvaluator: expected the target head or tail, got {target}")
         true_b = hrt_batch[:, 0 if side is Side.LHS else 2]
-        excluded_bN = scores.isnan()
+        excluded_bN = scores.isnan() if self.filtered else None
         if true_scores is not None:
             scores = scores.scatter(1, true_b[:, None], true_scores.reshape(-1, 1).to(scores.dtype))
         self._metrics[side].update(scores, true_b, excluded=excluded_bN)

@@ -5,10 +5,13 @@ metrics of both, or what was chosen by them.
 """
 
 import json
+import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from pykeen.datasets import Nations
 from pykeen.evaluation import (
     Evaluator,
@@ -51,10 +54,17 @@ def main(folder: Path) -> None:
     found["dicts"] = [dict(of.to_flat_dict()) for of in shapes]
     found["mrr"] = [of.get_metric("both.realistic.inverse_harmonic_mean_rank") for of in shapes]
     results["ours"].save_to_directory(folder / "saved")
-    try:
-        ExactEvaluator(kz=(1,))
-    except EvalError as error:
-        found["unknown"] = str(error)
+    triple, scores = torch.tensor([[0, 0, 1]]), torch.tensor([[math.nan, 0.0, math.nan]])
+    faulty: dict[str, Callable[[], Any]] = {
+        "unknown": lambda: ExactEvaluator(kz=(1,)),
+        "NaN": lambda: ExactEvaluator(filtered=False).process_scores_(triple, "tail", scores),
+        "target": lambda: ExactEvaluator().process_scores_(triple, "relation", scores),
+    }
+    for name, call in faulty.items():
+        try:
+            call()
+        except EvalError as error:
+            found[name] = str(error)
     (folder / "found.json").write_text(json.dumps(found), encoding="ascii")
 
 

@@ -48,7 +48,9 @@ def test_results_have_every_shape_of_pykeen_s(found: dict[str, Any]) -> None:
     assert found["report"] == found["saved"]["both"]["realistic"]["inverse_harmonic_mean_rank"]
 
 
-def test_an_unknown_option_is_refused_by_name(found: dict[str, Any]) -> None:
+def test_what_cannot_be_ranked_is_refused_by_name(found: dict[str, Any]) -> None:
+    assert "row 0: the score of candidate 0 is NaN" in found["NaN"]
+    assert "expected the target head or tail, got relation" in found["target"]
     assert found["unknown"].startswith(
         "ExactEvaluator: unknown option kz; the options are filtered, macro, hits_at, ks,"
     )
