@@ -478,8 +478,8 @@ def monitor(
     Prints a table and writes a page.
     """
     from pbgeval.config.explain import meanings
-    from pbgeval.report.figures import training_table
     from pbgeval.report.page import page_of, read_source
+    from pbgeval.report.training import training_table
 
     folder = records if records.is_dir() else records.parent
     source = read_source(folder, records, metric, _warn)
@@ -537,13 +537,13 @@ def _warn(message: str) -> None:
 
 
 def _print_result(report: Report) -> None:
-    from pbgeval.report.figures import final_table
     from pbgeval.report.output import files_of
 
     if report.path is None:  # a worker of somebody else's group that does not own the output
         return
     try:
-        _show(final_table(report))
+        for table in report.shown():
+            _show(table)
         print(printable(f"{report.path}: {', '.join(files_of(report))}"), flush=True)
     except SystemExit:  # rich, when the reader of a pipe has gone: the result is written all the same
         return

@@ -33,6 +33,7 @@ from pbgeval.inputs.object_storage import local_copies, urls_of
 from pbgeval.inputs.opening import GivenModel, Inputs, open_in_memory, open_inputs
 from pbgeval.inputs.protocol import make_protocol
 from pbgeval.inputs.provenance import provenance_of, startup_warnings
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.progress import Observer
 from pbgeval.report.output import (
     OutputDirectory,
@@ -42,6 +43,7 @@ from pbgeval.report.output import (
     send_result,
     send_to_sinks,
 )
+from pbgeval.report.recompute import with_popularity
 from pbgeval.report.report import METRICS, Report
 from pbgeval.storage.edges import Array, Edges
 from pbgeval.storage.objects import read_object
@@ -179,8 +181,8 @@ def _evaluate_in_memory(inputs: Inputs, launch: _Launch) -> Report:
     if launch.url is None:
         if inputs.config.sinks:
             raise LaunchError("sinks: give output=..., the folder that they write into")
-        unsaved = evolve(inputs.config, save_ranks=bool(inputs.config.save_ranks))  # they would go with the folder
-        inputs = evolve(inputs, config=unsaved)
+        if inputs.config.save_ranks is None and POPULARITY not in inputs.config.breakdowns:
+            inputs = evolve(inputs, config=evolve(inputs.config, save_ranks=False))  # they would go with the folder
     with temporary_folder() as folder:
         report = _evaluate(inputs, evolve(launch, output=folder / "result"))
         if launch.url is not None:
@@ -300,8 +302,10 @@ def _conclude(outcome: Outcome, output: OutputDirectory, work: Work) -> Report:
         raise (IncompleteError if outcome.incomplete else EvalError)(*outcome.faults)
     if outcome.report is None:
         raise RuntimeError("the evaluation ended without a report")
-    output.write(outcome.report)
     report = evolve(outcome.report, path=output.path)
+    if POPULARITY in work.inputs.config.breakdowns:
+        report = with_popularity(report, work.inputs.buckets, work.inputs.training_buckets)
+    output.write(report)
     try:
         if work.inputs.config.sinks:
             earlier = output.files_of_sinks()

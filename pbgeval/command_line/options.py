@@ -55,7 +55,7 @@ class CommandGroup(TyperGroup):
             return super().resolve_command(ctx, args)
         if name.endswith(_CONFIG_SUFFIXES) or Path(name).is_file():
             raise ConfigError(f"{name} is not a command; did you mean {ctx.command_path} run {shlex.join(args)}?")
-        near = difflib.get_close_matches(name, self.commands, n=1)
+        near = ["run"] if "evaluate".startswith(name) else difflib.get_close_matches(name, self.commands, n=1)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(self.commands)}"
         raise ConfigError(f"{name} is not a command; {hint}")
 

@@ -8,6 +8,7 @@ result with at most the same probability (Ville's inequality for the likelihood 
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,12 +27,13 @@ from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.provenance import provenance_of
 from pbgeval.metrics.names import CLASSIFICATION
+from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.notation import Bucket
 from pbgeval.progress import Observer
 from pbgeval.ranking.edge_sample import BucketUnits, EdgeSample
 from pbgeval.report.output import digest_of
-from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute
+from pbgeval.report.recompute import BREAKDOWNS, ReportQuery, recompute, with_popularity
 from pbgeval.report.report import HISTOGRAM, Report
 from pbgeval.report.saved_run import RowRange, SavedRun
 from pbgeval.storage.text import one_line
@@ -185,7 +187,7 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     for key, ranks in saved.ranks.items():
         if ranks.num_edges != files[key].num_edges:
             return 0, f"{ranks.path} has {ranks.num_edges} rows, and its bucket {files[key].num_edges} edges"
-    breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS]
+    breakdowns = [name for name in config.breakdowns if name in BREAKDOWNS and name != POPULARITY]
     groups = relation_groups(config, inputs.num_relations) if "groups" in breakdowns else None
     query = ReportQuery(breakdowns=breakdowns, relation_groups=groups, edge_paths=config.edge_paths)
     recomputed = recompute(report, query, evolve(saved, edges=files))
@@ -193,6 +195,9 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
     all_ranked = config.type_constraint != "observed" and not (config.head_candidates or config.tail_candidates)
     tables = [name for name in recomputed.tables if name in report.rows and (all_ranked or name == HISTOGRAM)]
     claimed, found = (_figures(of, tables, all_ranked=all_ranked) for of in (report, recomputed))
+    if POPULARITY in config.breakdowns:
+        follows = with_popularity(report, inputs.buckets, inputs.training_buckets).document[POPULARITY]
+        claimed[POPULARITY], found[POPULARITY] = report.document.get(POPULARITY), json.loads(json.dumps(follows))
     for where, told, true in _differences(claimed, found):
         name = where.rpartition(".")[2]
         if true == ABSENT:

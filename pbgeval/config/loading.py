@@ -89,7 +89,7 @@ def with_model_of_path(config: EvalConfig) -> tuple[EvalConfig, list[Fault]]:
         message = "these are of a model, but there is none; set model, or remove the key"
         return config, [Fault(("model_options",), message)] if config.model_options else []
     unread = with_form(config, SCORER)[0]  # so that no fault is reported for what the model decides
-    if not Path(config.model).exists():  # which `resolve_paths` reports
+    if not os.path.exists(config.model):  # which `resolve_paths` reports
         return unread, []
     from pbgeval.models.opening import open_model  # here: it imports torch, which other configs need not wait for
 
@@ -199,8 +199,7 @@ class _Structurer:
             elif spec.default is attrs.NOTHING:
                 values[key] = self._refuse((*path, key), "this key is required")
         for key in sorted(raw.keys() - known.keys(), key=str):
-            names = [*known, *TRAINING_KEYS] if schema is EvalConfig else known
-            values[key] = self._refuse((*path, key), unknown_key(key, names))
+            values[key] = self._refuse((*path, key), unknown_key(key, known))
         faulty = [key for key, value in values.items() if value is _FAULTY]
         self.blanks += [(*path, key) for key in faulty]
         for key in faulty:

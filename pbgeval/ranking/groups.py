@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pbgeval.errors import DataError, UnrankableError
 from pbgeval.notation import Side
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.settings import BucketEdges, Competition, EdgeOrigin, Features, Relation, Tables
 from pbgeval.scoring.block_scorer import RowComparator
 from pbgeval.scoring.comparators import UnrankableRowsError
@@ -82,6 +83,12 @@ class Group:
         if self.competition.first_number is None:
             raise ValueError("constraints need the numbering of entities")
         return self.competition.first_number(self.side(side).table.entity_type, side)
+
+    def degree_weights(self, side: Side) -> DegreeWeights:
+        """Return what the entities of a side's partition are drawn by."""
+        if self.competition.degree_weights is None:
+            raise ValueError("draws by degree need the degrees of entities")
+        return self.competition.degree_weights(self.side(side).table.entity_type, side)
 
     def weights(self, rows_E: Tensor) -> Tensor:
         """Return what each query's loss counts, float64."""

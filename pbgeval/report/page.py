@@ -49,16 +49,14 @@ from pbgeval.report.figures import (
     every_metric,
     headline_of,
     name_of,
-    passes_of,
+    popularity_of,
     run_of,
     settings_of,
     tags_of,
     ties_of,
     tiles_of,
     title_of,
-    training_tiles,
     types_of,
-    verdict_of,
 )
 from pbgeval.report.output import PAGE, PAGE_MARK, check_url, refuse_others
 from pbgeval.report.report import BUCKETS, HISTOGRAM, METRICS, Report, no_result, warnings_of
@@ -71,6 +69,7 @@ from pbgeval.report.tables import (
     to_markdown,
     without,
 )
+from pbgeval.report.training import passes_of, training_tiles, verdicts_of
 from pbgeval.storage.objects import put_object
 from pbgeval.storage.text import is_url, plural, without_secrets
 from pbgeval.storage.writing import write_atomically
@@ -313,15 +312,16 @@ def _visits(curves: Curves) -> Section:
     table = passes_of(curves)
     if "training" in table.columns:
         means += (
-            " Training: as many training edges of the same buckets, ranked after the visit. How far it is above after "
-            "is the generalization gap, which tells ordinary overfitting."
+            " Training: as many training edges of the same buckets, ranked after the visit. Generalization: training "
+            "− after, which grows where a model overfits to its training edges."
         )
     shown = (_verdict(curves), *training_charts(curves), evolve(table, note=f"{means} {table.note}".strip()))
     return Section("gap", "Before and after each visit", shown, sortable=True)
 
 
 def _verdict(curves: Curves) -> Notice:
-    return Notice([verdict_of(curves)], is_good=curves.passes[-1].verdict in ("vanished", "shrinking"))
+    is_good = curves.passes[-1].verdict in ("vanished", "shrinking") and not curves.overfits
+    return Notice(verdicts_of(curves), is_good)
 
 
 def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> list[Section]:
@@ -345,6 +345,8 @@ def _evaluation(report: Report, metric: str, meanings: Mapping[str, str]) -> lis
             sections += _buckets(report, metric)
             for table in breakdowns_of(report):
                 sections.append(Section(table.anchor, table.title, [table], sortable=True, layout="wide"))
+            popularity = popularity_of(document)
+            sections.append(Section("popularity", "Popularity in training", popularity, layout="wide"))
             soundness = _with_rows(diagnostics_of(document), edges_of(document))
             sections.append(Section("soundness", "Candidates, ties and leakage", soundness))
     origin = _with_rows(settings_of(document, meanings), data_of(document), run_of(report))

@@ -215,18 +215,21 @@ class Report:
         """Return a module that is made of reports, and so imports this one."""
         return import_module(f"pbgeval.report.{module}")
 
-    def _shown(self) -> DataTable:
-        table: DataTable = self._made("figures").final_table(self)
-        return table
+    def shown(self) -> list[DataTable]:
+        """Return the tables that are printed: the headline metrics and, where it was asked for, popularity."""
+        figures = self._made("figures")
+        return [figures.final_table(self), *figures.popularity_of(self.document)]
 
     def __repr__(self) -> str:
-        return to_text(self._shown()) if "metrics" in self.document else "a report without figures yet"
+        return "\n\n".join(map(to_text, self.shown())) if "metrics" in self.document else "a report without figures yet"
 
     def __rich__(self) -> Group:
-        return to_terminal(self._shown())
+        from rich.console import Group
+
+        return Group(*map(to_terminal, self.shown()))
 
     def _repr_html_(self) -> str:
-        return to_html(self._shown())
+        return "".join(map(to_html, self.shown()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the content of metrics.json."""
@@ -256,6 +259,7 @@ class Report:
         filter: str | None = None,  # noqa: A002 - the word of metrics.json
         headline: str | None = None,
         edge_paths: Sequence[str | PathLike[str]] | None = None,
+        train_paths: Sequence[str | PathLike[str]] | None = None,
         keep: Callable[[int, Bucket, np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None,
         breakdowns: Sequence[str] = (),
         relation_groups: Mapping[str, Iterable[int]] | None = None,
@@ -275,10 +279,11 @@ class Report:
             headline: a rank type; default: as here.
             edge_paths: folders of the evaluated edges, in the order of the run. What follows needs them, and so do
                 the macro averages, which are None without.
+            train_paths: folders of training edges, for the breakdown popularity: those of the run, if it had any.
             keep: (index of the edge path, bucket, lhs, rel, rhs) -> bool, all arrays with an element per edge, int64,
                 entities as rows of their partitions: only edges where it is true count. It is asked once per edge.
-            breakdowns: of relation, entity_types, groups. Relations are called as in relations.csv of the run; those
-                that it does not have, by their ids.
+            breakdowns: of relation, entity_types, groups, popularity. Relations are called as in relations.csv of the
+                run; those that it does not have, by their ids.
             relation_groups: ids of the relations of each group.
             metrics: families or names, as the key of the config; default: as here, and hits at `hits_at`.
 
@@ -294,6 +299,7 @@ class Report:
             filter=filter,
             headline=headline,
             edge_paths=edge_paths,
+            train_paths=train_paths,
             keep=keep,
             breakdowns=breakdowns,
             relation_groups=relation_groups,

@@ -28,6 +28,7 @@ from pbgeval.notation import Side, WorkUnit
 from pbgeval.progress import BucketReport, UnitReport
 from pbgeval.ranking.bucket_pass import bucket_pass
 from pbgeval.ranking.constraints import CandidateSets
+from pbgeval.ranking.draws import DegreeWeights
 from pbgeval.ranking.keys import EdgeColumns
 from pbgeval.ranking.settings import Competition, EdgeOrigin, Tables
 from pbgeval.ranking.tally import SideResult
@@ -39,7 +40,7 @@ from pbgeval.stats.ranks import RankType
 from pbgeval.storage.edges import EdgeBlock
 from pbgeval.worker.collective import collectively
 from pbgeval.worker.context import COMPUTING, LOADING, QUEUE, READING, WRITING, SweepSummary, WorkerContext
-from pbgeval.worker.dimensions import QueryDimensions, group_classes, query_dimensions
+from pbgeval.worker.dimensions import QueryDimensions, degree_weights, group_classes, query_dimensions
 from pbgeval.worker.journal import share_names
 from pbgeval.worker.known import KeyFrequencies, KnownOfBuckets, candidate_sets, count_keys
 from pbgeval.worker.per_edge import PerEdgeFiles
@@ -198,6 +199,7 @@ class BucketTools:
 
     sets: CandidateSets
     dimensions: QueryDimensions
+    weights: dict[tuple[str, int], DegreeWeights]  # by type and partition; none where nothing is drawn by degree
     frequencies: KeyFrequencies | None  # None where keys are not counted
     known: KnownOfBuckets | None  # None: nothing is filtered
     files: PerEdgeFiles
@@ -265,9 +267,11 @@ def do_buckets(
 
 def _tools(context: WorkerContext, files: PerEdgeFiles, *, by_chunk: bool) -> BucketTools:
     counts_keys = context.work.protocol.counts_keys and context.evaluated.sample is None
+    dimensions = query_dimensions(context, np.arange(context.numberer.numbering.num_entities))
     return BucketTools(
         sets=candidate_sets(context, np.arange(context.inputs.num_relations)),
-        dimensions=query_dimensions(context, np.arange(context.numberer.numbering.num_entities)),
+        dimensions=dimensions,
+        weights=degree_weights(context, dimensions.training),
         frequencies=count_keys(context) if counts_keys else None,
         known=KnownOfBuckets(context) if context.work.protocol.filtered else None,
         files=files,
@@ -406,6 +410,9 @@ def _competition(
         first_number=lambda entity_type, side: numbering.offset(
             entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
         ),
+        degree_weights=lambda entity_type, side: tools.weights[
+            entity_type, context.inputs.partition_of(entity_type, side, unit.bucket)
+        ],
     )
 
 

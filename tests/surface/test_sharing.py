@@ -88,6 +88,7 @@ def with_known(claimed: Any, found: Any) -> Any:
         (("metrics=rank,classification", "candidates=partition", "compute_loss=True"), 764),
         (("precision=certified",), 688),
         (("candidates=partition", "comparator=l2"), 764),
+        (("train_paths=edges", "breakdowns=relation,popularity"), 764),
         (("candidates=sampled",), 2006),
         (("sample_edges=300",), 300),
     ],

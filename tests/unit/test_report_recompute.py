@@ -565,8 +565,16 @@ MISUSES: dict[str, tuple[dict[str, Any], str]] = {
     "keep without edges": ({"keep": keep_all}, "keep: needs edge_paths"),
     "a breakdown without edges": ({"breakdowns": ["relation"]}, "'relation' needs edge_paths"),
     "a breakdown of training edges": ({"breakdowns": ["cardinality"]}, "'cardinality' counts training edges"),
-    "a breakdown of another name": ({"breakdowns": ["colour"]}, "expected relation or entity_types or groups, got"),
+    "a breakdown of another name": (
+        {"breakdowns": ["colour"]},
+        "expected relation or .* or popularity, got",
+    ),
     "a breakdown without brackets": ({"breakdowns": "relation"}, "expected a list of names, got 'relation'"),
+    "popularity without training edges": (
+        {"edge_paths": EDGE_FOLDERS, "breakdowns": ["popularity"]},
+        "'popularity' needs train_paths",
+    ),
+    "training edges for nothing": ({"train_paths": ["x"]}, "train_paths: has no effect without 'popularity'"),
     "a folder without brackets": ({"edge_paths": "edges"}, "expected a list of folders, got 'edges'"),
     "a folder too few": ({"edge_paths": ["x"]}, r"expected 2, in the order of the run \(edges0, edges1\), got 1"),
     "groups of nothing": ({"edge_paths": ["x", "y"], "breakdowns": ["groups"]}, "'groups' needs relation_groups"),
