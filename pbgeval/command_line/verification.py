@@ -26,6 +26,7 @@ from pbgeval.inputs.edges import EdgeNumberer, kept_rows
 from pbgeval.inputs.names import relation_groups
 from pbgeval.inputs.opening import Inputs
 from pbgeval.inputs.provenance import provenance_of
+from pbgeval.metrics.names import CLASSIFICATION
 from pbgeval.metrics.popularity import POPULARITY
 from pbgeval.metrics.registry import NDCG_PREFIXES, find_metric
 from pbgeval.notation import Bucket
@@ -205,7 +206,7 @@ def _figures_of_ranks(report: Report, inputs: Inputs, saved: SavedRun) -> tuple[
         elif name in METRICS:
             is_unknown = told is None and name == "macro_metrics"  # the run did not count keys
         else:  # of scores, or not saved
-            is_unknown = true is None and find_metric(name) is None
+            is_unknown = name in CLASSIFICATION or (true is None and find_metric(name) is None)
         if not is_unknown:
             return 0, f"{where} is {one_line(told)}, and follows from the saved ranks as {one_line(true)}"
     return sum(value is not None for part in METRICS for value in (found.get(part) or {}).values()), None

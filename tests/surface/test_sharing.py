@@ -85,6 +85,7 @@ def with_known(claimed: Any, found: Any) -> Any:
         (("candidates=partition", "pbg_semantics=True"), 2006),
         (("restrict_relations=knows,has", "breakdowns=relation,entity_types", "filter_paths=edges"), 764),
         (("type_constraint=observed", "train_paths=edges"), 764),
+        (("metrics=rank,classification", "candidates=partition", "compute_loss=True"), 764),
         (("precision=certified",), 688),
         (("candidates=partition", "comparator=l2"), 764),
         (("train_paths=edges", "breakdowns=relation,popularity"), 764),
